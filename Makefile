@@ -21,3 +21,6 @@ $(STAMP):
 lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for f in operator dask dev; do ../.venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header $$f.in -o $$f.lock; done
 	@cd requirements && ../.venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header -c dask.lock dask-cpu.in -o dask-cpu.lock
+
+generate: setup ## write the files that are made from others (crds/, the chart's copy, docs)
+	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml

@@ -1,0 +1,99 @@
+"""The resource as a whole: its names, the labels and annotations of what it owns, and how it is parsed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpudask.api.spec import Spec
+from gpudask.api.status import Status
+
+GROUP = "gpudask.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "GpuDaskCluster"
+PLURAL = "gpudaskclusters"
+SINGULAR = "gpudaskcluster"
+SHORT = "gdc"
+
+LABEL_CLUSTER = f"{GROUP}/cluster"
+LABEL_POOL = f"{GROUP}/pool"
+ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
+ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
+ANNOTATION_RETIRE = f"{GROUP}/retire"
+
+# What the stock Dask client looks for.
+LABEL_DASK_CLUSTER = "dask.org/cluster-name"
+LABEL_DASK_COMPONENT = "dask.org/component"
+LABEL_DASK_GROUP = "dask.org/workergroup-name"
+
+
+class InvalidSpecError(ValueError):
+    """A stored spec that the operator cannot act on; the message names each field and says what to write."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A GpuDaskCluster as the operator acts on it."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    deleting: bool
+    spec: Spec
+    status: Status
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for logs."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """The owner reference for objects of this cluster.
+
+        `controller: true` so that `kubectl drain` moves the pods without --force; no `blockOwnerDeletion`,
+        which would need one more permission.
+        """
+        return {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid, "controller": True}
+
+
+def parse(body: dict[str, Any]) -> Cluster:
+    """The resource of a JSON object from the API server.
+
+    Raises:
+        InvalidSpecError: the spec breaks a rule.
+    """
+    metadata = body["metadata"]
+    try:
+        spec = Spec.model_validate(body.get("spec") or {})
+    except ValidationError as error:
+        raise InvalidSpecError(_advice(error)) from error
+    return Cluster(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        deleting="deletionTimestamp" in metadata,
+        spec=spec,
+        status=parse_status(body),
+    )
+
+
+def parse_status(body: dict[str, Any]) -> Status:
+    """The status as last written; empty where it is missing or of a foreign shape."""
+    try:
+        return Status.model_validate(body.get("status") or {})
+    except ValidationError:
+        return Status()
+
+
+def _advice(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors():
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
+        lines.append(f"spec{path}: {item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(lines)
