@@ -1,0 +1,69 @@
+"""The names of a cluster's objects, and what can be read back from them.
+
+Pool names hold no hyphen, so `<cluster>-<pool>-worker-<n>` has one reading: clusters `a` and `a-b` never meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+SCHEDULER_PORT = 8786
+HTTP_PORT = 8787
+
+
+def service(cluster: str) -> str:
+    """The scheduler's Service."""
+    return f"{cluster}-scheduler"
+
+
+def preload(cluster: str) -> str:
+    """The ConfigMap with what runs inside the scheduler."""
+    return f"{cluster}-preload"
+
+
+def token(cluster: str) -> str:
+    """The Secret with the token that guards the preload's routes."""
+    return f"{cluster}-token"
+
+
+def scheduler_pod(cluster: str, uid: str, taken: frozenset[str]) -> str:
+    """The next scheduler pod's name: never one of `taken`, and the same for the same arguments.
+
+    It has a suffix because on a dead node a pod stays Terminating for long and would block its successor.
+    """
+    for attempt in range(len(taken) + 1):
+        suffix = hashlib.sha256(f"{uid}/{attempt}".encode()).hexdigest()[:5]
+        name = f"{cluster}-scheduler-{suffix}"
+        if name not in taken:
+            return name
+    raise AssertionError("unreachable: more names than taken ones were tried")
+
+
+def worker_pod(cluster: str, pool: str, number: int) -> str:
+    """A worker pod."""
+    return f"{cluster}-{pool}-worker-{number}"
+
+
+def worker_number(cluster: str, pool: str, pod: str) -> int | None:
+    """The number in a worker pod's name, None where it is no such name."""
+    match = re.fullmatch(rf"{re.escape(cluster)}-{re.escape(pool)}-worker-(\d+)", pod)
+    return int(match.group(1)) if match else None
+
+
+def dask_name(pod: str, nonce: str) -> str:
+    """The name under which a pod's worker registers.
+
+    A nonce keeps it apart from a worker of the same pod name that is still registered: Dask refuses the second.
+    """
+    return f"{pod}-{nonce}"
+
+
+def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
+    """Where workers and clients inside Kubernetes find the scheduler."""
+    return f"{protocol}://{service(cluster)}.{namespace}.svc:{SCHEDULER_PORT}"
+
+
+def dashboard(cluster: str, namespace: str) -> str:
+    """The dashboard's address inside Kubernetes."""
+    return f"http://{service(cluster)}.{namespace}.svc:{HTTP_PORT}/status"

@@ -1,0 +1,99 @@
+"""What every pod of a cluster has: labels, owner, the safe defaults, and the user's templates merged over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.api import resource
+from gpudask.api.resource import Cluster
+from gpudask.api.spec import EnvVar, ResourceList, Template
+from gpudask.desired import dask_config
+from gpudask.desired.merge import merge_pod
+
+Json = dict[str, Any]
+
+MAIN_CONTAINER = "dask"
+# The node label that GPU feature discovery sets; pods without GPUs prefer other nodes.
+_GPU_NODE_LABEL = "nvidia.com/gpu.present"
+
+
+def labels(cluster: Cluster, component: str) -> dict[str, str]:
+    """Labels of any object of a cluster."""
+    return {
+        resource.LABEL_CLUSTER: cluster.name,
+        resource.LABEL_DASK_CLUSTER: cluster.name,
+        resource.LABEL_DASK_COMPONENT: component,
+        "app.kubernetes.io/name": "dask",
+        "app.kubernetes.io/instance": cluster.name,
+        "app.kubernetes.io/component": component,
+        "app.kubernetes.io/managed-by": "gpudask",
+    }
+
+
+def metadata(cluster: Cluster, name: str, component: str) -> Json:
+    """Metadata of any object of a cluster."""
+    return {
+        "name": name,
+        "namespace": cluster.namespace,
+        "labels": labels(cluster, component),
+        "ownerReferences": [cluster.reference],
+    }
+
+
+def skeleton(cluster: Cluster, meta: Json, container: Json) -> Json:
+    """A pod around the main container, safe by default: it passes the restricted pod-security level."""
+    spec = cluster.spec
+    pod_spec: Json = {
+        "restartPolicy": "Always",  # a worker that lost its scheduler exits 0 and must come back
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": MAIN_CONTAINER,
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                **container,
+            }
+        ],
+    }
+    if spec.image_pull_policy:
+        pod_spec["containers"][0]["imagePullPolicy"] = spec.image_pull_policy
+    if spec.image_pull_secrets:
+        pod_spec["imagePullSecrets"] = [{"name": secret.name} for secret in spec.image_pull_secrets]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod_spec}
+
+
+def environment(cluster: Cluster, own: list[Json], env: list[EnvVar]) -> list[Json]:
+    """Ours, then Dask's configuration, then the cluster's, then the pod's own: later ones win."""
+    by_name = {item["name"]: item for item in [*own, *dask_config.environment(cluster.spec.config)]}
+    for variable in [*cluster.spec.env, *env]:
+        by_name[variable.name] = variable.model_dump(by_alias=True, exclude_none=True)
+    return list(by_name.values())
+
+
+def resources(requested: ResourceList) -> Json:
+    """Requests as written; memory is a limit too, because Dask is told it and Kubernetes should agree."""
+    requests = {name: str(quantity) for name, quantity in requested.items()}
+    limits = {name: quantity for name, quantity in requests.items() if name != "cpu"}
+    return {"requests": requests, "limits": limits} if limits else {"requests": requests}
+
+
+def away_from_gpus() -> Json:
+    """An affinity that keeps pods without GPUs off GPU nodes where there is a choice."""
+    expression = {"key": _GPU_NODE_LABEL, "operator": "DoesNotExist"}
+    term = {"weight": 100, "preference": {"matchExpressions": [expression]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def overlaid(pod: Json, *templates: Template) -> Json:
+    """`pod` with the templates merged over it; labels and owner that the operator relies on stay ours."""
+    ours = pod["metadata"]
+    for template in templates:
+        pod = merge_pod(pod, template.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    merged = pod["metadata"]
+    return pod | {
+        "metadata": merged
+        | {key: ours[key] for key in ("name", "namespace", "ownerReferences")}
+        | {key: {**merged.get(key, {}), **ours.get(key, {})} for key in ("labels", "annotations")}
+    }

@@ -1,0 +1,87 @@
+"""The scheduler pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.api import resource
+from gpudask.api.resource import Cluster
+from gpudask.desired import names, pod, spec_hash
+
+Json = dict[str, Any]
+
+_MOUNT = "/etc/gpudask"
+_PRELOAD = f"{_MOUNT}/preload"
+_TOKEN = f"{_MOUNT}/token"
+TOKEN_KEY = "token"  # noqa: S105 - the key's name, not a secret
+POOLS_KEY = "pools.json"
+ENTRY = "gpudask_entry.py"
+
+
+def scheduler_pod(cluster: Cluster, name: str, preload_files: frozenset[str]) -> Json:
+    """The scheduler pod `name`, with the preload's files mounted at their relative paths."""
+    section = cluster.spec.scheduler
+    meta = pod.metadata(cluster, name, "scheduler")
+    meta["annotations"] = {resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec)}
+    container = {
+        "image": section.image or cluster.spec.image,
+        "args": _arguments(cluster),
+        "env": pod.environment(cluster, _environment(), section.env),
+        "resources": pod.resources(section.resources),
+        "ports": [
+            {"name": "tcp-comm", "containerPort": names.SCHEDULER_PORT},
+            {"name": "http-dashboard", "containerPort": names.HTTP_PORT},
+        ],
+        "startupProbe": _probe(period=1, failures=600),
+        "readinessProbe": _probe(period=10, failures=3),
+        "volumeMounts": [
+            {"name": "gpudask-preload", "mountPath": _PRELOAD, "readOnly": True},
+            {"name": "gpudask-token", "mountPath": _TOKEN, "readOnly": True},
+        ],
+    }
+    rendered = pod.skeleton(cluster, meta, container)
+    rendered["spec"]["affinity"] = pod.away_from_gpus()
+    rendered["spec"]["volumes"] = [
+        {"name": "gpudask-preload", "configMap": _preload_volume(cluster, preload_files)},
+        {"name": "gpudask-token", "secret": {"secretName": names.token(cluster.name)}},
+    ]
+    return pod.overlaid(rendered, cluster.spec.template, section.template)
+
+
+def _arguments(cluster: Cluster) -> list[str]:
+    spec = cluster.spec
+    arguments = ["dask", "scheduler", "--port", str(names.SCHEDULER_PORT)]
+    arguments += ["--dashboard-address", f":{names.HTTP_PORT}", "--preload", f"{_PRELOAD}/{ENTRY}"]
+    if spec.protocol != "tcp":
+        arguments += ["--protocol", spec.protocol]
+    return [*arguments, *spec.scheduler.extra_args]
+
+
+def _environment() -> list[Json]:
+    return [
+        {"name": "GPUDASK_TOKEN_FILE", "value": f"{_TOKEN}/{TOKEN_KEY}"},
+        {"name": "GPUDASK_POOLS_FILE", "value": f"{_PRELOAD}/{POOLS_KEY}"},
+    ]
+
+
+def _probe(*, period: int, failures: int) -> Json:
+    """Of readiness alone, and patient: a large graph blocks the scheduler's loop for seconds."""
+    return {
+        "httpGet": {"path": "/health", "port": "http-dashboard"},
+        "periodSeconds": period,
+        "timeoutSeconds": 30,
+        "failureThreshold": failures,
+    }
+
+
+def config_map_key(path: str) -> str:
+    """A relative path as a ConfigMap's key, which holds no slash."""
+    return path.replace("/", "--")
+
+
+def _preload_volume(cluster: Cluster, files: frozenset[str]) -> Json:
+    paths = sorted({*files, POOLS_KEY})
+    return {
+        "name": names.preload(cluster.name),
+        "items": [{"key": config_map_key(path), "path": path} for path in paths],
+    }

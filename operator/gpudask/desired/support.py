@@ -1,0 +1,66 @@
+"""The objects beside the pods: the Service, the ConfigMap with the preload, the Secret with its token."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, Cluster
+from gpudask.desired import names, pod
+from gpudask.desired.scheduler import POOLS_KEY, TOKEN_KEY, config_map_key
+
+Json = dict[str, Any]
+
+
+def service(cluster: Cluster) -> Json:
+    """The Service by which workers and clients find the scheduler.
+
+    It publishes addresses that are not ready: workers connect as soon as the scheduler listens, without
+    waiting for a probe.
+    """
+    exposed = cluster.spec.scheduler.service
+    meta = pod.metadata(cluster, names.service(cluster.name), "scheduler")
+    if exposed.annotations:
+        meta["annotations"] = dict(exposed.annotations)
+    ports = [("tcp-comm", names.SCHEDULER_PORT), ("http-dashboard", names.HTTP_PORT)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": meta,
+        "spec": {
+            "type": exposed.type,
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_CLUSTER: cluster.name, LABEL_DASK_COMPONENT: "scheduler"},
+            "ports": [{"name": n, "port": p, "targetPort": n, "protocol": "TCP"} for n, p in ports],
+        },
+    }
+
+
+def preload(cluster: Cluster, sources: dict[str, str]) -> Json:
+    """The ConfigMap with what runs inside the scheduler: `sources` by relative path, and the pools' fence."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": pod.metadata(cluster, names.preload(cluster.name), "scheduler"),
+        "data": {
+            **{config_map_key(path): text for path, text in sorted(sources.items())},
+            POOLS_KEY: json.dumps(fence(cluster), sort_keys=True),
+        },
+    }
+
+
+def fence(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """Which pools take plain tasks, in the preload's words (docs/preload-protocol.md)."""
+    return {pool.name: {"accepts": cluster.spec.accepts(pool)} for pool in cluster.spec.pools}
+
+
+def token_secret(cluster: Cluster, token: str) -> Json:
+    """The Secret with the token that the operator shows to the preload."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": pod.metadata(cluster, names.token(cluster.name), "scheduler"),
+        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+    }

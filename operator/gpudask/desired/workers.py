@@ -1,0 +1,88 @@
+"""The worker pods of a pool: `dask worker`, or `dask cuda worker` where the pool has GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.api import resource
+from gpudask.api.resource import Cluster
+from gpudask.api.spec import DEFAULT_GPU_RESOURCE, Gpu, Pool
+from gpudask.api.values import number
+from gpudask.desired import names, pod, spec_hash
+
+Json = dict[str, Any]
+
+# What a nanny would set for its worker; ours run without one (docs/adr/0003).
+_WORKER_ENVIRONMENT = {
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
+    """Worker pod number `index` of `pool`; `nonce` makes its Dask name its own."""
+    name = names.worker_pod(cluster.name, pool.name, index)
+    dask_name = names.dask_name(name, nonce)
+    meta = pod.metadata(cluster, name, "worker")
+    meta["labels"] |= {resource.LABEL_POOL: pool.name, resource.LABEL_DASK_GROUP: f"{cluster.name}-{pool.name}"}
+    meta["annotations"] = {
+        resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),
+        resource.ANNOTATION_DASK_NAME: dask_name,
+    }
+    container = {
+        "image": pool.image or cluster.spec.image,
+        "args": _arguments(cluster, pool, dask_name),
+        "env": pod.environment(cluster, _environment(), pool.env),
+        "resources": _resources(pool),
+    }
+    rendered = pod.skeleton(cluster, meta, container)
+    _place(rendered["spec"], pool.gpu)
+    if pool.shm_size is not None:
+        _mount_shm(rendered["spec"], str(pool.shm_size))
+    return pod.overlaid(rendered, cluster.spec.template, pool.template)
+
+
+def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
+    cuda = pool.gpu is not None and pool.gpu.launcher == "dask-cuda"
+    address = names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
+    arguments = ["dask", *(["cuda"] if cuda else []), "worker", address, "--name", dask_name]
+    arguments += ["--nthreads", str(pool.threads_per_worker)]
+    if "memory" in pool.resources:
+        per_worker = number(pool.resources["memory"]) / pool.workers_per_pod
+        arguments += ["--memory-limit", str(int(per_worker))]
+    if not cuda:
+        arguments += ["--no-nanny"]
+    if pool.offered_resources:
+        offers = " ".join(f"{key}={value:.15g}" for key, value in sorted(pool.offered_resources.items()))
+        arguments += ["--resources", offers]
+    if cluster.spec.protocol != "tcp":
+        arguments += ["--protocol", cluster.spec.protocol]
+    return [*arguments, *pool.extra_args]
+
+
+def _environment() -> list[Json]:
+    return [{"name": key, "value": value} for key, value in _WORKER_ENVIRONMENT.items()]
+
+
+def _resources(pool: Pool) -> Json:
+    rendered = pod.resources(pool.resources)
+    if pool.gpu is not None:
+        rendered.setdefault("limits", {})[pool.gpu.resource_name] = str(pool.gpu.count)
+    return rendered
+
+
+def _place(pod_spec: Json, gpu: Gpu | None) -> None:
+    if gpu is None:
+        pod_spec["affinity"] = pod.away_from_gpus()
+        return
+    if gpu.node_selector:
+        pod_spec["nodeSelector"] = dict(gpu.node_selector)
+    taints = sorted({DEFAULT_GPU_RESOURCE, gpu.resource_name})
+    pod_spec["tolerations"] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
+
+
+def _mount_shm(pod_spec: Json, size: str) -> None:
+    pod_spec["volumes"] = [{"name": "gpudask-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
+    pod_spec["containers"][0]["volumeMounts"] = [{"name": "gpudask-shm", "mountPath": "/dev/shm"}]  # noqa: S108

@@ -1,0 +1,131 @@
+"""What the scheduler said: demand by resource, and its workers. The shape is docs/preload-protocol.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PROTOCOL = 1
+
+
+class UnknownProtocolError(ValueError):
+    """An answer that this version of the operator must not act on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Tasks with the same resource restrictions; `resources` is empty for plain tasks."""
+
+    resources: tuple[tuple[str, float], ...]
+    waiting: int = 0
+    unrunnable: int = 0
+    processing: int = 0
+    seconds: float = 0.0
+    unknown: int = 0
+    since_seconds: float = 0.0
+
+    @property
+    def active(self) -> int:
+        """Tasks that run or could run now."""
+        return self.unrunnable + self.processing
+
+    def __str__(self) -> str:
+        """As people write it: `GPU: 2, MEMORY: 5e+10`."""
+        return ", ".join(f"{name}: {amount:g}" for name, amount in self.resources) or "no resources"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A Dask worker process, as the scheduler sees it."""
+
+    name: str
+    address: str = ""
+    pool: str = ""
+    status: str = "running"
+    nthreads: int = 1
+    processing: int = 0
+    own: int = 0
+    idle_seconds: float = 0.0
+    blockers: tuple[str, ...] = ()
+    held_keys: int = 0
+    held_bytes: int = 0
+    retiring: str = ""
+    detail: str = ""
+
+    def belongs_to(self, dask_name: str) -> bool:
+        """Whether this is a worker of the pod with that Dask name (dask-cuda adds `-<i>`)."""
+        return self.name == dask_name or (
+            self.name.startswith(f"{dask_name}-") and self.name[len(dask_name) + 1 :].isdigit()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One answer of the long poll."""
+
+    version: str
+    scheduler_id: str
+    desired_version: str = ""
+    tasks: int = 0
+    requirements: tuple[Requirement, ...] = ()
+    workers: tuple[Worker, ...] = ()
+    features: dict[str, str] = field(default_factory=dict)
+
+    def workers_of(self, dask_name: str) -> tuple[Worker, ...]:
+        """The registered workers of one pod."""
+        return tuple(worker for worker in self.workers if worker.belongs_to(dask_name))
+
+
+def parse(answer: dict[str, Any]) -> Demand:
+    """The answer as values.
+
+    Raises:
+        UnknownProtocolError: another protocol, or a shape that is not it.
+    """
+    if answer.get("protocol") != PROTOCOL:
+        raise UnknownProtocolError(
+            f"the preload speaks protocol {answer.get('protocol')!r}, this operator {PROTOCOL}:"
+            " restart the scheduler pod to give it this operator's preload"
+        )
+    try:
+        return Demand(
+            version=answer["version"],
+            scheduler_id=answer["scheduler_id"],
+            desired_version=answer["desired_version"],
+            tasks=answer["tasks"],
+            requirements=tuple(_requirement(item) for item in answer["demand"]),
+            workers=tuple(_worker(item) for item in answer["workers"]),
+            features=dict(answer["features"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnknownProtocolError(f"the preload's answer has not the shape of protocol {PROTOCOL}: {error!r}") from error
+
+
+def _requirement(item: dict[str, Any]) -> Requirement:
+    return Requirement(
+        resources=tuple(sorted((name, float(amount)) for name, amount in item["resources"].items())),
+        waiting=item["waiting"],
+        unrunnable=item["unrunnable"],
+        processing=item["processing"],
+        seconds=item["seconds"],
+        unknown=item["unknown"],
+        since_seconds=item["since_seconds"],
+    )
+
+
+def _worker(item: dict[str, Any]) -> Worker:
+    return Worker(
+        name=str(item["name"]),
+        address=item["address"],
+        pool=item["pool"],
+        status=item["status"],
+        nthreads=item["nthreads"],
+        processing=item["processing"],
+        own=item["own"],
+        idle_seconds=item["idle_seconds"],
+        blockers=tuple(item["blockers"]),
+        held_keys=item["held_keys"],
+        held_bytes=item["held_bytes"],
+        retiring=item["retiring"],
+        detail=item["detail"],
+    )

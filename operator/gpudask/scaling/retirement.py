@@ -1,0 +1,66 @@
+"""Who leaves when a pool has too many pods: whole pods, named, and never one whose work would be cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that could leave.
+
+    `pending`: no worker of it ever ran, so it can be cancelled. `idle_seconds`: how long all of its workers have
+    had no work of their pool's own, 0.0 where one has. `blockers`: what it could not leave behind.
+    """
+
+    pod: str
+    number: int
+    pending: bool = False
+    idle_seconds: float = 0.0
+    busy: bool = False
+    held_bytes: int = 0
+    blockers: tuple[str, ...] = ()
+
+
+def order(candidate: Candidate) -> tuple[bool, bool, float, int, int]:
+    """Sort key: pending first, then idle longest, then least data, then the highest number."""
+    return (
+        not candidate.pending,
+        candidate.busy,
+        -candidate.idle_seconds,
+        candidate.held_bytes,
+        -candidate.number,
+    )
+
+
+def surplus(candidates: list[Candidate], count: int) -> list[Candidate]:
+    """The `count` to go when a person asked for fewer: busy ones last, and those are drained, never cut."""
+    return sorted(candidates, key=order)[: max(0, count)]
+
+
+def idle(
+    candidates: list[Candidate], count: int, *, timeout_seconds: float, release_after_seconds: float | None
+) -> list[Candidate]:
+    """At most `count` that demand does not need: pending ones at once, others once idle for the timeout.
+
+    A pod with a blocker stays. Held data that has nowhere to go is let go after `release_after_seconds`, if that is set.
+    """
+    return sorted(
+        (c for c in candidates if c.pending or _may_leave(c, timeout_seconds, release_after_seconds)), key=order
+    )[: max(0, count)]
+
+
+def releases(candidate: Candidate, release_after_seconds: float | None) -> bool:
+    """Whether the data that `candidate` holds may be let go by now."""
+    return (
+        "data" in candidate.blockers
+        and release_after_seconds is not None
+        and candidate.idle_seconds >= release_after_seconds
+    )
+
+
+def _may_leave(candidate: Candidate, timeout_seconds: float, release_after_seconds: float | None) -> bool:
+    if candidate.busy or candidate.idle_seconds < timeout_seconds:
+        return False
+    keeps = [b for b in candidate.blockers if not (b == "data" and releases(candidate, release_after_seconds))]
+    return not keeps

@@ -1,0 +1,40 @@
+"""How many pods a pool should have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gpudask.api.spec import Autoscale
+from gpudask.scaling.assignment import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A pool's size in pods, why, and who set it: `autoscale`, `spec`, `suspend`, or an override's author."""
+
+    pods: int
+    reason: str
+    set_by: str
+
+
+def wanted(limits: Autoscale, share: Share, *, ready: int) -> tuple[int, str]:
+    """Pods that the demand asks for, within the limits, and the reason.
+
+    Known durations: as many as clear the queue in `targetDuration`. Unknown ones: at most twice the pods that are
+    ready, so that many short tasks do not start a pod each; never more than there are tasks to fill them.
+    """
+    known = share.pod_seconds / limits.target_duration_seconds
+    unknown = min(share.pods_unknown, float(max(1, 2 * ready)))
+    pods = min(math.ceil(share.pods), math.ceil(known + unknown))
+    if share.unrunnable or share.processing:
+        pods = max(pods, 1)
+    if pods > limits.max:
+        return limits.max, f"{_tasks(share)}: at its maximum of {limits.max}"
+    if pods < limits.min:
+        return limits.min, f"at its minimum of {limits.min}"
+    return pods, _tasks(share) if pods else "no demand"
+
+
+def _tasks(share: Share) -> str:
+    return f"{share.unrunnable} tasks wait, {share.processing} assigned"
