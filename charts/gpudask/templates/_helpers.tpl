@@ -1,0 +1,69 @@
+{{/* The name of all objects: the release's, with the chart's where the release's does not contain it. */}}
+{{- define "gpudask.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride }}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpudask.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "gpudask.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret that the operator makes at its first start: the key from which clusters' tokens are derived. */}}
+{{- define "gpudask.keySecretName" -}}
+{{ include "gpudask.fullname" . }}-key
+{{- end -}}
+
+{{/* What the Deployment selects by: it can never change, so it holds nothing that a user sets. */}}
+{{- define "gpudask.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "gpudask.labels" -}}
+{{ include "gpudask.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "gpudask.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* What running clusters takes, in each watched namespace or everywhere. */}}
+{{- define "gpudask.clusterRules" -}}
+# The resource itself belongs to its users: the operator reads it and writes its status.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters]
+  verbs: [get, list, watch]
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters/status]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [pods, services, configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+# Tokens are derived from a key and applied blind: no Secret can be read here.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, patch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
