@@ -1,0 +1,92 @@
+"""What the operator wants, as values: the body of `POST /gpudask/v1/desired` and the pools file, checked.
+
+Bad input is a `BadInputError` that names the field; nothing here touches the scheduler.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import PROTOCOL
+
+ACCEPTS = ("any", "annotated")
+DATA = ("move", "release")
+
+
+class BadInputError(ValueError):
+    """A field of the operator's word that is missing or wrong; the message names it."""
+
+
+@dataclass(frozen=True)
+class Retiring:
+    """One pod that shall leave, and how."""
+
+    pod: str
+    data: str
+    if_idle: bool
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Everything the operator wants, whole."""
+
+    version: str
+    pools: dict[str, str]  # pool -> "any" | "annotated"
+    retiring: tuple[Retiring, ...]
+
+
+def parse_desired(body: bytes) -> Desired:
+    """Read the body of a POST; raises `BadInputError`."""
+    try:
+        given = json.loads(body)
+    except ValueError as error:
+        raise BadInputError(f"body: expected JSON, got {error}") from error
+    _expect(isinstance(given, dict), "body", "an object", given)
+    _expect(given.get("protocol") == PROTOCOL, "protocol", str(PROTOCOL), given.get("protocol"))
+    version = given.get("version")
+    _expect(isinstance(version, str) and version, "version", "a string", version)
+    retiring = given.get("retiring")
+    _expect(isinstance(retiring, list), "retiring", "a list", retiring)
+    wishes = tuple(_retiring(item, f"retiring[{i}]") for i, item in enumerate(retiring))
+    for i, wish in enumerate(wishes):
+        if any(other.pod == wish.pod for other in wishes[:i]):
+            raise BadInputError(f"retiring[{i}].pod: {wish.pod!r} is named twice")
+    return Desired(version=version, pools=parse_pools(given.get("pools")), retiring=wishes)
+
+
+def parse_pools(given: Any) -> dict[str, str]:
+    """Read `{"cpu": {"accepts": "any"}, ...}`; raises `BadInputError`."""
+    _expect(isinstance(given, dict), "pools", "an object", given)
+    for name, pool in given.items():
+        _expect(isinstance(pool, dict), f"pools.{name}", "an object", pool)
+        _choice(pool.get("accepts"), f"pools.{name}.accepts", ACCEPTS)
+    return {name: pool["accepts"] for name, pool in given.items()}
+
+
+def read_pools(path: str) -> dict[str, str]:
+    """Read the pools file that stands in for the operator's first word; raises `BadInputError`."""
+    try:
+        return parse_pools(json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"GPUDASK_POOLS_FILE {path}: {error}") from error
+
+
+def _retiring(given: Any, field: str) -> Retiring:
+    _expect(isinstance(given, dict), field, "an object", given)
+    pod, if_idle = given.get("pod"), given.get("if_idle")
+    _expect(isinstance(pod, str) and pod, f"{field}.pod", "a pod's Dask name", pod)
+    _choice(given.get("data"), f"{field}.data", DATA)
+    _expect(isinstance(if_idle, bool), f"{field}.if_idle", "true or false", if_idle)
+    return Retiring(pod=pod, data=given["data"], if_idle=if_idle)
+
+
+def _choice(given: Any, field: str, choices: tuple[str, ...]) -> None:
+    _expect(given in choices, field, " or ".join(repr(choice) for choice in choices), given)
+
+
+def _expect(holds: Any, field: str, expected: str, given: Any) -> None:
+    if not holds:
+        raise BadInputError(f"{field}: expected {expected}, got {given!r}")

@@ -1,0 +1,84 @@
+"""The file named by `dask scheduler --preload`. Mounted as `gpudask_entry.py` beside `gpudask_preload/`.
+
+distributed runs it up to three times before the scheduler starts, and a failing import ends the scheduler: so nothing happens
+at import, and whatever fails later leaves the scheduler running, with the traceback on the health route.
+"""
+
+from __future__ import annotations
+
+import hmac
+import importlib
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("gpudask.preload")
+
+_running: dict[int, list[Any]] = {}  # id of a scheduler -> what has to stop with it
+
+
+async def dask_setup(scheduler: Any) -> None:
+    """Start our parts, then the preloads of the configuration, which distributed leaves out when it is given a flag."""
+    stopping = _running.setdefault(id(scheduler), [])
+    try:
+        here = str(Path(__file__).parent)
+        if here not in sys.path:  # import_file takes it off again after the import
+            sys.path.insert(0, here)
+        stopping.append(await importlib.import_module("gpudask_preload.setup").install(scheduler))
+    except Exception:
+        logger.exception("gpudask: the preload failed, the scheduler goes on without it")
+        _serve_health_only(scheduler, traceback.format_exc())
+    try:
+        stopping.append(await _start_configured(scheduler))
+    except Exception:
+        logger.exception("gpudask: a preload of distributed.scheduler.preload failed, the scheduler goes on without it")
+
+
+async def dask_teardown(scheduler: Any) -> None:
+    """Stop what was started, the last first."""
+    for part in reversed(_running.pop(id(scheduler), [])):
+        if hasattr(part, "teardown"):
+            await part.teardown()
+        else:
+            part.stop()
+
+
+async def _start_configured(scheduler: Any) -> Any:
+    import dask  # noqa: PLC0415 (an import that fails must not do so while distributed loads this file)
+    from distributed.preloading import process_preloads  # noqa: PLC0415
+
+    configured = dask.config.get("distributed.scheduler.preload", [])
+    names = [configured] if isinstance(configured, str) else list(configured)
+    others = [name for name in names if Path(name).name != Path(__file__).name]
+    manager = process_preloads(scheduler, others, dask.config.get("distributed.scheduler.preload-argv", []))
+    await manager.start()
+    return manager
+
+
+def _serve_health_only(scheduler: Any, error: str) -> None:
+    """Tell the operator why the other routes are missing. It repeats a little of `routes`, which may be what is broken."""
+    try:
+        import distributed  # noqa: PLC0415
+        from tornado.web import RequestHandler  # noqa: PLC0415
+
+        off = dict.fromkeys(("demand", "fence", "retire"), "the preload failed, see error")
+
+        class Health(RequestHandler):
+            def get(self) -> None:
+                try:
+                    token = Path(os.environ["GPUDASK_TOKEN_FILE"]).read_bytes().strip()
+                except (KeyError, OSError):
+                    token = b""
+                given = self.request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+                if not token or not hmac.compare_digest(given, b"Bearer " + token):
+                    self.set_status(401)
+                    self.finish({"protocol": 1, "error": "Authorization: expected 'Bearer <token>'"})
+                    return
+                self.finish({"protocol": 1, "distributed": distributed.__version__, "features": off, "error": error})
+
+        scheduler.http_application.add_handlers(".*$", [("/gpudask/v1/health", Health)])
+    except Exception:
+        logger.exception("gpudask: no health route either")

@@ -1,0 +1,74 @@
+"""Runs on a worker, sent there by value: which of its results need nothing that only a GPU worker has.
+
+An allow-list: a result may go to a worker without a GPU when pickling it meets no type, class or function from outside the modules
+below. So a GPU type deep inside a list or a data frame is found, and what is not known stays. The standard library alone,
+no import from this package: gpudask need not be installed where it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import Any
+
+SAFE_MODULES = frozenset(
+    {
+        *("builtins", "_codecs", "copyreg", "collections", "_collections", "array", "_io", "io", "types", "typing"),
+        *("datetime", "_datetime", "zoneinfo", "decimal", "_decimal", "fractions", "uuid", "ipaddress", "enum"),
+        *("pathlib", "functools", "operator", "_operator", "random", "_random", "re", "string", "statistics", "itertools"),
+        *("numpy", "pandas", "pyarrow", "scipy", "xarray", "dask", "pytz", "dateutil", "sparse"),
+    }
+)
+
+
+class NeedsMoreError(Exception):
+    """Something in a value comes from a module that a CPU worker may lack; the message names it."""
+
+
+class _Prober(pickle.Pickler):
+    """Pickles into nothing and stops at the first thing from outside the allow-list. Big buffers are not copied."""
+
+    def __init__(self) -> None:
+        super().__init__(_Nowhere(), protocol=5, buffer_callback=_ignore)
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Look at everything but plain containers, numbers and text, which pickle does not show."""
+        is_named = isinstance(obj, type) or hasattr(obj, "__qualname__")  # a class or a function: by its own module
+        owner = obj if is_named else type(obj)
+        module = getattr(owner, "__module__", None) or "builtins"
+        if module.partition(".")[0] not in SAFE_MODULES or hasattr(obj, "__cuda_array_interface__"):
+            raise NeedsMoreError(f"{module}.{getattr(owner, '__qualname__', owner)}")
+        if not isinstance(obj, type) and type(obj).__module__.partition(".")[0] not in SAFE_MODULES:
+            raise NeedsMoreError(f"{type(obj).__module__}.{type(obj).__qualname__}")
+        return NotImplemented
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    def write(self, data: bytes) -> int:
+        return len(data)
+
+
+def _ignore(_buffer: Any) -> None:
+    """Take a big buffer out of band."""
+
+
+def why_unsafe(value: Any) -> str:
+    """Return `""` when any worker could hold the value, else the type or function that it needs."""
+    try:
+        _Prober().dump(value)
+    except NeedsMoreError as error:
+        return str(error)
+    except Exception:  # noqa: BLE001 (whatever a foreign __reduce__ raises: unknown, so it stays)
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+    return ""
+
+
+async def examine(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str]]:
+    """Return (key, why unsafe) for those of the worker's results that it still has, off its event loop."""
+    found = []
+    for key in keys:
+        if key in dask_worker.data:
+            found.append((key, await asyncio.to_thread(why_unsafe, dask_worker.data[key])))
+    return found

@@ -1,0 +1,28 @@
+"""Which pool accepts plain tasks, and which work on a worker is its pool's own.
+
+The one piece of the operator's word that every other part looks at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .names import pool_of
+
+if TYPE_CHECKING:
+    from distributed.scheduler import WorkerState
+
+
+class Pools:
+    """Pool -> accepts. A worker that is of no named pool accepts any task."""
+
+    def __init__(self, accepts: dict[str, str]) -> None:
+        self.accepts = accepts
+
+    def is_fenced(self, ws: WorkerState) -> bool:
+        """Return whether plain tasks are kept off this worker."""
+        return self.accepts.get(pool_of(ws.name)) == "annotated"
+
+    def is_fenced_pool(self, pool: str) -> bool:
+        """Return whether plain tasks are kept off this pool's workers."""
+        return self.accepts.get(pool) == "annotated"

@@ -1,0 +1,106 @@
+"""The three JSON routes on the scheduler's own HTTP server, their token, and the long poll."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tornado.web import RequestHandler
+
+from . import PROTOCOL
+from .desired import BadInputError, parse_desired
+
+if TYPE_CHECKING:
+    from .setup import Preload
+
+MAX_WAIT_SECONDS = 60.0
+
+
+class Route(RequestHandler):
+    """A JSON answer for whoever holds the cluster's token, which is read anew each time so that it can rotate."""
+
+    def initialize(self, preload: Preload) -> None:
+        """Take what the route is about."""
+        self.preload = preload
+
+    def prepare(self) -> None:
+        """Refuse a request without the token."""
+        if not is_authorized(self.request.headers.get("Authorization", "")):
+            self.answer({"error": "Authorization: expected 'Bearer <token>' with the cluster's token"}, status=401)
+
+    def answer(self, body: dict[str, Any], status: int = 200) -> None:
+        """Finish the request; every answer says which protocol it speaks."""
+        self.set_status(status)
+        self.finish({"protocol": PROTOCOL, **body})
+
+
+class DemandRoute(Route):
+    """`GET /gpudask/v1/demand`: the long poll."""
+
+    _waiter: asyncio.Future[None] | None = None
+
+    async def get(self) -> None:
+        """Answer at once when `seen` is not the current version, else with the next version or after `wait` seconds."""
+        try:
+            wait_seconds = min(max(float(self.get_argument("wait", "30")), 0.0), MAX_WAIT_SECONDS)
+        except ValueError:
+            self.answer({"error": f"wait: expected seconds, got {self.get_argument('wait')!r}"}, status=400)
+            return
+        if self.get_argument("seen", "") == self.preload.version and wait_seconds:
+            self._waiter = self.preload.watch.next_version()
+            await asyncio.wait([self._waiter], timeout=wait_seconds)
+            self._waiter.cancel()
+        self.answer(self.preload.answer())
+
+    def on_connection_close(self) -> None:
+        """Stop waiting for a client that has gone."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+
+class DesiredRoute(Route):
+    """`POST /gpudask/v1/desired`: what the operator wants."""
+
+    async def post(self) -> None:
+        """Take it whole, or refuse it whole with the field that is wrong."""
+        try:
+            desired = parse_desired(self.request.body)
+        except BadInputError as error:
+            self.answer({"error": str(error)}, status=400)
+            return
+        refused = self.preload.accept(desired)
+        self.answer(
+            {
+                "desired_version": self.preload.desired_version,
+                "refused": [{"pod": pod, "why": why} for pod, why in refused.items()],
+            }
+        )
+
+
+class HealthRoute(Route):
+    """`GET /gpudask/v1/health`: which features work."""
+
+    async def get(self) -> None:
+        """Answer what was found at the start."""
+        self.answer(self.preload.health())
+
+
+def add_routes(preload: Preload) -> None:
+    """Add the routes to the scheduler's HTTP server, whatever dashboard it has."""
+    routes = [("demand", DemandRoute), ("desired", DesiredRoute), ("health", HealthRoute)]
+    preload.scheduler.http_application.add_handlers(
+        ".*$", [(f"/gpudask/v1/{name}", route, {"preload": preload}) for name, route in routes]
+    )
+
+
+def is_authorized(header: str) -> bool:
+    """Return whether the header carries the token of `GPUDASK_TOKEN_FILE`; without a readable, filled file: never."""
+    try:
+        token = Path(os.environ["GPUDASK_TOKEN_FILE"]).read_bytes().strip()
+    except (KeyError, OSError):
+        return False
+    given = header.encode("utf-8", "surrogateescape")
+    return bool(token) and hmac.compare_digest(given, b"Bearer " + token)

@@ -1,0 +1,25 @@
+"""The preload on a real scheduler with real workers, all in this process, and real HTTP."""
+
+import contextlib
+
+import dask
+import pytest
+
+from .cluster import Cluster
+
+
+@pytest.fixture
+async def start(tmp_path, monkeypatch):
+    """Return a coroutine function that starts a cluster; everything it started is closed after the test."""
+    dask.config.set({"distributed.worker.memory.pause": False, "distributed.worker.memory.spill": False})
+    monkeypatch.setenv("GPUDASK_TOKEN_FILE", str(tmp_path / "token"))
+    (tmp_path / "token").write_text("secret\n")
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start_cluster(**kwargs):
+            cluster = Cluster(tmp_path, **kwargs)
+            await cluster.start()
+            stack.push_async_callback(cluster.close)
+            return cluster
+
+        yield start_cluster

@@ -1,0 +1,211 @@
+"""Demand is counted exactly, and edges wake the poll."""
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from distributed import Event, wait
+
+from gpudask.preload.demand import ACTIVE
+
+from .cluster import GPU, until
+
+
+def inc(x):
+    return x + 1
+
+
+def total(*xs):
+    return 0
+
+
+def fail(x):
+    raise ValueError(x)
+
+
+def hold(name):
+    Event(name).wait()
+    return 0
+
+
+def walk(scheduler):
+    """The oracle: what a walk over all tasks counts."""
+    found = Counter()
+    for ts in scheduler.tasks.values():
+        if ts.state in ACTIVE:
+            state = {"queued": "unrunnable", "no-worker": "unrunnable"}.get(ts.state, ts.state)
+            found[tuple(sorted((ts.resource_restrictions or {}).items())), state] += 1
+    return found
+
+
+def counted(preload):
+    found = Counter()
+    for entry in preload.answer()["demand"]:
+        for state in ("waiting", "unrunnable", "processing"):
+            if entry[state]:
+                found[tuple(sorted(entry["resources"].items())), state] = entry[state]
+    return found
+
+
+def own_walk(cluster):
+    scheduler = cluster.scheduler
+    return {
+        ws.address: sum(1 for ts in ws.processing if ts.resource_restrictions or "-cpu-" in ws.name)
+        for ws in scheduler.workers.values()
+    }
+
+
+def assert_exact(cluster):
+    assert counted(cluster.preload) == walk(cluster.scheduler)
+    assert {row["address"]: row["own"] for row in cluster.preload.answer()["workers"]} == own_walk(cluster)
+
+
+async def test_a_gpu_task_without_a_gpu_worker_is_unrunnable(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    future = cluster.client.submit(inc, 1, resources=GPU)
+    await until(lambda: counted(cluster.preload))
+    entry = await cluster.entry(GPU=1)
+    assert {k: entry[k] for k in ("waiting", "unrunnable", "processing", "seconds", "unknown")} == {
+        "waiting": 0, "unrunnable": 1, "processing": 0, "seconds": 0.0, "unknown": 1,
+    }  # fmt: skip
+    del future
+    await until(lambda: not counted(cluster.preload))
+
+
+async def test_plain_tasks_without_workers_are_unrunnable_whether_queued_or_not(start):
+    cluster = await start()
+    futures = cluster.client.map(inc, range(10)) + [cluster.client.submit(total, 1, 2)]
+    await until(lambda: len(cluster.scheduler.tasks) == 11)
+    assert {ts.state for ts in cluster.scheduler.tasks.values()} <= {"queued", "no-worker"}
+    assert (await cluster.entry())["unrunnable"] == 11
+    del futures
+
+
+async def test_requirements_are_kept_apart(start):
+    cluster = await start()
+    many = [cluster.client.submit(inc, i, resources={"GPU": 1 + i % 2, "MEMORY": i % 3}, pure=False) for i in range(6)]
+    await until(lambda: len(cluster.scheduler.unrunnable) == 6)
+    assert len((await cluster.demand())["demand"]) == 6
+    assert_exact(cluster)
+    del many
+
+
+async def test_tasks_whose_inputs_are_missing_wait(start):
+    cluster = await start()
+    x = cluster.client.submit(inc, 1, resources=GPU)
+    y = cluster.client.submit(inc, x, resources=GPU)
+    await until(lambda: len(cluster.scheduler.tasks) == 2)
+    entry = await cluster.entry(GPU=1)
+    assert (entry["waiting"], entry["unrunnable"]) == (1, 1)
+    del y
+
+
+async def test_since_grows_from_the_first_unrunnable_task_and_ends_with_the_last(start):
+    cluster = await start()
+    one = cluster.client.submit(inc, 1, resources=GPU)
+    await until(lambda: cluster.scheduler.unrunnable)
+    first = (await cluster.entry(GPU=1))["since_seconds"]
+    two = cluster.client.submit(inc, 2, resources=GPU)
+    await until(lambda: len(cluster.scheduler.unrunnable) == 2)
+    second = (await cluster.entry(GPU=1))["since_seconds"]
+    assert 0 <= first < second
+    await cluster.add("gpu-0")
+    await wait([one, two])
+    held = cluster.client.submit(hold, "since", resources=GPU)
+    await until(lambda: any(ts.state == "processing" for ts in cluster.scheduler.tasks.values()))
+    assert (await cluster.entry(GPU=1))["since_seconds"] == 0
+    await Event("since", client=cluster.client).set()
+    await held
+
+
+async def test_durations_become_known_by_prefix(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    await cluster.client.gather(cluster.client.map(inc, range(5), resources=GPU))
+    await gpu.close()
+    waiting = cluster.client.map(inc, range(100, 104), resources=GPU) + [cluster.client.submit(total, resources=GPU)]
+    await until(lambda: len(cluster.scheduler.unrunnable) == 5)
+    entry = await cluster.entry(GPU=1)
+    assert entry["unknown"] == 1
+    assert entry["seconds"] > 0
+    del waiting
+
+
+async def test_a_running_task_counts_at_least_its_age(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    await Event("age", client=cluster.client).set()
+    await cluster.client.submit(hold, "age", resources=GPU, pure=False)
+    await Event("age", client=cluster.client).clear()
+    future = cluster.client.submit(hold, "age", resources=GPU, pure=False)
+    await until(lambda: cluster.state(gpu).processing)
+    await until(lambda: cluster.state(gpu).executing)
+    ts = next(iter(cluster.state(gpu).executing))
+    cluster.state(gpu).executing = {ts: 100.0}
+    assert (await cluster.entry(GPU=1))["seconds"] == pytest.approx(100.0)
+    await Event("age", client=cluster.client).set()
+    await future
+
+
+async def test_tasks_from_before_the_preload_are_counted(start):
+    cluster = await start()
+    futures = [cluster.client.submit(inc, i, resources=GPU) for i in range(3)]
+    await until(lambda: len(cluster.scheduler.unrunnable) == 3)
+    later = type(cluster.preload)(cluster.scheduler)
+    assert counted(later) == walk(cluster.scheduler)
+    del futures
+
+
+async def test_counts_stay_exact_through_whatever_happens(start):
+    cluster = await start()
+    client, chance = cluster.client, random.Random(7)
+    workers = [await cluster.add("cpu-0", nthreads=2), await cluster.add("gpu-0"), await cluster.add("cpu-1", nthreads=2)]
+    futures = []
+
+    async def submit():
+        kind = chance.choice([inc, fail, total])
+        inputs = chance.sample(futures, min(len(futures), 3)) if kind is total else [chance.random()]
+        resources = chance.choice([None, None, GPU, {"GPU": 2}])
+        futures.append(client.submit(kind, *inputs, resources=resources, pure=False, retries=chance.choice([0, 2])))
+
+    async def release():
+        if futures:
+            futures.pop(chance.randrange(len(futures)))
+
+    async def cancel():
+        if futures:
+            await client.cancel([futures.pop()], force=True)
+
+    async def replace_worker():
+        worker = workers.pop(0)
+        await worker.close()
+        workers.append(await cluster.add(f"{chance.choice(['cpu', 'gpu'])}-{len(cluster.workers) + 10}"))
+
+    for step in range(150):
+        await chance.choices([submit, release, cancel, replace_worker], [20, 4, 2, 1])[0]()
+        if step % 3 == 0:
+            await asyncio.sleep(0)
+        assert_exact(cluster)
+    await asyncio.wait([asyncio.ensure_future(wait(f)) for f in futures], timeout=0.3)
+    assert_exact(cluster)
+    await client.restart(wait_for_workers=False)
+    assert_exact(cluster)
+    assert not counted(cluster.preload)
+
+
+async def test_counts_follow_stealing(start):
+    cluster = await start(pools={"cpu": "any", "gpu": "annotated"})
+    first = await cluster.add("gpu-0")
+    futures = cluster.client.map(hold, ["steal"] * 6, resources=GPU, pure=False)
+    await until(lambda: len(cluster.state(first).processing) == 6)
+    second = await cluster.add("gpu-1")
+    stealing = cluster.scheduler.extensions["stealing"]
+    for ts in list(cluster.state(first).processing):
+        stealing.move_task_request(ts, cluster.state(first), cluster.state(second))
+    await until(lambda: len(cluster.state(second).processing) >= 2)
+    assert_exact(cluster)
+    await Event("steal", client=cluster.client).set()
+    await cluster.client.gather(futures)
+    assert_exact(cluster)

@@ -1,0 +1,280 @@
+"""The routes: the token, the long poll, and the checks of what the operator sends."""
+
+import asyncio
+import json
+
+import aiohttp
+import dask
+import pytest
+
+from .cluster import GPU, until
+
+
+def inc(x):
+    return x + 1
+
+
+def hold(name):
+    from distributed import Event  # noqa: PLC0415
+
+    Event(name).wait()
+
+
+async def poll(cluster, seen, wait=60):
+    """Start a long poll and return once the scheduler has it."""
+    task = asyncio.create_task(cluster.demand(seen=seen, wait=wait))
+    await until(lambda: cluster.preload.watch._waiters or task.done())
+    return task
+
+
+async def quiet_version(cluster):
+    """Return the version once nothing is under way any more."""
+    version = (await cluster.demand())["version"]
+    while True:
+        await asyncio.sleep(0.3)  # longer than counts are held back
+        before, version = version, (await cluster.demand())["version"]
+        if before == version:
+            return version
+
+
+@pytest.mark.parametrize("route", ["demand", "desired", "health"])
+@pytest.mark.parametrize("header", ["", "Bearer wrong", "secret", "Bearer ", "Bearer sécret"])
+async def test_a_wrong_token_is_a_401(start, route, header):
+    cluster = await start()
+    method = "POST" if route == "desired" else "GET"
+    async with (
+        aiohttp.ClientSession(headers={"Authorization": header} if header else {}) as http,
+        http.request(method, cluster.url(route)) as response,
+    ):
+        assert response.status == 401
+        assert (await response.json())["protocol"] == 1
+    assert cluster.preload.desired_version == "desired-0"
+
+
+async def test_a_rotated_token_needs_no_restart(start):
+    cluster = await start()
+    (cluster.folder / "token").write_text("new")
+    async with cluster.http.get(cluster.url("health")) as response:
+        assert response.status == 401
+    async with cluster.http.get(cluster.url("health"), headers={"Authorization": "Bearer new"}) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("break_it", ["unset", "missing", "empty"])
+async def test_without_a_token_nobody_is_let_in(start, monkeypatch, break_it):
+    cluster = await start()
+    if break_it == "unset":
+        monkeypatch.delenv("GPUDASK_TOKEN_FILE")
+    elif break_it == "missing":
+        (cluster.folder / "token").unlink()
+    else:
+        (cluster.folder / "token").write_text("")
+    for header in ("Bearer secret", "Bearer ", "Bearer"):
+        async with cluster.http.get(cluster.url("health"), headers={"Authorization": header}) as response:
+            assert response.status == 401
+
+
+async def test_health_says_what_works(start):
+    cluster = await start()
+    async with cluster.http.get(cluster.url("health")) as response:
+        body = await response.json()
+    assert body["features"] == {"demand": "", "fence": "", "retire": ""}
+    assert (body["protocol"], body["error"]) == (1, "")
+    assert body["distributed"]
+
+
+async def test_the_routes_work_beside_a_dashboard_with_a_prefix(start):
+    pytest.importorskip("bokeh")
+    cluster = await start(dashboard=True, http_prefix="/some/prefix")
+    assert (await cluster.demand())["protocol"] == 1
+
+
+async def test_an_unknown_version_is_answered_at_once(start):
+    cluster = await start()
+    answer = await cluster.demand(seen="Scheduler-of-yesterday/3", wait=60)
+    assert answer["version"].startswith(cluster.scheduler.id + "/")
+    assert answer["scheduler_id"] == cluster.scheduler.id
+
+
+async def test_a_first_gpu_task_answers_the_waiting_poll(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    task = await poll(cluster, await quiet_version(cluster))
+    future = cluster.client.submit(inc, 1, resources=GPU)
+    answer = await task
+    assert [e["unrunnable"] for e in answer["demand"] if e["resources"] == GPU] == [1]
+    del future
+
+
+async def test_a_last_gpu_task_gone_answers_the_waiting_poll(start):
+    cluster = await start()
+    future = cluster.client.submit(inc, 1, resources=GPU)
+    await until(lambda: cluster.scheduler.unrunnable)
+    task = await poll(cluster, await quiet_version(cluster))
+    del future
+    assert (await task)["demand"] == []
+
+
+async def test_a_first_plain_task_and_a_joining_worker_answer_the_waiting_poll(start):
+    cluster = await start()
+    task = await poll(cluster, await quiet_version(cluster))
+    future = cluster.client.submit(inc, 1)
+    assert [e["unrunnable"] for e in (await task)["demand"]] == [1]
+    task = await poll(cluster, await quiet_version(cluster))
+    await cluster.add("cpu-0")
+    assert [row["pool"] for row in (await task)["workers"]] == ["cpu"]
+    assert await future == 2
+
+
+async def test_a_worker_that_becomes_busy_and_idle_answers_the_waiting_poll(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    idle = await cluster.row(gpu)
+    task = await poll(cluster, await quiet_version(cluster))
+    future = cluster.client.submit(hold, "busy", resources=GPU)
+    assert [(row["own"], row["idle_seconds"], row["blockers"]) for row in (await task)["workers"]] == [
+        (1, 0.0, ["running"])
+    ]
+    task = await poll(cluster, await quiet_version(cluster))
+    from distributed import Event  # noqa: PLC0415
+
+    await Event("busy", client=cluster.client).set()
+    assert [row["own"] for row in (await task)["workers"]] == [0]
+    await future
+    await until(lambda: cluster.row(gpu))
+    assert idle["idle_seconds"] >= 0
+
+
+async def test_the_idle_clock_runs_from_the_end_of_own_work(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    first = (await cluster.row(gpu))["idle_seconds"]
+    assert (await cluster.row(gpu))["idle_seconds"] > first
+    before = cluster.preload.workers._idle_since[gpu.address]
+    await cluster.client.submit(inc, 1, resources=GPU)
+    await until(lambda: cluster.preload.workers._idle_since.get(gpu.address, 0) > before)
+
+
+async def test_an_idle_cluster_leaves_the_poll_silent(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    await cluster.add("gpu-0")
+    kept = await cluster.client.scatter([1, 2, 3])
+    seen = await quiet_version(cluster)
+    assert (await cluster.demand(seen=seen, wait=1.5))["version"] == seen
+    del kept
+
+
+async def test_a_busy_cluster_makes_at_most_five_versions_a_second(start):
+    cluster = await start()
+    await cluster.add("cpu-0", nthreads=4)
+    futures = cluster.client.map(inc, range(3000), pure=False)
+    await until(lambda: cluster.scheduler.queued)
+    loop, versions = asyncio.get_running_loop(), cluster.preload.watch.counter
+    began, transitions = loop.time(), cluster.scheduler.transition_counter
+    await cluster.client.gather(futures)
+    seconds = loop.time() - began
+    assert cluster.scheduler.transition_counter - transitions > 5000
+    assert cluster.preload.watch.counter - versions <= 5 * seconds + 6  # the first and the last are edges
+    await until(lambda: cluster.client.futures is not None)
+
+
+async def test_a_poll_whose_client_has_gone_is_forgotten(start):
+    cluster = await start()
+    task = await poll(cluster, await quiet_version(cluster))
+    task.cancel()
+    await until(lambda: not cluster.preload.watch._waiters)
+
+
+BAD = [
+    (b"{", "body: expected JSON"),
+    (b"[]", "body: expected an object"),
+    ({"protocol": 2}, "protocol: expected 1, got 2"),
+    ({"version": ""}, "version: expected a string, got ''"),
+    ({"version": 3}, "version: expected a string, got 3"),
+    ({"pools": None}, "pools: expected an object, got None"),
+    ({"pools": {"gpu": "any"}}, "pools.gpu: expected an object, got 'any'"),
+    ({"pools": {"gpu": {"accepts": "all"}}}, "pools.gpu.accepts: expected 'any' or 'annotated', got 'all'"),
+    ({"pools": {"gpu": {"accepts": []}}}, "pools.gpu.accepts: expected 'any' or 'annotated', got []"),
+    ({"retiring": {}}, "retiring: expected a list, got {}"),
+    ({"retiring": ["x"]}, "retiring[0]: expected an object, got 'x'"),
+    ({"retiring": [{"data": "move", "if_idle": True}]}, "retiring[0].pod: expected a pod's Dask name, got None"),
+    (
+        {"retiring": [{"pod": "p", "data": "x", "if_idle": True}]},
+        "retiring[0].data: expected 'move' or 'release', got 'x'",
+    ),
+    (
+        {"retiring": [{"pod": "p", "data": "move", "if_idle": 1}]},
+        "retiring[0].if_idle: expected true or false, got 1",
+    ),
+    ({"retiring": [{"pod": "p", "data": "move", "if_idle": True}] * 2}, "retiring[1].pod: 'p' is named twice"),
+]
+
+
+async def test_bad_input_is_a_400_that_names_the_field_and_changes_nothing(start):
+    cluster = await start()
+    good = {"protocol": 1, "version": "v", "pools": {"gpu": {"accepts": "any"}}, "retiring": []}
+    for body, error in BAD:
+        answer = await cluster.post(body if isinstance(body, bytes) else good | body, status=400)
+        assert answer["error"].startswith(error), answer
+        assert cluster.preload.desired_version == "desired-0"
+        assert cluster.preload.pools.accepts == {"cpu": "any", "gpu": "annotated"}
+    assert (await cluster.post(good)) == {"protocol": 1, "desired_version": "v", "refused": []}
+    assert (await cluster.demand())["desired_version"] == "v"
+
+
+async def test_a_wait_that_is_no_number_is_a_400(start):
+    cluster = await start()
+    async with cluster.http.get(cluster.url("demand"), params={"wait": "soon"}) as response:
+        assert response.status == 400
+        assert "wait" in (await response.json())["error"]
+
+
+async def test_workers_are_named_by_pool_and_others_are_nobodys(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0-3")
+    row = await cluster.row(gpu)
+    assert (row["pool"], row["status"], row["nthreads"], row["resources"]) == ("gpu", "running", 1, GPU)
+    assert (row["blockers"], row["retiring"], row["held_keys"]) == ([], "", 0)
+    async with await _stranger(cluster) as stranger:
+        assert (await cluster.row(stranger))["pool"] == ""
+
+
+async def test_held_results_are_those_of_which_a_worker_has_the_only_copy(start):
+    cluster = await start()
+    one, two = await cluster.add("cpu-0"), await cluster.add("cpu-1")
+    [kept] = await cluster.client.scatter([b"x" * 1000], workers=[one.address])
+    [shared] = await cluster.client.scatter([b"y" * 1000], broadcast=True)
+    row, other = await cluster.row(one), await cluster.row(two)
+    assert (row["held_keys"], other["held_keys"]) == (1, 0)
+    assert 1000 <= row["held_bytes"] < 2000
+    del kept, shared
+
+
+async def _stranger(cluster):
+    from distributed import Worker  # noqa: PLC0415
+
+    return await Worker(cluster.scheduler.address, name=7, nthreads=1)
+
+
+async def test_the_pools_file_stands_until_the_operator_speaks(start, monkeypatch, tmp_path):
+    (tmp_path / "pools.json").write_text(json.dumps({"gpu": {"accepts": "annotated"}}))
+    monkeypatch.setenv("GPUDASK_POOLS_FILE", str(tmp_path / "pools.json"))
+    cluster = await start()
+    again = type(cluster.preload)(cluster.scheduler)
+    assert again.pools.accepts == {"gpu": "annotated"}
+    (tmp_path / "pools.json").write_text("{")
+    assert type(cluster.preload)(cluster.scheduler).pools.accepts == {}
+
+
+async def test_a_missing_hook_switches_only_its_feature_off(start, monkeypatch):
+    from distributed import Scheduler  # noqa: PLC0415
+
+    monkeypatch.delattr(Scheduler, "request_acquire_replicas")
+    cluster = await start()
+    features = (await cluster.demand())["features"]
+    assert features["retire"] == "Scheduler.request_acquire_replicas is missing"
+    assert (features["demand"], features["fence"]) == ("", "")
+    answer = await cluster.desire("gpu-0")
+    assert answer["refused"] == [{"pod": "demo-gpu-worker-0-00000", "why": f"retire is off: {features['retire']}"}]
+    assert dask.config.get("distributed.scheduler.preload") == []
