@@ -1,0 +1,63 @@
+"""Write what is derived: the chart's copy of the CRD, and the manifests for `kubectl apply -f` without Helm.
+
+`python charts/render.py` writes both; `rendered()` is what a test compares the file with. Needs helm on PATH.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CHARTS = Path(__file__).resolve().parent
+CHART = CHARTS / "gpudask"
+CRD_SOURCE = CHARTS.parent / "crds" / "gpudaskclusters.yaml"
+CRD_COPY = CHART / "crds" / CRD_SOURCE.name
+TARGET = CHARTS / "rendered" / "gpudask.yaml"
+NAMESPACE = "gpudask-system"
+
+_HEADER = f"""\
+# Made by `make manifests` from charts/gpudask with its default values. Do not edit.
+#   kubectl apply --server-side -f charts/rendered/gpudask.yaml
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+"""
+
+# True of a Helm release only.
+_HELM_LABELS = re.compile(r"^ +(app\.kubernetes\.io/managed-by|helm\.sh/chart): .*\n", re.MULTILINE)
+
+
+def rendered(helm: str = "helm") -> str:
+    """Render the chart with its default values, CRD first, without the labels of a Helm release.
+
+    Raises:
+        SystemExit: helm is not installed, or refuses the chart; the text is helm's own.
+    """
+    command = [helm, "template", "gpudask", str(CHART), "--namespace", NAMESPACE, "--include-crds"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise SystemExit(f'{helm} is not on PATH: eval "$(python -m local env)" puts it there.') from None
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return _HEADER + _HELM_LABELS.sub("", done.stdout)
+
+
+def main() -> None:
+    """Bring both files up to date."""
+    CRD_COPY.parent.mkdir(exist_ok=True)
+    shutil.copyfile(CRD_SOURCE, CRD_COPY)
+    text = rendered()
+    TARGET.parent.mkdir(exist_ok=True)
+    TARGET.write_text(text)
+    sys.stdout.write(f"{TARGET.relative_to(CHARTS.parent)}: {len(text.splitlines())} lines\n")
+
+
+if __name__ == "__main__":
+    main()
