@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Write what is derived: the chart's copy of the CRD, and the manifests for `kubectl apply -f` without Helm.
 
 `python charts/render.py` writes both; `rendered()` is what a test compares the file with. Needs helm on PATH.

@@ -1,0 +1,107 @@
+"""How the chart's tests get at helm and at what it renders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.api_server import ApiServer
+from local.binaries import HELM, ensure_binary
+from local.progress import QUIET
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "gpudask"
+GOLDEN = Path(__file__).resolve().parent / "golden"
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Helm:
+    """The chart in helm's hands: each method is one helm command on it."""
+
+    command: str
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self.command, *arguments], capture_output=True, text=True, check=False)
+
+    def template(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.run("template", "gpudask", str(CHART), "--namespace", "gpudask-system", *options)
+
+    def text(self, *options: str) -> str:
+        done = self.template(*options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def manifests(self, *options: str) -> list[Manifest]:
+        return [document for document in yaml.safe_load_all(self.text(*options)) if document]
+
+    def the(self, kind: str, *options: str) -> Manifest:
+        """The one manifest of `kind`."""
+        [found] = [manifest for manifest in self.manifests(*options) if manifest["kind"] == kind]
+        return found
+
+    def refusal(self, *options: str) -> str:
+        """What the chart says to bad values."""
+        done = self.template(*options)
+        assert done.returncode != 0, f"accepted: {options}"
+        return done.stderr.split("\nUse --debug flag")[0].strip() + "\n"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An API server that has the chart's resource."""
+
+    server: ApiServer
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [str(self.server.kubectl), "--kubeconfig", str(self.server.kubeconfig), *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+    def make(self, *arguments: str, stdin: str | None = None) -> str:
+        done = self.kubectl(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def can(self, verb: str, resource: str, namespace: str, *, name: str = "", part: str = "") -> bool:
+        """Whether the operator's service account may; `part` is a subresource."""
+        target = f"{resource}/{name}" if name else resource
+        account = "system:serviceaccount:gpudask-system:gpudask"
+        options = ["--namespace", namespace, "--as", account, f"--subresource={part}"]
+        done = self.kubectl("auth", "can-i", verb, target, *options)
+        return done.stdout.strip() == "yes"
+
+
+@pytest.fixture(scope="session")
+def helm() -> Helm:
+    return Helm(shutil.which("helm") or str(ensure_binary(HELM, QUIET)))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    server = ApiServer.start(f"chart-{os.getpid()}")
+    try:
+        yield Cluster(server)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compare a text with tests/chart/golden/NAME; UPDATE_GOLDEN=1 writes it instead."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("UPDATE_GOLDEN"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), f"{path} differs: UPDATE_GOLDEN=1 writes it anew, then read its diff"
+
+    return compare

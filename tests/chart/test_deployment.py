@@ -1,0 +1,114 @@
+"""The operator's pod: every value arrives where it matters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.chart.conftest import Helm
+
+CHART = str(Path(__file__).resolve().parents[2] / "charts" / "gpudask")
+DIGEST = "sha256:" + "0" * 64
+
+
+def test_there_is_never_a_second_operator(helm: Helm) -> None:
+    spec = helm.the("Deployment")["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_the_selector_holds_nothing_that_a_user_sets(helm: Helm) -> None:
+    default = helm.the("Deployment")["spec"]["selector"]
+    changed = helm.the("Deployment", "--set", "podLabels.team=a,image.tag=v2,fullnameOverride=other")["spec"]
+    assert changed["selector"] == default
+    assert changed["template"]["metadata"]["labels"]["team"] == "a"
+
+
+def test_the_operator_is_told_where_it_is_and_what_to_watch(helm: Helm) -> None:
+    environment = _environment(helm, "--set", "watchNamespaces={a,b},log.format=json,log.level=debug")
+    assert environment["GPUDASK_WATCH_NAMESPACES"]["value"] == "a,b"
+    assert environment["GPUDASK_NAMESPACE"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    assert environment["GPUDASK_KEY_SECRET"]["value"] == "gpudask-key"
+    assert environment["GPUDASK_LOG_FORMAT"]["value"] == "json"
+    assert environment["GPUDASK_LOG_LEVEL"]["value"] == "debug"
+
+
+def test_no_watched_namespaces_is_an_empty_word(helm: Helm) -> None:
+    assert _environment(helm)["GPUDASK_WATCH_NAMESPACES"]["value"] == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ("image.tag=", "gpudask/operator:0.1.0"),
+        ("image.tag=dev", "gpudask/operator:dev"),
+        ("image.repository=host:5000/me/operator", "host:5000/me/operator:0.1.0"),
+        (f"image.digest={DIGEST}", f"gpudask/operator@{DIGEST}"),
+    ],
+)
+def test_the_image_is_the_chosen_one(helm: Helm, values: str, image: str) -> None:
+    assert _container(helm, "--set", values)["image"] == image
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "expected"),
+    [
+        ("image.pullPolicy=Never", "containers.0.imagePullPolicy", "Never"),
+        ("imagePullSecrets[0].name=registry", "imagePullSecrets", [{"name": "registry"}]),
+        ("serviceAccount.name=ours", "serviceAccountName", "ours"),
+        ("resources.requests.cpu=2", "containers.0.resources.requests.cpu", 2),
+        ("runAsUser=1234", "securityContext.runAsUser", 1234),
+        ("priorityClassName=high", "priorityClassName", "high"),
+        ("nodeSelector.disk=ssd", "nodeSelector", {"disk": "ssd"}),
+        ("tolerations[0].operator=Exists", "tolerations", [{"operator": "Exists"}]),
+        ("affinity.nodeAffinity=null", "affinity", None),
+        ("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints", [{"maxSkew": 1}]),
+    ],
+)
+def test_a_value_arrives_in_the_pod(helm: Helm, values: str, path: str, expected: Any) -> None:
+    found: Any = helm.the("Deployment", "--set", values)["spec"]["template"]["spec"]
+    for step in path.split("."):
+        found = found[int(step)] if isinstance(found, list) else found.get(step)
+    assert found == expected
+
+
+def test_annotations_and_more_environment_arrive(helm: Helm) -> None:
+    options = ["--set", "podAnnotations.a=b,extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=proxy"]
+    assert helm.the("Deployment", *options)["spec"]["template"]["metadata"]["annotations"]["a"] == "b"
+    assert _environment(helm, *options)["HTTPS_PROXY"]["value"] == "proxy"
+    account = helm.the("ServiceAccount", "--set", "serviceAccount.annotations.role=r")
+    assert account["metadata"]["annotations"] == {"role": "r"}
+
+
+def test_a_platform_may_choose_the_user(helm: Helm) -> None:
+    context = helm.the("Deployment", "--set", "runAsUser=null")["spec"]["template"]["spec"]["securityContext"]
+    assert "runAsUser" not in context
+    assert context["runAsNonRoot"] is True
+
+
+def test_the_operator_prefers_nodes_without_gpus(helm: Helm) -> None:
+    affinity = helm.the("Deployment")["spec"]["template"]["spec"]["affinity"]
+    [preferred] = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["preference"]["matchExpressions"] == [
+        {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
+    ]
+
+
+def test_notes_give_the_next_command(helm: Helm) -> None:
+    done = helm.run("install", "gpudask", CHART, "--dry-run=client", "--set", "watchNamespaces={team-a}")
+    assert done.returncode == 0, done.stderr
+    assert "kubectl apply --namespace team-a -f -" in done.stdout
+    assert "kubectl get gdc demo --namespace team-a" in done.stdout
+
+
+def _container(helm: Helm, *options: str) -> dict[str, Any]:
+    [container] = helm.the("Deployment", *options)["spec"]["template"]["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+def _environment(helm: Helm, *options: str) -> dict[str, dict[str, Any]]:
+    return {variable["name"]: variable for variable in _container(helm, *options)["env"]}

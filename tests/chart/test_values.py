@@ -1,0 +1,40 @@
+"""The chart is clean, and bad values are refused with a word about what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.chart.conftest import Helm
+
+CHART = str(Path(__file__).resolve().parents[2] / "charts" / "gpudask")
+
+BAD_VALUES = {
+    "misspelt-name": ["--set", "watchNamespace=a"],
+    "two-replicas": ["--set", "replicas=2"],
+    "namespaces-not-a-list": ["--set", "watchNamespaces=a"],
+    "namespace-in-capitals": ["--set", "watchNamespaces={Team_A}"],
+    "namespace-twice": ["--set", "watchNamespaces={a,a}"],
+    "run-as-root": ["--set", "runAsUser=0"],
+    "image-as-one-string": ["--set", "image=gpudask/operator:1"],
+    "log-level": ["--set", "log.level=verbose"],
+    "memory-unit": ["--set", "resources.limits.memory=512mb"],
+    "own-variable": ["--set", "extraEnv[0].name=GPUDASK_NAMESPACE"],
+    "own-label": ["--set", r"podLabels.app\.kubernetes\.io/name=x"],
+    "old-kubernetes": ["--kube-version", "1.28.0"],
+}
+
+
+def test_lint_finds_nothing(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", CHART)
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.parametrize("case", BAD_VALUES)
+def test_bad_values_are_refused_with_what_to_write(helm: Helm, golden: Callable[[str, str], None], case: str) -> None:
+    golden(f"refusal-{case}.txt", helm.refusal(*BAD_VALUES[case]))
