@@ -1,0 +1,147 @@
+"""The mounted files in a real `dask scheduler --preload`: whatever is wrong with them, the scheduler comes up."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+
+import aiohttp
+import pytest
+from distributed import Client
+
+from gpudask.preload import sources
+
+from .cluster import DEADLINE_SECONDS, until
+
+HEADERS = {"Authorization": "Bearer secret"}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def mount(folder, **changes):
+    """Write the files as the operator mounts them; `changes` replace a module's text."""
+    for path, text in sources().items():
+        target = folder / path
+        target.parent.mkdir(exist_ok=True, parents=True)
+        target.write_text(changes.get(target.stem, text))
+    return folder / "gpudask_entry.py"
+
+
+@contextlib.asynccontextmanager
+async def scheduler(tmp_path, entry, *args, **env):
+    """Start `dask scheduler` in a process of its own, away from this checkout; yield (address, URL of the routes)."""
+    (tmp_path / "token").write_text("secret")
+    port, http_port = free_port(), free_port()
+    command = [sys.executable, "-P", "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--dashboard-address", f"127.0.0.1:{http_port}", "--preload", str(entry), *args]
+    environment = os.environ | {"GPUDASK_TOKEN_FILE": str(tmp_path / "token")} | env
+    with (tmp_path / "log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment, cwd=tmp_path, stdout=log, stderr=asyncio.subprocess.STDOUT
+        )
+        try:
+            yield f"tcp://127.0.0.1:{port}", f"http://127.0.0.1:{http_port}/gpudask/v1"
+        finally:
+            print((tmp_path / "log").read_text())  # noqa: T201 (seen when the test fails)
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            await asyncio.wait_for(process.wait(), DEADLINE_SECONDS)
+
+
+async def get(url):
+    """Return the JSON of the first answer that is one: the scheduler takes a while to come up."""
+    async with aiohttp.ClientSession(headers=HEADERS) as http:
+
+        async def answer():
+            try:
+                async with http.get(url) as response:
+                    return await response.json() if response.status == 200 else None
+            except aiohttp.ClientError:
+                return None
+
+        return await until(answer, url)
+
+
+def test_sources_are_small_and_complete():
+    files = sources()
+    assert "gpudask_entry.py" in files
+    assert "gpudask_preload/__init__.py" in files
+    assert "gpudask_preload/entry.py" not in files
+    assert sum(len(text.encode()) for text in files.values()) < 200 * 1024
+    assert files == sources()
+
+
+def test_the_operator_can_read_the_sources_without_distributed(tmp_path):
+    import subprocess  # noqa: PLC0415
+
+    code = "import sys; sys.modules['distributed'] = None; import gpudask.preload as p; assert p.sources()"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("flags", [["--no-dashboard"], ["--dashboard-prefix", "/proxy/x"]])
+async def test_the_routes_are_there_with_any_dashboard(tmp_path, flags):
+    async with scheduler(tmp_path, mount(tmp_path / "mounted"), *flags) as (address, url):
+        answer = await get(f"{url}/demand")
+        assert answer["features"] == {"demand": "", "fence": "", "retire": ""}
+        assert answer["desired_version"] == ""
+        async with Client(address, asynchronous=True) as client:
+            future = client.submit(sum, [1], resources={"GPU": 1})
+            await until(lambda: _has_demand(url))
+            del future
+
+
+async def _has_demand(url):
+    return (await get(f"{url}/demand"))["demand"]
+
+
+async def test_preloads_of_the_users_configuration_are_loaded_too(tmp_path):
+    user = tmp_path / "user_preload.py"
+    user.write_text(
+        "from pathlib import Path\n"
+        "def dask_setup(scheduler): Path('setup').write_text(scheduler.address)\n"
+        "def dask_teardown(scheduler): Path('teardown').touch()\n"
+    )
+    entry = mount(tmp_path / "mounted")
+    async with scheduler(tmp_path, entry, DASK_DISTRIBUTED__SCHEDULER__PRELOAD=str([str(user)])) as (address, _):
+        await until((tmp_path / "setup").exists)
+        assert (tmp_path / "setup").read_text() == address
+    assert (tmp_path / "teardown").exists()
+
+
+async def test_a_users_preload_that_fails_harms_nobody(tmp_path):
+    (tmp_path / "bad_preload.py").write_text("raise RuntimeError('of the user')")
+    entry, bad = mount(tmp_path / "mounted"), [str(tmp_path / "bad_preload.py")]
+    async with scheduler(tmp_path, entry, DASK_DISTRIBUTED__SCHEDULER__PRELOAD=str(bad)) as (_, url):
+        assert (await get(f"{url}/health"))["error"] == ""
+
+
+@pytest.mark.parametrize("broken", ["import nothing_like_this", "def (", "async def install(s): raise OSError('late')"])
+async def test_a_broken_module_leaves_the_scheduler_up_with_the_traceback_on_health(tmp_path, broken):
+    async with scheduler(tmp_path, mount(tmp_path / "mounted", setup=broken)) as (address, url):
+        health = await get(f"{url}/health")
+        assert "Traceback" in health["error"]
+        assert all(health["features"].values())
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"{url}/health") as response,
+            Client(address, asynchronous=True) as client,
+        ):
+            assert response.status == 401
+            assert client.status == "running"
+
+
+async def test_importing_the_entry_has_no_effect_and_needs_no_package(tmp_path, monkeypatch):
+    from distributed.utils import import_file  # noqa: PLC0415
+
+    entry = mount(tmp_path / "mounted")
+    (tmp_path / "mounted" / "gpudask_preload" / "__init__.py").write_text("raise RuntimeError")
+    path = list(sys.path)
+    for _ in range(3):
+        import_file(str(entry))
+    assert sys.path == path
+    assert "gpudask_preload" not in sys.modules
