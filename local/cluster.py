@@ -1,0 +1,172 @@
+"""The whole cluster: brought up or repaired in order, each part only where it is not as wanted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.addons import apply_dns, dns_blocker
+from local.binaries import COREDNS, HELM, KUBERNETES, ensure_binary, link_commands
+from local.control_plane import ControlPlane
+from local.endpoints import recorded_endpoints
+from local.errors import LocalClusterError
+from local.kube_api import KubeApi
+from local.layout import Layout
+from local.lock import exclusive
+from local.network import ensure_network
+from local.node import Node
+from local.node_images import NodeImages, coredns_image, pause_image
+from local.processes import Part, Processes
+from local.progress import QUIET, Steps
+from local.requirements import CLUSTER, ensure_requirements
+from local.settings import Settings
+from local.teardown import tear_down
+from local.waiting import wait_for_part
+
+_USUAL_PORTS = (6443, 2379, 2380)
+_NODE_DEADLINE_SECONDS = 90
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster as `settings` want it. The machine's iptables allow one at a time."""
+
+    layout: Layout
+    settings: Settings
+
+    @classmethod
+    def find(cls, name: str = "default") -> Cluster:
+        """Find a cluster that `up` has made.
+
+        Raises:
+            LocalClusterError: there is none.
+        """
+        layout = Layout.of(name)
+        settings = Settings.read(layout)
+        if settings is None:
+            raise LocalClusterError(f"no cluster {name!r} in {layout.root.parent}: `python -m local up` makes one.")
+        return cls(layout, settings)
+
+    @classmethod
+    def up(cls, name: str = "default", settings: Settings | None = None, steps: Steps = QUIET) -> Cluster:
+        """Bring the cluster up, or repair it.
+
+        Raises:
+            LocalClusterError: the machine lacks something, or a part does not start; the text says what.
+        """
+        cluster = cls(Layout.of(name), settings or Settings())
+        with exclusive(cluster.layout):
+            cluster._refuse_other_nodes()
+            ensure_requirements(CLUSTER, steps)
+            binaries = {program: ensure_binary(program, steps) for program in (KUBERNETES, COREDNS, HELM)}
+            for program, binary in binaries.items():
+                link_commands(binary, program, cluster.layout.commands)
+            ensure_network(cluster.settings.specs)
+            cluster.settings.write(cluster.layout)
+            cluster._start(steps, coredns=binaries[COREDNS])
+        return cluster
+
+    def down(self, steps: Steps = QUIET) -> None:
+        """End everything and leave nothing behind but images, binaries and logs."""
+        with exclusive(self.layout):
+            tear_down(self.layout, self.settings.specs, steps)
+
+    def restart(self, part: str) -> None:
+        """Restart one part by its name in `status`, and wait until it works again.
+
+        Raises:
+            LocalClusterError: there is no such part, or it does not come back.
+        """
+        with exclusive(self.layout):
+            try:
+                self.processes.restart(part)
+            except KeyError:
+                names = ", ".join(record.name for record in self.processes.all())
+                raise LocalClusterError(f"no part is named {part!r}. There are: {names}.") from None
+            if part in {"etcd", "kube-apiserver"}:
+                self._wait_api()
+            for node in self.nodes:
+                if part == node.spec.kubelet:
+                    self._wait_node(node)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.layout.kubeconfig
+
+    @property
+    def processes(self) -> Processes:
+        """Its running parts."""
+        return Processes(self.layout.records, self.layout.logs)
+
+    @property
+    def control_plane(self) -> ControlPlane:
+        """Its control plane, which listens where every node's pods reach it: on the first bridge."""
+        address = self.settings.specs[0].address
+        endpoints = recorded_endpoints(self.layout, address, _USUAL_PORTS)
+        return ControlPlane(self.layout, endpoints, audit=self.settings.audit)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Its nodes."""
+        control_plane = self.control_plane
+        return tuple(Node(spec, control_plane) for spec in self.settings.specs)
+
+    @property
+    def api(self) -> KubeApi:
+        """Its API server, as the administrator."""
+        return KubeApi(self.control_plane.endpoints.server, self.control_plane.pki)
+
+    @property
+    def images(self) -> NodeImages:
+        """The images on its nodes."""
+        return NodeImages({node.spec.name: node.layout.socket for node in self.nodes})
+
+    def _refuse_other_nodes(self) -> None:
+        previous = Settings.read(self.layout)
+        if previous and previous.nodes != self.settings.nodes:
+            raise LocalClusterError(
+                f"the cluster has the nodes {', '.join(previous.nodes)}, wanted are {', '.join(self.settings.nodes)}: "
+                f"`python -m local down` first."
+            )
+
+    def _start(self, steps: Steps, *, coredns: Path) -> None:
+        control_plane, nodes, log = self.control_plane, self.nodes, self.processes.log_of
+        control_plane.prepare()
+        for node in nodes:
+            node.prepare()
+        with steps.step("Starting etcd and the API server", log=log("kube-apiserver")):
+            self._ensure(control_plane.etcd(), control_plane.api_server(), *(node.containerd() for node in nodes))
+            self._wait_api()
+        with steps.step("Starting the other parts", log=self.layout.logs):
+            self._ensure(control_plane.controller_manager(), control_plane.scheduler())
+            for node in nodes:
+                wait_for_part(self.processes, node.spec.containerd, self.images.of(node.spec.name).blocker)
+        with steps.step("Loading the system's images"):
+            self.images.load(pause_image())
+            self.images.load(coredns_image(coredns))
+        with steps.step("Waiting for the nodes", log=self.layout.logs):
+            self._ensure(*(node.kubelet() for node in nodes), control_plane.proxy(nodes[0].spec.name))
+            apply_dns(self.api, image=coredns_image(coredns).reference, node=nodes[0].spec.name)
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(self._wait_node, nodes))
+        with steps.step("Waiting for CoreDNS", log=log(nodes[0].spec.kubelet)):
+            wait_for_part(self.processes, nodes[0].spec.kubelet, lambda: dns_blocker(self.api))
+
+    def _ensure(self, *parts: Part) -> None:
+        for part in parts:
+            self.processes.ensure(part)
+
+    def _wait_api(self) -> None:
+        wait_for_part(self.processes, "kube-apiserver", self.api.blocker)
+
+    def _wait_node(self, node: Node) -> None:
+        wait_for_part(
+            self.processes,
+            node.spec.kubelet,
+            lambda: node.blocker(self.api),
+            deadline_seconds=_NODE_DEADLINE_SECONDS,
+        )
+        if node.spec.is_gpu:
+            node.offer_gpus(self.api)

@@ -1,0 +1,124 @@
+"""The project's images: built without an engine, from wheels fetched beforehand, and only when changed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.base_image import BASE_IMAGE, ensure_base_image
+from local.commands import run, succeeds
+from local.errors import LocalClusterError
+from local.hashing import content_key
+from local.layout import REPOSITORY, cache_dir
+from local.node_images import Loadable, NodeImages
+from local.progress import Steps
+from local.requirements import IMAGES, ensure_requirements
+from local.wheels import fetch_wheels
+
+IMAGE_NAMES = ("operator", "dask", "dask-cpu")
+_REGISTRY = "localhost/gpudask"
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image in buildah's storage."""
+
+    reference: str
+    image_id: str
+    other_names: tuple[str, ...] = ()
+
+    def load_into(self, nodes: NodeImages) -> None:
+        """Put it on the nodes that lack it; where none does, nothing is exported."""
+        names = (self.reference, *self.other_names)
+        if not nodes.lacking(self.image_id, names):
+            return
+        with tempfile.TemporaryDirectory(dir=cache_dir() / "images") as directory:
+            archive = Path(directory) / "image.tar"
+            run(["buildah", "push", self.image_id, f"docker-archive:{archive}:{self.reference}"])
+            nodes.load(Loadable(archive, self.reference, self.image_id, self.other_names))
+
+
+def image_in_storage(name: str) -> StoredImage:
+    """Find an image in buildah's storage.
+
+    Raises:
+        LocalClusterError: it is not there.
+    """
+    if not succeeds(["buildah", "inspect", "--type", "image", name]):
+        raise LocalClusterError(f"{name} is neither a file nor an image in buildah's storage: `buildah images`.")
+    image_id = run(["buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", name]).strip()
+    return StoredImage(name, image_id)
+
+
+def build_images(names: Sequence[str], nodes: NodeImages | None, steps: Steps) -> list[str]:
+    """Build what has changed, and put it on `nodes` where they are given.
+
+    Returns:
+        A reference each, whose tag is the hash of all that went in; the tag `dev` follows it.
+
+    Raises:
+        LocalClusterError: a name is unknown, or a build fails; the text has the log's path.
+    """
+    if unknown := set(names) - set(IMAGE_NAMES):
+        raise LocalClusterError(f"no image is named {', '.join(unknown)}. There are: {', '.join(IMAGE_NAMES)}.")
+    ensure_requirements(IMAGES, steps)
+    base_id = ensure_base_image(steps)
+    references = []
+    for name in names:
+        image = _ensure_image(name, base_id, steps)
+        if nodes:
+            with steps.step(f"Loading {image.reference}"):
+                image.load_into(nodes)
+        references.append(image.reference)
+    return references
+
+
+def _ensure_image(name: str, base_id: str, steps: Steps) -> StoredImage:
+    containerfile = REPOSITORY / "images" / name / "Containerfile"
+    lock = REPOSITORY / "requirements" / f"{name}.lock"
+    sources = [containerfile.parent, lock, REPOSITORY / "operator" / "gpudask"]
+    key = content_key(texts=[base_id], files=sources, relative_to=REPOSITORY)
+    reference, moving = f"{_REGISTRY}/{name}:{key}", f"{_REGISTRY}/{name}:dev"
+    if not succeeds(["buildah", "inspect", "--type", "image", reference]):
+        wheels = fetch_wheels(lock, steps)
+        log = cache_dir() / "logs" / f"image-{name}.log"
+        with steps.step(f"Building {reference}", log=log):
+            _build(containerfile, wheels, reference, log)
+    run(["buildah", "tag", reference, moving])
+    return StoredImage(reference, image_in_storage(reference).image_id, (moving,))
+
+
+def _build(containerfile: Path, wheels: Path, reference: str, log: Path) -> None:
+    """Build in a chroot: without CAP_SYS_RESOURCE, buildah's own containers would not start."""
+    with _context() as context:
+        run(
+            [
+                "buildah",
+                "bud",
+                "--layers",
+                "--isolation=chroot",
+                "--network=host",
+                f"--build-arg=BASE={BASE_IMAGE}",
+                "--build-arg=PIP_ARGS=--no-index --find-links /wheels",
+                f"--volume={wheels}:/wheels:ro",
+                f"--file={containerfile}",
+                f"--tag={reference}",
+                str(context),
+            ],
+            log=log,
+        )
+
+
+@contextmanager
+def _context() -> Iterator[Path]:
+    """Copy what the images take from the repository: the whole of it has caches and virtual environments."""
+    with tempfile.TemporaryDirectory() as directory:
+        context = Path(directory)
+        without_bytecode = shutil.ignore_patterns("__pycache__")
+        for part in ("requirements", "operator"):
+            shutil.copytree(REPOSITORY / part, context / part, ignore=without_bytecode)
+        yield context

@@ -1,0 +1,102 @@
+"""Bridges and the packet rules that pods need beside kube-proxy's: made, repaired, removed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from local.commands import run, succeeds
+from local.control_plane import POD_RANGE
+from local.node_spec import NodeSpec
+
+_RULES = (
+    # Docker and others drop what is forwarded unless somebody accepts it.
+    ("filter", "FORWARD", ("-s", POD_RANGE, "-j", "ACCEPT")),
+    ("filter", "FORWARD", ("-d", POD_RANGE, "-j", "ACCEPT")),
+    # Pods see each other's own addresses across nodes; only what leaves the cluster takes the machine's.
+    ("nat", "POSTROUTING", ("-s", POD_RANGE, "!", "-d", POD_RANGE, "-j", "MASQUERADE")),
+)
+_COMMENT = ("-m", "comment", "--comment", "gpudask local cluster")
+_SYSCTLS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
+_KUBERNETES_CHAINS = "KUBE-"
+"""What kube-proxy and the kubelet name their chains with."""
+
+
+def ensure_network(nodes: tuple[NodeSpec, ...]) -> None:
+    """Have each node's bridge up with its address, and the rules in place."""
+    for sysctl in _SYSCTLS:
+        Path("/proc/sys", sysctl).write_text("1")
+    for node in nodes:
+        _ensure_bridge(node)
+    for table, chain, rule in _RULES:
+        if not succeeds(["iptables", "-w", "-t", table, "-C", chain, *_COMMENT, *rule]):
+            run(["iptables", "-w", "-t", table, "-I", chain, *_COMMENT, *rule])
+
+
+def remove_network(nodes: tuple[NodeSpec, ...]) -> None:
+    """Remove pods' network namespaces, the bridges, and every rule of ours and of Kubernetes."""
+    for node in nodes:
+        for namespace in _pod_namespaces(node.bridge):
+            run(["ip", "netns", "delete", namespace])
+        if succeeds(["ip", "link", "show", node.bridge]):
+            run(["ip", "link", "delete", node.bridge])
+        for result in Path("/var/lib/cni/results").glob(f"{node.network}-*"):
+            result.unlink()
+    for table, chain, rule in _RULES:
+        while succeeds(["iptables", "-w", "-t", table, "-D", chain, *_COMMENT, *rule]):
+            pass
+    for family in ("iptables", "ip6tables"):
+        removal = chain_removal(run([f"{family}-save"]), _KUBERNETES_CHAINS)
+        if removal:
+            run([f"{family}-restore", "-w", "--noflush"], stdin=removal)
+
+
+def chain_removal(saved: str, prefix: str) -> str:
+    """Turn `iptables-save` output into `iptables-restore` input that removes chains by their prefix.
+
+    Rules elsewhere that jump to them go first; then the chains are emptied, since they refer to
+    each other, and only then deleted. Returns an empty text where there is nothing to remove.
+    """
+    lines: list[str] = []
+    for table, content in _tables(saved).items():
+        chains = [line[1:].split()[0] for line in content if line.startswith(f":{prefix}")]
+        jumps = [
+            "-D" + line[2:]
+            for line in content
+            if line.startswith("-A") and f" {prefix}" in line and not line.startswith(f"-A {prefix}")
+        ]
+        if chains or jumps:
+            empty = [f"-F {chain}" for chain in chains]
+            gone = [f"-X {chain}" for chain in chains]
+            lines += [f"*{table}", *jumps, *empty, *gone, "COMMIT"]
+    return "\n".join([*lines, ""]) if lines else ""
+
+
+def _tables(saved: str) -> dict[str, list[str]]:
+    tables: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in saved.splitlines():
+        if line.startswith("*"):
+            current = tables.setdefault(line[1:], [])
+        else:
+            current.append(line)
+    return tables
+
+
+def _ensure_bridge(node: NodeSpec) -> None:
+    if not succeeds(["ip", "link", "show", node.bridge]):
+        run(["ip", "link", "add", node.bridge, "type", "bridge"])
+    run(["ip", "address", "replace", f"{node.address}/24", "dev", node.bridge])
+    run(["ip", "link", "set", node.bridge, "up"])
+
+
+def _pod_namespaces(bridge: str) -> list[str]:
+    """Find the network namespaces whose interface hangs on `bridge`, whoever made them."""
+    links, namespaces = [], []
+    with suppress(json.JSONDecodeError):
+        if succeeds(["ip", "link", "show", bridge]):
+            links = json.loads(run(["ip", "-json", "link", "show", "master", bridge]))
+            namespaces = json.loads(run(["ip", "-json", "netns", "list"]) or "[]")
+    ids = {link["link_netnsid"] for link in links if "link_netnsid" in link}
+    return [namespace["name"] for namespace in namespaces if namespace.get("id") in ids]

@@ -1,0 +1,62 @@
+"""What a node is: its name decides its kind, its place in the list its addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GPU_LABEL = "nvidia.com/gpu.present"
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """The node `name` at place `index` of its cluster, offering `gpus` GPUs."""
+
+    name: str
+    index: int
+    gpus: int
+    is_gpu: bool
+
+    @property
+    def bridge(self) -> str:
+        """The bridge that its pods hang on."""
+        return f"cni{self.index}"
+
+    @property
+    def subnet(self) -> str:
+        """Its pods' addresses."""
+        return f"10.244.{self.index}.0/24"
+
+    @property
+    def address(self) -> str:
+        """The node's own address, on its bridge: the machine's, as seen from its pods."""
+        return f"10.244.{self.index}.1"
+
+    @property
+    def network(self) -> str:
+        """The CNI network's name."""
+        return f"gpudask-{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """What its certificate and kubeconfig are called."""
+        return f"kubelet-{self.name}"
+
+    @property
+    def containerd(self) -> str:
+        """Its containerd's name among the parts."""
+        return f"containerd-{self.name}"
+
+    @property
+    def kubelet(self) -> str:
+        """Its kubelet's name among the parts."""
+        return f"kubelet-{self.name}"
+
+
+def node_specs(names: Sequence[str], gpus: int) -> tuple[NodeSpec, ...]:
+    """Describe the nodes `names`, of which those named `gpu...` have `gpus` GPUs each."""
+    return tuple(
+        NodeSpec(name, index, gpus if name.startswith("gpu") else 0, name.startswith("gpu"))
+        for index, name in enumerate(names)
+    )
