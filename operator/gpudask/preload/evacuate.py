@@ -60,11 +60,12 @@ class Evacuation:
         """Ask the emptiest recipients, and another one where a copy has not come."""
         now = time.monotonic()
         running = [ws for ws in recipients if ws in self.scheduler.running]
+        addresses = {ws.address for ws in running}
         load = {ws: ws.nbytes for ws in running}
         wanted: defaultdict[str, list[Any]] = defaultdict(list)
         for ts in results:
             address, asked = self._asked.get(ts.key, ("", 0.0))
-            if address in self.scheduler.workers and now - asked < RETRY_SECONDS:
+            if address in addresses and now - asked < RETRY_SECONDS:
                 continue
             candidates = [ws for ws in running if ws.address != address] or running
             if not candidates:

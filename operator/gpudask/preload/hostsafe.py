@@ -20,6 +20,8 @@ SAFE_MODULES = frozenset(
     }
 )
 
+CYTHON = "_cython_"  # where the type of compiled functions says it comes from, whatever module has them
+
 
 class NeedsMoreError(Exception):
     """Something in a value comes from a module that a CPU worker may lack; the message names it."""
@@ -33,13 +35,16 @@ class _Prober(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """Look at everything but plain containers, numbers and text, which pickle does not show."""
-        is_named = isinstance(obj, type) or hasattr(obj, "__qualname__")  # a class or a function: by its own module
-        owner = obj if is_named else type(obj)
-        module = getattr(owner, "__module__", None) or "builtins"
-        if module.partition(".")[0] not in SAFE_MODULES or hasattr(obj, "__cuda_array_interface__"):
-            raise NeedsMoreError(f"{module}.{getattr(owner, '__qualname__', owner)}")
-        if not isinstance(obj, type) and type(obj).__module__.partition(".")[0] not in SAFE_MODULES:
-            raise NeedsMoreError(f"{type(obj).__module__}.{type(obj).__qualname__}")
+        kind = type(obj)
+        # a class or a function counts by its own module, any other thing by its type's
+        named = [obj] if isinstance(obj, type) else [obj, kind] if hasattr(obj, "__qualname__") else [kind]
+        for thing in named:
+            module = getattr(thing, "__module__", None) or "builtins"
+            root = module.partition(".")[0]
+            if root not in SAFE_MODULES and not (thing is kind and root.startswith(CYTHON)):
+                raise NeedsMoreError(f"{module}.{getattr(thing, '__qualname__', thing)}")
+        if hasattr(obj, "__cuda_array_interface__"):
+            raise NeedsMoreError(f"{kind.__module__}.{kind.__qualname__}")
         return NotImplemented
 
 
