@@ -1,0 +1,1 @@
+"""The tests, which mirror the package; helpers are imported as `from tests.builders import ...`."""

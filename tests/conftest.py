@@ -1,0 +1,72 @@
+"""Fixtures that several parts of the tests share: the API-only server, and kubectl on it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))  # `local` and `tests` are packages of the checkout, not installed ones
+
+from local.api_server import ApiServer  # noqa: E402
+from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
+
+CRD = ROOT / "crds" / "gpudaskclusters.yaml"
+_numbers = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew; then read their diff")
+
+
+@pytest.fixture(scope="session")
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be written, not compared; the environment's UPDATE_GOLDEN=1 says so too."""
+    return bool(request.config.getoption("--update-golden") or os.environ.get("UPDATE_GOLDEN"))
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """etcd and kube-apiserver, without nodes or controllers: `.kubeconfig`, `.kubectl`, `.restart()`."""
+    server = ApiServer.start(f"tests-{os.getpid()}")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def kubectl(api_server: ApiServer) -> Kubectl:
+    """kubectl as the API-only server's administrator."""
+    return Kubectl(str(api_server.kubectl), api_server.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def with_crd(kubectl: Kubectl) -> Kubectl:
+    """kubectl on a server that knows GpuDaskCluster."""
+    kubectl("apply", "--server-side", "-f", str(CRD))
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/gpudaskclusters.gpudask.dev")
+    return kubectl
+
+
+@pytest.fixture
+def in_namespace(with_crd: Kubectl) -> Kubectl:
+    """The same in a namespace of the test's own. No controller runs, so it is left behind."""
+    namespace = f"test-{next(_numbers)}"
+    with_crd("create", "namespace", namespace)
+    return with_crd.inside(namespace)
+
+
+@pytest.fixture(scope="session")
+def kubectl_local() -> Kubectl:
+    """kubectl for what needs no cluster."""
+    path = find_kubectl()
+    if path is None:
+        pytest.skip("no kubectl: put one on PATH, or start the local cluster once, which builds one")
+    return Kubectl(path)

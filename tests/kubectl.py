@@ -1,0 +1,44 @@
+"""kubectl in the hands of tests: how it is found, and how it is called."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from local.layout import clusters_dir
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """One kubectl, one cluster, one namespace. Calling it runs it."""
+
+    path: str
+    kubeconfig: Path | None = None
+    namespace: str = "default"
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> Done:
+        """Run it; a failure is an AssertionError that shows what it wrote."""
+        done = self.attempt(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
+        return done
+
+    def attempt(self, *arguments: str, stdin: str | None = None) -> Done:
+        """Run it, whatever comes of it."""
+        cluster = [f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}"] if self.kubeconfig else []
+        return subprocess.run(
+            [self.path, *cluster, *arguments], input=stdin, capture_output=True, text=True, check=False
+        )
+
+    def inside(self, namespace: str) -> Kubectl:
+        """The same in another namespace."""
+        return replace(self, namespace=namespace)
+
+
+def find_kubectl() -> str | None:
+    """A kubectl for work without a cluster: the machine's, else that of any local cluster."""
+    built = (str(path) for path in clusters_dir().glob("*/bin/kubectl") if path.exists())
+    return shutil.which("kubectl") or next(built, None)
