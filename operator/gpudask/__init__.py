@@ -2,4 +2,25 @@
 
 The layers, each importing only what stands to its right:
 `__main__ -> handlers -> reconcile -> clients -> planning -> desired | scaling -> api`.
+
+Programs use `gpudask.KubeCluster` and, inside tasks, `gpudask.has_gpu`. They load on first use: the
+operator's image has no distributed, and a Dask worker's image no Kubernetes client.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster import KubeCluster, KubeClusterError, has_gpu
+
+__all__ = ["KubeCluster", "KubeClusterError", "has_gpu"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for."""
+    if name in __all__:
+        from gpudask import kubecluster  # noqa: PLC0415 - see the module's docstring
+
+        return getattr(kubecluster, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,84 @@
+"""`spec.overrides` as this client writes it. Pure: JSON in, JSON out.
+
+The client owns single entries of the list through server-side apply. An apply states everything that its
+field manager wants, so the entries of other pools that it set before have to be in it again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpudask.api.resource import API_VERSION, KIND
+from gpudask.kubecluster.errors import KubeClusterError
+
+Json = dict[str, Any]
+FIELD_MANAGER = "gpudask-client"
+
+
+def pool_names(body: Json) -> list[str]:
+    """The cluster's pools, in the manifest's order."""
+    return [pool["name"] for pool in body["spec"]["pools"]]
+
+
+def choose_pool(body: Json, pool: str | None) -> str:
+    """`pool`, or the only one there is.
+
+    Raises:
+        KubeClusterError: no such pool, or none was named and there are several.
+    """
+    names = pool_names(body)
+    listed = ", ".join(names)
+    if pool is None and len(names) == 1:
+        return names[0]
+    if pool is None:
+        raise KubeClusterError(
+            f"cluster {body['metadata']['name']!r} has several pools",
+            reason=f"its pools are {listed}",
+            next_step=f"Name one: pool={names[0]!r}",
+        )
+    if pool not in names:
+        raise KubeClusterError(
+            f"cluster {body['metadata']['name']!r} has no pool {pool!r}",
+            reason=f"its pools are {listed}",
+            next_step="Name one of them",
+        )
+    return pool
+
+
+def own_entries(body: Json) -> dict[str, Json]:
+    """The overrides that this client's field manager has applied, by pool."""
+    owned = _owned_pools(body, FIELD_MANAGER)
+    return {entry["pool"]: entry for entry in body["spec"].get("overrides", []) if entry["pool"] in owned}
+
+
+def other_owners(body: Json, pool: str) -> list[str]:
+    """Field managers other than ours that hold an override of `pool`."""
+    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])} - {FIELD_MANAGER}
+    return sorted(manager for manager in managers if pool in _owned_pools(body, manager))
+
+
+def apply_body(body: Json, entries: dict[str, Json]) -> Json:
+    """What to apply so that our overrides become `entries`.
+
+    It names the resourceVersion that was read: two clients that write at once get a 409, not a lost entry.
+    """
+    metadata = body["metadata"]
+    result: Json = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
+    }
+    if entries:
+        result["spec"] = {"overrides": [entries[pool] for pool in sorted(entries)]}
+    return result
+
+
+def _owned_pools(body: Json, manager: str) -> set[str]:
+    pools = set()
+    for managed in body["metadata"].get("managedFields", []):
+        if managed["manager"] == manager:
+            fields = managed.get("fieldsV1", {}).get("f:spec", {}).get("f:overrides", {})
+            # A list-map's item is written `k:{"pool":"gpu"}`.
+            pools |= {json.loads(key[2:])["pool"] for key in fields if key.startswith("k:")}
+    return pools

@@ -1,0 +1,48 @@
+"""A fake API server in front of a real Dask scheduler in this process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from distributed import Scheduler, SpecCluster, Worker
+
+from tests.kubecluster import fake_server
+
+
+@pytest.fixture
+def dask() -> Iterator[SpecCluster]:
+    names = {"demo-cpu-worker-0-aaaaa": {}, "demo-gpu-worker-0-bbbbb-0": {"GPU": 1}}
+    with SpecCluster(
+        scheduler={"cls": Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}},
+        workers={
+            name: {"cls": Worker, "options": {"nthreads": 1, "resources": offers, "dashboard": False}}
+            for name, offers in names.items()
+        },
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_server.FakeServer]:
+    """A server with the cluster `demo`, which has pools cpu and gpu, and no scheduler pod yet."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with fake_server.FakeServer() as fake:
+        fake.clusters["demo"] = fake_server.cluster("demo", "cpu", "gpu")
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(fake.kubeconfig()))
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        yield fake
+
+
+@pytest.fixture
+def demo(server: fake_server.FakeServer, dask: SpecCluster) -> fake_server.FakeServer:
+    """The same, and its scheduler runs."""
+    add_scheduler(server, dask, "demo-scheduler-00000")
+    return server
+
+
+def add_scheduler(server: fake_server.FakeServer, dask: SpecCluster, name: str, **options: object) -> None:
+    host, port = dask.scheduler_address.removeprefix("tcp://").split(":")
+    server.targets[name] = (host, int(port))
+    server.pods.append(fake_server.scheduler_pod(name, **options))

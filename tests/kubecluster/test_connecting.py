@@ -1,0 +1,198 @@
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from distributed import Client, SpecCluster
+from distributed.client import FutureCancelledError
+
+from gpudask import KubeCluster, KubeClusterError
+from tests.kubecluster import fake_server as fake
+
+
+def test_a_client_computes_through_the_forwarded_port(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo", namespace="lab") as cluster, Client(cluster) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
+        assert len(cluster.scheduler_info["workers"]) == 2
+        assert cluster.dashboard_link.startswith("http://127.0.0.1:")
+    assert set(demo.forwards) == {"demo-scheduler-00000"}
+
+
+def test_a_large_result_passes_whole(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        assert len(client.submit(bytes, 20_000_000, resources={"GPU": 1}).result(timeout=20)) == 20_000_000
+
+
+async def test_it_works_asynchronously(demo: fake.FakeServer):
+    async with (
+        KubeCluster.from_name("demo", asynchronous=True) as cluster,
+        Client(cluster, asynchronous=True) as client,
+    ):
+        assert await client.submit(sum, [1, 2]) == 3
+        await cluster.wait_for_workers(1, pool="gpu", timeout=10)
+        await cluster.scale(2, pool="gpu")
+    assert demo.clusters["demo"]["spec"]["overrides"][0]["replicas"] == 2
+
+
+async def test_awaiting_it_starts_it_once(demo: fake.FakeServer):
+    cluster = await KubeCluster.from_name("demo", asynchronous=True)
+    address = cluster.scheduler_address
+
+    assert (await cluster).scheduler_address == address
+    await cluster.close()
+
+
+def test_closing_it_leaves_the_cluster_as_it_is(demo: fake.FakeServer):
+    before = dict(demo.clusters["demo"]["spec"])
+
+    KubeCluster.from_name("demo").close()
+
+    assert demo.clusters["demo"]["spec"] == before
+    assert demo.applied == []
+
+
+def test_a_cut_connection_comes_back_by_itself(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        before = len(demo.forwards)
+        demo.cut_connections()
+        wait_until(lambda: len(demo.forwards) > before, "a new connection")
+        assert result_of_sum(client) == 3
+        cluster.wait_for_workers(2, timeout=10)
+
+
+def test_a_replaced_scheduler_pod_is_found_again(demo: fake.FakeServer, dask: SpecCluster):
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        demo.pods.clear()
+        demo.pods.append(fake.scheduler_pod("demo-scheduler-11111"))
+        demo.targets["demo-scheduler-11111"] = demo.targets["demo-scheduler-00000"]
+        demo.cut_connections()
+        wait_until(lambda: "demo-scheduler-11111" in demo.forwards, "a connection to the new pod")
+        assert result_of_sum(client) == 3
+        assert cluster.status.name == "running"
+
+
+def test_the_list_of_workers_is_followed_over_a_new_connection(demo: fake.FakeServer, dask: SpecCluster):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scheduler_info["workers"].clear()
+        demo.cut_connections()
+        wait_until(lambda: len(cluster.scheduler_info["workers"]) == 2, "the workers")
+
+
+def test_of_two_ready_schedulers_the_younger_one_is_taken(demo: fake.FakeServer, dask: SpecCluster):
+    demo.pods.append(fake.scheduler_pod("demo-scheduler-22222", created="2026-02-02T00:00:00Z"))
+    demo.targets["demo-scheduler-22222"] = demo.targets["demo-scheduler-00000"]
+
+    KubeCluster.from_name("demo").close()
+
+    assert set(demo.forwards) == {"demo-scheduler-22222"}
+
+
+def test_it_waits_for_a_scheduler_that_is_still_starting(demo: fake.FakeServer):
+    late = demo.pods.pop()
+
+    async def connect() -> int:
+        async def start_later() -> None:
+            await asyncio.sleep(0.5)
+            demo.pods.append(late)
+
+        later = asyncio.create_task(start_later())
+        async with KubeCluster.from_name("demo", asynchronous=True, timeout=20) as cluster:
+            await later
+            return len(cluster.scheduler_info["workers"])
+
+    assert asyncio.run(connect()) == 2
+
+
+def test_no_scheduler_in_time_gives_the_operators_reason(server: fake.FakeServer):
+    server.clusters["demo"]["status"] = {
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": "PodsMissing", "message": ""},
+            {"type": "SchedulerReady", "status": "False", "reason": "ImageNotPulled", "message": "no such image: x"},
+        ]
+    }
+
+    with pytest.raises(
+        KubeClusterError, match="not ready within 0 s: SchedulerReady is False, ImageNotPulled: no such"
+    ):
+        KubeCluster.from_name("demo", timeout=0)
+
+
+def test_a_status_that_was_never_written_asks_for_the_operator(server: fake.FakeServer):
+    server.clusters["demo"]["status"] = {}
+
+    with pytest.raises(KubeClusterError, match="reported nothing yet: is it running"):
+        KubeCluster.from_name("demo", timeout=0)
+
+
+def test_an_unknown_name_is_answered_with_those_that_exist(server: fake.FakeServer):
+    server.clusters["other"] = fake.cluster("other", "cpu")
+
+    with pytest.raises(KubeClusterError, match="no cluster 'dmeo' in namespace 'lab': there are: demo, other"):
+        KubeCluster.from_name("dmeo")
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "rule"),
+    [
+        ("GET demo", 'apiGroups: ["gpudask.dev"], resources: ["gpudaskclusters"], verbs: ["get"]'),
+        ("GET pods", 'apiGroups: [""], resources: ["pods"], verbs: ["list"]'),
+        ("GET portforward", 'apiGroups: [""], resources: ["pods/portforward"], verbs: ["get", "create"]'),
+    ],
+)
+def test_a_refusal_names_the_rule_that_is_missing(demo: fake.FakeServer, forbidden: str, rule: str):
+    demo.forbidden.add(forbidden)
+
+    with pytest.raises(KubeClusterError) as raised:
+        KubeCluster.from_name("demo")
+
+    assert rule in str(raised.value)
+    assert raised.value.status == 403
+
+
+def test_a_server_that_is_not_there_names_what_to_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+    with pytest.raises(KubeClusterError, match="Check KUBECONFIG"):
+        KubeCluster.from_name("demo")
+
+
+def test_ucxx_cannot_be_forwarded(demo: fake.FakeServer):
+    demo.clusters["demo"]["spec"]["protocol"] = "ucxx"
+
+    with pytest.raises(KubeClusterError, match="Run the program inside the cluster"):
+        KubeCluster.from_name("demo")
+
+
+def test_inside_kubernetes_it_dials_the_address_of_the_status(
+    demo: fake.FakeServer, dask: SpecCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    demo.clusters["demo"]["status"] = {"scheduler": {"ready": True, "address": dask.scheduler_address}}
+
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+    assert demo.forwards == []
+
+
+def test_dasks_own_adaptive_is_refused(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="autoscale"):
+        cluster.adapt(minimum=0, maximum=3)
+
+
+def result_of_sum(client: Client) -> int:
+    """Futures that are pending when a connection breaks are cancelled by Dask's client: ask again."""
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FutureCancelledError, TimeoutError, OSError):
+            return client.submit(sum, [1, 2], pure=False).result(timeout=5)
+    pytest.fail("no result within 15 s of the reconnect")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come within 15 s"
+        time.sleep(0.05)
