@@ -38,7 +38,8 @@ class ApiServer:
             LocalClusterError: something is missing, or a part ended at once; the text says which.
         """
         layout = Layout.of(name)
-        with exclusive(layout):
+        with exclusive(layout.root):
+            layout.root.mkdir(exist_ok=True)
             ensure_requirements(API_ONLY, steps)
             link_commands(ensure_binary(KUBERNETES, steps), KUBERNETES, layout.commands)
             control_plane = ControlPlane(layout, recorded_endpoints(layout, "127.0.0.1"), audit=audit, with_nodes=False)

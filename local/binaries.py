@@ -10,6 +10,7 @@ from pathlib import Path
 from local.commands import run
 from local.hashing import content_key
 from local.layout import GO_MODULES, cache_dir
+from local.lock import exclusive
 from local.progress import Steps
 from local.toolchain import Go, find_go
 
@@ -48,7 +49,11 @@ def ensure_binary(program: Program, steps: Steps) -> Path:
     go = find_go(steps)
     source = GO_MODULES / program.module
     target = cache_dir() / "bin" / _key(program, go, source) / program.names[0]
-    if not target.exists():
+    if target.exists():
+        return target
+    with exclusive(cache_dir() / "bin"):
+        if target.exists():
+            return target
         log = cache_dir() / "logs" / f"build-{program.module}.log"
         minutes = " (minutes, the first time)" if program is KUBERNETES else ""
         with steps.step(f"Building {program.module}{minutes}", log=log):

@@ -56,7 +56,8 @@ class Cluster:
             LocalClusterError: the machine lacks something, or a part does not start; the text says what.
         """
         cluster = cls(Layout.of(name), settings or Settings())
-        with exclusive(cluster.layout):
+        with exclusive(cluster.layout.root):
+            cluster.layout.root.mkdir(exist_ok=True)
             cluster._refuse_other_nodes()
             ensure_requirements(CLUSTER, steps)
             binaries = {program: ensure_binary(program, steps) for program in (KUBERNETES, COREDNS, HELM)}
@@ -69,7 +70,7 @@ class Cluster:
 
     def down(self, steps: Steps = QUIET) -> None:
         """End everything and leave nothing behind but images, binaries and logs."""
-        with exclusive(self.layout):
+        with exclusive(self.layout.root):
             tear_down(self.layout, self.settings.specs, steps)
 
     def restart(self, part: str) -> None:
@@ -78,7 +79,7 @@ class Cluster:
         Raises:
             LocalClusterError: there is no such part, or it does not come back.
         """
-        with exclusive(self.layout):
+        with exclusive(self.layout.root):
             try:
                 self.processes.restart(part)
             except KeyError:

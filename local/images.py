@@ -14,6 +14,7 @@ from local.commands import run, succeeds
 from local.errors import LocalClusterError
 from local.hashing import content_key
 from local.layout import REPOSITORY, cache_dir
+from local.lock import exclusive
 from local.node_images import Loadable, NodeImages
 from local.progress import Steps
 from local.requirements import IMAGES, ensure_requirements
@@ -66,15 +67,14 @@ def build_images(names: Sequence[str], nodes: NodeImages | None, steps: Steps) -
     if unknown := set(names) - set(IMAGE_NAMES):
         raise LocalClusterError(f"no image is named {', '.join(unknown)}. There are: {', '.join(IMAGE_NAMES)}.")
     ensure_requirements(IMAGES, steps)
-    base_id = ensure_base_image(steps)
-    references = []
-    for name in names:
-        image = _ensure_image(name, base_id, steps)
+    with exclusive(cache_dir() / "images"):
+        base_id = ensure_base_image(steps)
+        images = [_ensure_image(name, base_id, steps) for name in names]
+    for image in images:
         if nodes:
             with steps.step(f"Loading {image.reference}"):
                 image.load_into(nodes)
-        references.append(image.reference)
-    return references
+    return [image.reference for image in images]
 
 
 def _ensure_image(name: str, base_id: str, steps: Steps) -> StoredImage:

@@ -1,22 +1,20 @@
-"""One command at a time on one cluster: two `up`s at once would start every part twice."""
+"""One command at a time on one thing: two `up`s at once would start every part twice."""
 
 from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from local.layout import Layout
+from pathlib import Path
 
 
 @contextmanager
-def exclusive(layout: Layout) -> Iterator[None]:
-    """Wait for other commands on the same cluster, then hold them off.
+def exclusive(path: Path) -> Iterator[None]:
+    """Wait for others who hold `path`, then hold it: a file or directory that need not exist.
 
-    The lock file lies beside the cluster's directory, which `down` may delete.
+    The lock is a file beside `path`, which whoever holds it may so delete.
     """
-    layout.root.mkdir(parents=True, exist_ok=True)
-    with layout.root.with_suffix(".lock").open("w") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        layout.root.mkdir(parents=True, exist_ok=True)
         yield

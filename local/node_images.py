@@ -69,21 +69,20 @@ def pause_image() -> Loadable:
     """Have the image that holds a pod's namespaces open: busybox, asleep."""
     busybox = Path(shutil.which("busybox") or "/bin/busybox")
     command = ("/busybox", "sleep", "2147483647")
-    return _scratch("pause", PAUSE_IMAGE, busybox, "/busybox", command)
+    key = content_key(texts=(PAUSE_IMAGE, *command), files=[busybox], relative_to=busybox.parent)
+    return _scratch(f"pause-{key}", PAUSE_IMAGE, busybox, command)
 
 
 def coredns_image(binary: Path) -> Loadable:
     """Have CoreDNS as an image; its tag is its binary's place in the cache."""
-    reference = f"localhost/gpudask/coredns:{binary.parent.name}"
-    return _scratch("coredns", reference, binary, "/coredns", ("/coredns",))
+    key = binary.parent.name
+    return _scratch(f"coredns-{key}", f"localhost/gpudask/coredns:{key}", binary, ("/coredns",))
 
 
-def _scratch(name: str, reference: str, binary: Path, place: str, command: tuple[str, ...]) -> Loadable:
-    size = str(binary.stat().st_size)
-    key = content_key(texts=(reference, size, *command), files=[binary], relative_to=binary.parent)
-    archive = cache_dir() / "images" / f"{name}-{key}.tar"
+def _scratch(name: str, reference: str, binary: Path, command: tuple[str, ...]) -> Loadable:
+    archive = cache_dir() / "images" / f"{name}.tar"
     if not archive.exists():
         unfinished = archive.with_suffix(".new")
-        write_archive(unfinished, reference=reference, files={place: binary}, command=command)
+        write_archive(unfinished, reference=reference, files={command[0]: binary}, command=command)
         unfinished.replace(archive)
     return Loadable.from_archive(archive)

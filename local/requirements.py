@@ -11,6 +11,7 @@ from pathlib import Path
 from local.commands import run, succeeds
 from local.errors import LocalClusterError
 from local.layout import cache_dir
+from local.lock import exclusive
 from local.progress import Steps
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -119,7 +120,7 @@ def ensure_requirements(requirements: Requirements, steps: Steps) -> None:
         raise LocalClusterError("This machine lacks:\n" + "\n".join(f"- {line}" for line in advice))
     if packages:
         log = cache_dir() / "logs" / "apt.log"
-        with steps.step(f"Installing {' '.join(packages)}", log=log):
+        with exclusive(cache_dir() / "apt"), steps.step(f"Installing {' '.join(packages)}", log=log):
             _install(packages, log)
 
 

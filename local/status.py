@@ -38,6 +38,7 @@ class Status:
     """All that there is to see."""
 
     kubeconfig: str
+    logs: str
     parts: list[PartStatus]
     nodes: list[NodeStatus]
 
@@ -50,7 +51,8 @@ class Status:
 def read_status(cluster: Cluster) -> Status:
     """Look at everything; what does not answer is reported, not raised."""
     parts = [PartStatus(r.name, r.pid, r.alive, r.log) for r in cluster.processes.all()]
-    return Status(str(cluster.kubeconfig), parts, [_node_status(cluster, node) for node in cluster.nodes])
+    nodes = [_node_status(cluster, node) for node in cluster.nodes]
+    return Status(str(cluster.kubeconfig), str(cluster.layout.logs), parts, nodes)
 
 
 def _node_status(cluster: Cluster, node: Node) -> NodeStatus:
@@ -67,11 +69,11 @@ def _node_status(cluster: Cluster, node: Node) -> NodeStatus:
 
 def print_status(status: Status, console: Console) -> None:
     """Print it for a reader."""
-    parts = Table("part", "pid", "alive", "log", box=None)
+    parts = Table("part", "pid", "alive", box=None)
     for part in status.parts:
-        parts.add_row(part.name, str(part.pid), "yes" if part.alive else "[red]no[/red]", part.log)
+        parts.add_row(part.name, str(part.pid), "yes" if part.alive else "[red]no[/red]")
     nodes = Table("node", "ready", "images", box=None)
     for node in status.nodes:
         ready = "yes" if node.ready else f"[red]no: {node.reason}[/red]"
         nodes.add_row(node.name, ready, "\n".join(node.images))
-    console.print(parts, nodes, f"KUBECONFIG={status.kubeconfig}", sep="\n")
+    console.print(parts, nodes, f"KUBECONFIG={status.kubeconfig}", f"logs: {status.logs}", sep="\n", soft_wrap=True)
