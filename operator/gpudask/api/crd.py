@@ -161,4 +161,3 @@ class _Plain(yaml.SafeDumper):
 
 if __name__ == "__main__":
     sys.stdout.write(dump())
-

@@ -21,9 +21,7 @@ DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 OWN_FLAGS = ("--name", "--resources", "--nthreads", "--memory-limit", "--preload", "--nworkers", "--scheduler-file")
 
 Json = dict[str, Any]
-FreeObject = Annotated[
-    Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-]
+FreeObject = Annotated[Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 
 
 def _rule(rule: str, message: str, *, field: str = "") -> Json:
@@ -84,10 +82,14 @@ class LocalObjectReference(Model):
 
 
 ResourceList = Annotated[dict[str, Quantity], Field(max_length=16)]
+
+
+def _resources(cpu: str | int, memory: str) -> ResourceList:
+    return {"cpu": cpu, "memory": memory}
+
+
 EnvList = Annotated[list[EnvVar], Field(default_factory=list, max_length=64)]
-ExtraArgs = Annotated[
-    list[Annotated[str, Field(max_length=1024)]], Field(default_factory=list, max_length=32)
-]
+ExtraArgs = Annotated[list[Annotated[str, Field(max_length=1024)]], Field(default_factory=list, max_length=32)]
 
 
 class Service(Model):
@@ -101,7 +103,7 @@ class Scheduler(Model):
     """The scheduler pod."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    resources: ResourceList = Field(default_factory=lambda: {"cpu": "500m", "memory": "2Gi"})
+    resources: ResourceList = Field(default_factory=lambda: _resources("500m", "2Gi"))
     env: EnvList
     extra_args: ExtraArgs
     template: Template = Field(default_factory=Template)
@@ -200,9 +202,7 @@ class Pool(Model):
                     "!has(self.extraArgs) || !self.extraArgs.exists(a, ["
                     + ", ".join(f"'{flag}'" for flag in OWN_FLAGS)
                     + "].exists(f, a == f || a.startsWith(f + '=')))",
-                    "extraArgs may not set "
-                    + ", ".join(OWN_FLAGS)
-                    + ": use the pool's offers, nthreads and resources",
+                    "extraArgs may not set " + ", ".join(OWN_FLAGS) + ": use the pool's offers, nthreads and resources",
                     field=".extraArgs",
                 ),
             ]
@@ -210,26 +210,38 @@ class Pool(Model):
     )
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods, fixed; without it and autoscale: 1")] | None = None
+    replicas: (
+        Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods, fixed; without it and autoscale: 1")] | None
+    ) = None
     autoscale: Autoscale | None = None
     resources: Annotated[ResourceList, Field(description="of each pod; requests, and for memory the limit too")] = (
-        Field(default_factory=lambda: {"cpu": 1, "memory": "2Gi"})
+        Field(default_factory=lambda: _resources(1, "2Gi"))
     )
     gpu: Gpu | None = None
-    offers: Annotated[
-        dict[str, Quantity],
-        Field(max_length=16, description="Dask resources of each worker; GPU pools offer GPU: 1 by default"),
-    ] | None = None
-    accepts: Annotated[
-        Literal["any", "annotated"],
-        Field(
-            description="whether tasks without resource annotations may run here; by default GPU pools take"
-            " annotated ones only where another pool accepts any"
-        ),
-    ] | None = None
-    nthreads: Annotated[
-        int, Field(ge=1, le=1024, description="threads of each worker; by default the pod's cores, on a GPU worker 1")
-    ] | None = None
+    offers: (
+        Annotated[
+            dict[str, Quantity],
+            Field(max_length=16, description="Dask resources of each worker; GPU pools offer GPU: 1 by default"),
+        ]
+        | None
+    ) = None
+    accepts: (
+        Annotated[
+            Literal["any", "annotated"],
+            Field(
+                description="whether tasks without resource annotations may run here; by default GPU pools take"
+                " annotated ones only where another pool accepts any"
+            ),
+        ]
+        | None
+    ) = None
+    nthreads: (
+        Annotated[
+            int,
+            Field(ge=1, le=1024, description="threads of each worker; by default the pod's cores, on a GPU worker 1"),
+        ]
+        | None
+    ) = None
     shm_size: Annotated[Quantity, Field(description="size of /dev/shm")] | None = None
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     env: EnvList
@@ -278,9 +290,7 @@ class Override(Model):
     pool: Annotated[str, Field(min_length=1, max_length=63)]
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods")]
     by: Annotated[str, Field(max_length=128, description="who set it")] = ""
-    until: Annotated[
-        AwareDatetime, Field(description="when it ends; without it, when it is removed")
-    ] | None = None
+    until: Annotated[AwareDatetime, Field(description="when it ends; without it, when it is removed")] | None = None
 
 
 class Spec(Model):

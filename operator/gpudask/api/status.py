@@ -129,7 +129,9 @@ class Status(Model):
     """`status` of a GpuDaskCluster."""
 
     observed_generation: int = 0
-    phase: Annotated[str, Field(description="a summary for people: Pending, Running, Degraded, Suspended, Invalid")] = ""
+    phase: Annotated[str, Field(description="a summary for people: Pending, Running, Degraded, Suspended, Invalid")] = (
+        ""
+    )
     reason: Annotated[str, Field(description="why the phase is what it is")] = ""
     conditions: list[Condition] = Field(default_factory=list)
     scheduler: SchedulerStatus = Field(default_factory=SchedulerStatus)

@@ -64,7 +64,7 @@ def _checked_duration(value: str) -> str:
 
 def _checked_quantity(value: Any) -> str | int | float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not a quantity: {QUANTITY_ADVICE}")  # noqa: TRY004 - pydantic wants ValueError
+        raise ValueError(f"{value!r} is not a quantity: {QUANTITY_ADVICE}")
     number(value)
     return value
 
@@ -76,9 +76,7 @@ Duration = Annotated[
         {
             "type": "string",
             "maxLength": 32,
-            "x-kubernetes-validations": [
-                {"rule": f"self.matches('{DURATION_PATTERN}')", "message": DURATION_ADVICE}
-            ],
+            "x-kubernetes-validations": [{"rule": f"self.matches('{DURATION_PATTERN}')", "message": DURATION_ADVICE}],
         }
     ),
 ]

@@ -98,7 +98,9 @@ def parse(answer: dict[str, Any]) -> Demand:
             features=dict(answer["features"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnknownProtocolError(f"the preload's answer has not the shape of protocol {PROTOCOL}: {error!r}") from error
+        raise UnknownProtocolError(
+            f"the preload's answer has not the shape of protocol {PROTOCOL}: {error!r}"
+        ) from error
 
 
 def _requirement(item: dict[str, Any]) -> Requirement:

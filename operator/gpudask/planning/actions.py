@@ -1,0 +1,78 @@
+"""What a plan is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpudask.api.status import Reason
+from gpudask.planning.observed import Pod, Retirement
+from gpudask.scaling.assignment import Assignment
+from gpudask.scaling.sizing import Size
+
+
+@dataclass(frozen=True, slots=True)
+class CreateScheduler:
+    """Create the scheduler pod of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorker:
+    """Create worker pod number `number` of a pool."""
+
+    pool: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a pod. `only_if_unchanged`: not if it changed since it was seen (a pending one that just started)."""
+
+    pod: Pod
+    why: str
+    only_if_unchanged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRetiring:
+    """Write the retirement on the pod, or take it off (None) when it is wanted again."""
+
+    pod: Pod
+    retirement: Retirement | None
+
+
+Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """An event to record, once the pass has written the status."""
+
+    reason: Reason
+    message: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """What to do for one pool."""
+
+    size: Size
+    actions: tuple[Action, ...] = ()
+    wake_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do in one pass, and what was decided on the way."""
+
+    scheduler: tuple[Action, ...] = ()
+    pools: dict[str, PoolPlan] = field(default_factory=dict)
+    assignment: Assignment = field(default_factory=lambda: Assignment({}, ()))
+    wake_after_seconds: float | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """All of them; the scheduler's first."""
+        return (*self.scheduler, *(action for pool in self.pools.values() for action in pool.actions))

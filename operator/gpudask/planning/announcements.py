@@ -1,0 +1,42 @@
+"""Events: what changed between two statuses that a person would want to be told, and why."""
+
+from __future__ import annotations
+
+from gpudask.api.status import ConditionType, PoolStatus, Reason, Status
+from gpudask.planning.actions import Announcement
+
+# A condition whose status became this is worth a warning.
+_WARNINGS = {ConditionType.DEGRADED: "True", ConditionType.ACCEPTED: "False", ConditionType.DEMAND_SERVABLE: "False"}
+
+
+def announcements(before: Status, after: Status) -> list[Announcement]:
+    """What to announce after `after` was written."""
+    earlier_pools = {pool.name: pool for pool in before.pools}
+    return [
+        *(a for pool in after.pools for a in _scaled(earlier_pools.get(pool.name), pool)),
+        *_conditions(before, after),
+    ]
+
+
+def _scaled(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
+    was = before.desired if before else 0
+    if after.desired == was:
+        return []
+    up = after.desired > was
+    why = f"pool {after.name}: {was} -> {after.desired} pods ({after.size_set_by}): {after.reason}"
+    return [Announcement(Reason.SCALED_UP if up else Reason.SCALED_DOWN, why)]
+
+
+def _conditions(before: Status, after: Status) -> list[Announcement]:
+    earlier = {condition.type: condition for condition in before.conditions}
+    found = []
+    for condition in after.conditions:
+        old = earlier.get(condition.type)
+        if old is not None and (old.status, old.reason) == (condition.status, condition.reason):
+            continue
+        if _WARNINGS.get(condition.type) == condition.status:
+            found.append(Announcement(condition.reason, condition.message, warning=True))
+        elif condition.type == ConditionType.READY and (old is None or old.status != condition.status):
+            message = condition.message or "the cluster is ready"
+            found.append(Announcement(condition.reason, message))
+    return found

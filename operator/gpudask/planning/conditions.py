@@ -1,0 +1,174 @@
+"""The conditions and the phase: one function for each condition, and the phase from them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from gpudask.api.spec import Pool
+from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Status
+from gpudask.planning import scheduler
+from gpudask.planning.actions import Plan
+from gpudask.planning.observed import Observation
+from gpudask.scaling.assignment import refusal
+
+# A container that came back this often without staying up is not merely starting.
+_CRASHING_RESTARTS = 2
+
+Verdict = tuple[Literal["True", "False", "Unknown"], Reason, str]
+
+
+def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> Status:
+    """`status` with its conditions, phase and reason."""
+    verdicts: dict[ConditionType, Verdict] = {
+        ConditionType.ACCEPTED: _accepted(seen),
+        ConditionType.SCHEDULER_READY: _scheduler_ready(seen),
+        ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
+        ConditionType.DEGRADED: _degraded(seen, status),
+        ConditionType.READY: _ready(seen, status),
+    }
+    return with_verdicts(status, verdicts, before, seen.now)
+
+
+def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before: Status, now: float) -> Status:
+    """`status` with these conditions; a transition time moves only when a condition's status does."""
+    earlier = {condition.type: condition for condition in before.conditions}
+    conditions = []
+    for kind, (value, why, message) in verdicts.items():
+        old = earlier.get(kind)
+        conditions.append(
+            Condition(
+                type=kind,
+                status=value,
+                reason=why,
+                message=message,
+                observed_generation=status.observed_generation,
+                last_transition_time=old.last_transition_time if old and old.status == value else _iso(now),
+            )
+        )
+    phase, reason = _phase(verdicts)
+    return status.model_copy(update={"conditions": conditions, "phase": phase, "reason": reason})
+
+
+def invalid(message: str, *, generation: int, before: Status, now: float) -> Status:
+    """The status of a spec that cannot be acted on: what exists is left as it is."""
+    verdicts: dict[ConditionType, Verdict] = {
+        ConditionType.ACCEPTED: ("False", Reason.INVALID, message),
+        ConditionType.READY: ("False", Reason.INVALID, message),
+    }
+    kept = before.model_copy(update={"observed_generation": generation})
+    return with_verdicts(kept, verdicts, before, now)
+
+
+def _accepted(seen: Observation) -> Verdict:
+    for name, memory in seen.memory.items():
+        if memory.refusal_reason == Reason.TEMPLATE_REFUSED:
+            where = f"pool {name}" if name else "scheduler"
+            return "False", Reason.TEMPLATE_REFUSED, f"{where}: {memory.refusal}"
+    known = {pool.name for pool in seen.cluster.spec.pools}
+    unknown = [override.pool for override in seen.cluster.spec.overrides if override.pool not in known]
+    if unknown:
+        return (
+            "True",
+            Reason.OVERRIDE_IGNORED,
+            f"overrides of pools that do not exist: {', '.join(unknown)}: remove them",
+        )
+    return "True", Reason.VALID, ""
+
+
+def _scheduler_ready(seen: Observation) -> Verdict:
+    pod = seen.scheduler
+    if seen.cluster.spec.suspend and pod is None:
+        return "False", Reason.SUSPENDED, "suspended by spec.suspend"
+    if pod is None:
+        memory = seen.memory.get("")
+        return "False", Reason.SCHEDULER_PENDING, (memory.refusal if memory else "") or "no scheduler pod yet"
+    if not pod.ready:
+        return "False", Reason.SCHEDULER_PENDING, f"{pod.name}: {pod.unschedulable or pod.waiting or 'starting'}"
+    if scheduler.outdated(seen, pod):
+        waits = "holds tasks or results" if seen.cluster.spec.rollout == "WhenIdle" else "runs tasks"
+        return "True", Reason.SCHEDULER_OUTDATED, f"{pod.name} keeps its older spec while it {waits}"
+    if seen.demand is not None and seen.demand.features.get("demand"):
+        return "True", Reason.PRELOAD_FAILED, seen.demand.features["demand"]
+    return "True", Reason.SCHEDULER_RUNNING, ""
+
+
+def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
+    if seen.demand is None:
+        return "Unknown", Reason.DEMAND_UNKNOWN, seen.demand_problem or "the scheduler has not been heard yet"
+    if plan.assignment.unserved:
+        said = "; ".join(refusal(seen.cluster.spec, requirement) for requirement in plan.assignment.unserved)
+        return "False", Reason.UNSERVABLE, said
+    return "True", Reason.SERVABLE, ""
+
+
+def _degraded(seen: Observation, status: Status) -> Verdict:
+    if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
+        return "True", Reason.SCHEDULER_UNREACHABLE, f"{seen.demand_problem}; sizes stay"
+    for pool in status.pools:
+        trouble = _trouble(seen, pool)
+        if trouble is not None:
+            reason, message = trouble
+            return "True", reason, f"pool {pool.name}: {message}"
+    return "False", Reason.HEALTHY, ""
+
+
+def _trouble(seen: Observation, pool: PoolStatus) -> tuple[Reason, str] | None:
+    memory = seen.memory.get(pool.name)
+    if memory and memory.refusal:
+        return Reason(memory.refusal_reason), memory.refusal
+    if pool.unschedulable:
+        return Reason.UNSCHEDULABLE, pool.message
+    for pod in seen.workers(pool.name):
+        if not pod.live or not pod.waiting:
+            continue
+        if "Image" in pod.waiting:
+            return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
+        if pod.restarts >= _CRASHING_RESTARTS:
+            ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
+            return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
+        if not pod.waiting.startswith("CrashLoopBackOff"):
+            return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
+    if any(worker.retiring == "blocked" for pod in seen.workers(pool.name) for worker in seen.registered(pod)):
+        return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
+    return None
+
+
+def _ready(seen: Observation, status: Status) -> Verdict:
+    """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods."""
+    if seen.cluster.spec.suspend:
+        left = len(seen.pods)
+        if left:
+            return "False", Reason.SUSPENDING, f"{left} pods still finish"
+        return "False", Reason.SUSPENDED, "suspended by spec.suspend"
+    if not status.scheduler.ready:
+        return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(seen)[2]
+    pools = {pool.name: pool for pool in seen.cluster.spec.pools}
+    short = [p for p in status.pools if p.ready < _least(pools[p.name], p)]
+    if short:
+        said = ", ".join(f"pool {p.name} has {p.ready} of {_least(pools[p.name], p)} pods" for p in short)
+        return "False", Reason.PODS_MISSING, said
+    return "True", Reason.ALL_READY, ""
+
+
+def _least(pool: Pool, status: PoolStatus) -> int:
+    return min(status.desired, pool.autoscale.min) if pool.autoscale else status.desired
+
+
+def _phase(verdicts: dict[ConditionType, Verdict]) -> tuple[str, str]:
+    accepted, ready = verdicts[ConditionType.ACCEPTED], verdicts[ConditionType.READY]
+    degraded = verdicts.get(ConditionType.DEGRADED, ("False", Reason.HEALTHY, ""))
+    servable = verdicts.get(ConditionType.DEMAND_SERVABLE, ("True", Reason.SERVABLE, ""))
+    if accepted[0] == "False":
+        return "Invalid", f"{accepted[1]}: {accepted[2]}"
+    if ready[1] in (Reason.SUSPENDED, Reason.SUSPENDING):
+        return ("Suspended" if ready[1] == Reason.SUSPENDED else "Suspending"), ready[2]
+    if degraded[0] == "True":
+        return "Degraded", f"{degraded[1]}: {degraded[2]}"
+    if ready[0] != "True":
+        return "Pending", ready[2]
+    return "Running", "" if servable[0] != "False" else f"{servable[1]}: {servable[2]}"
+
+
+def _iso(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,212 @@
+"""What a pass sees: pods reduced to the few fields that it reads, and the state around them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gpudask.api import resource
+from gpudask.api.resource import Cluster
+from gpudask.desired.pod import MAIN_CONTAINER
+from gpudask.scaling.demand import Demand, Worker
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """Why and how a pod leaves; kept in an annotation on the pod, so that a restarted operator goes on with it.
+
+    `if_idle`: give up when the pod has work of its own by now. `release`: let its results go.
+    """
+
+    why: str
+    if_idle: bool = False
+    release: bool = False
+
+    def dump(self) -> str:
+        """The annotation's text."""
+        return json.dumps({"why": self.why, "ifIdle": self.if_idle, "release": self.release})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the main container last ended."""
+
+    reason: str = ""
+    exit_code: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch."""
+
+    uid: str
+    name: str
+    namespace: str
+    owner: str
+    version: str
+    pool: str = ""
+    dask_name: str = ""
+    spec_hash: str = ""
+    phase: str = "Pending"
+    ready: bool = False
+    started: float = 0.0
+    node: str = ""
+    ip: str = ""
+    created: float = 0.0
+    delete_by: float = 0.0
+    unschedulable: str = ""
+    waiting: str = ""
+    restarts: int = 0
+    ended: Ended | None = None
+    retirement: Retirement | None = None
+
+    @property
+    def deleting(self) -> bool:
+        """Whether its deletion was asked for."""
+        return self.delete_by > 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended for good: evicted, node shut down."""
+        return self.phase in ("Failed", "Succeeded")
+
+    @property
+    def live(self) -> bool:
+        """Whether it is or may become a working pod."""
+        return not self.deleting and not self.finished
+
+    @property
+    def running(self) -> bool:
+        """Whether its main container runs now; while it does not, there is nothing in it to lose."""
+        return self.started > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry."""
+
+    size: int | None = None
+    not_before: float = 0.0
+    refusal: str = ""
+    refusal_reason: str = ""
+    taken: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that a pass decides on. Times are seconds since the epoch.
+
+    `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
+    this scheduler process is known. `refused`: Dask names of pods that the scheduler would not retire.
+    """
+
+    cluster: Cluster
+    pods: tuple[Pod, ...]
+    now: float
+    demand: Demand | None = None
+    demand_at: float = 0.0
+    demand_problem: str = ""
+    scheduler_since: float = 0.0
+    refused: frozenset[str] = frozenset()
+    memory: dict[str, PoolMemory] = field(default_factory=dict)
+
+    @property
+    def schedulers(self) -> tuple[Pod, ...]:
+        """The scheduler pods, live or not."""
+        return tuple(pod for pod in self.pods if not pod.pool)
+
+    @property
+    def scheduler(self) -> Pod | None:
+        """The live scheduler pod, the oldest should there be several."""
+        return min((p for p in self.schedulers if p.live), key=lambda p: (p.created, p.name), default=None)
+
+    def idle_seconds(self, worker: Worker) -> float:
+        """How long `worker` has had no work of its pool's own by now."""
+        return 0.0 if worker.own else worker.idle_seconds + max(0.0, self.now - self.demand_at)
+
+    def registered(self, pod: Pod) -> tuple[Worker, ...]:
+        """The Dask workers of `pod` that the scheduler knows."""
+        return self.demand.workers_of(pod.dask_name) if self.demand else ()
+
+    def workers(self, pool: str) -> tuple[Pod, ...]:
+        """The worker pods of a pool, live or not."""
+        return tuple(pod for pod in self.pods if pod.pool == pool)
+
+
+def owner_uid(metadata: Json) -> str:
+    """The uid of the GpuDaskCluster that controls an object, empty where none does."""
+    for reference in metadata.get("ownerReferences", ()):
+        if reference.get("kind") == resource.KIND and reference.get("controller"):
+            return str(reference["uid"])
+    return ""
+
+
+def observe_pod(body: Json) -> Pod:
+    """A pod of the API server, reduced."""
+    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
+    annotations = metadata.get("annotations", {})
+    conditions = {item["type"]: item for item in status.get("conditions", ())}
+    container = _main(status.get("containerStatuses", ()))
+    scheduled = conditions.get("PodScheduled", {})
+    return Pod(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        owner=owner_uid(metadata),
+        version=metadata["resourceVersion"],
+        pool=metadata.get("labels", {}).get(resource.LABEL_POOL, ""),
+        dask_name=annotations.get(resource.ANNOTATION_DASK_NAME, ""),
+        spec_hash=annotations.get(resource.ANNOTATION_SPEC_HASH, ""),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        started=_time(container.get("state", {}).get("running", {}).get("startedAt")),
+        node=spec.get("nodeName", ""),
+        ip=status.get("podIP", ""),
+        created=_time(metadata.get("creationTimestamp")),
+        delete_by=_time(metadata.get("deletionTimestamp")),
+        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        waiting=_waiting(container),
+        restarts=container.get("restartCount", 0),
+        ended=_ended(container, status),
+        retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
+    )
+
+
+def _main(statuses: Any) -> Json:
+    return next((item for item in statuses if item["name"] == MAIN_CONTAINER), {})
+
+
+def _waiting(container: Json) -> str:
+    waiting = container.get("state", {}).get("waiting", {})
+    reason = waiting.get("reason", "")
+    if not reason or reason in ("ContainerCreating", "PodInitializing"):
+        return ""
+    return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
+
+
+def _ended(container: Json, status: Json) -> Ended | None:
+    ended = container.get("lastState", {}).get("terminated") or container.get("state", {}).get("terminated")
+    if ended:
+        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:])
+    if status.get("phase") == "Failed":
+        return Ended(status.get("reason", ""), 0, status.get("message", "")[-1024:])
+    return None
+
+
+def _retirement(text: str | None) -> Retirement | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+        return Retirement(str(value["why"]), bool(value["ifIdle"]), bool(value["release"]))
+    except (ValueError, KeyError, TypeError):
+        return Retirement("asked for by annotation")
+
+
+def _time(text: str | None) -> float:
+    return datetime.fromisoformat(text).timestamp() if text else 0.0

@@ -1,0 +1,184 @@
+"""The pods of one pool: create what is missing, retire what is too much or out of date, finish what leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpudask.api.spec import Pool
+from gpudask.desired import names, spec_hash
+from gpudask.planning import sizes
+from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan
+from gpudask.planning.observed import Observation, Pod, PoolMemory, Retirement
+from gpudask.scaling import retirement
+from gpudask.scaling.assignment import Share
+from gpudask.scaling.retirement import Candidate
+from gpudask.scaling.sizing import Size
+
+# A worker that is up but unknown to the scheduler for this long has nothing that anybody waits for.
+_UNREGISTERED_SECONDS = 15.0
+_EDITED = "its spec was edited"
+
+
+def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
+    """One pass for `pool`. Pools do not influence each other but through their shares of the demand."""
+    size, leaving = sizes.decide(seen, pool, share)
+    memory = seen.memory.get(pool.name, PoolMemory())
+    pods = sizes.staying(seen, pool)
+    back = _called_back(seen, pool, size.pods - len(pods))
+    rolling = _rolling(seen, pool, size, [*pods, *back])
+    if rolling is None:
+        missing = size.pods - len(pods) - len(back)
+        retire = _retire(seen, pool, size, leaving, pods)
+    else:
+        missing, retire = rolling.create, rolling.retire
+    creates = _creates(seen, pool, missing, memory)
+    actions: list[Action] = [
+        *(DeletePod(p, f"it ended: {_why_ended(p)}") for p in seen.workers(pool.name) if p.finished and not p.deleting),
+        *(MarkRetiring(pod, None) for pod in back),
+        *retire,
+        *_finish(seen, pool, set(back)),
+        *creates,
+    ]
+    return PoolPlan(size, tuple(actions), _wake_after(seen, pool, size, memory))
+
+
+def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> list[Action]:
+    """New pods with the lowest numbers whose names nobody has."""
+    if count <= 0 or seen.now < memory.not_before:
+        return []
+    taken = {pod.name for pod in seen.workers(pool.name)} | memory.taken
+    actions: list[Action] = []
+    number = 0
+    while len(actions) < count:
+        if names.worker_pod(seen.cluster.name, pool.name, number) not in taken:
+            actions.append(CreateWorker(pool.name, number))
+        number += 1
+    return actions
+
+
+def _called_back(seen: Observation, pool: Pool, missing: int) -> list[Pod]:
+    """Retiring pods that are wanted again: rather than new ones, and those that the scheduler would not let go."""
+    current = spec_hash.of_worker(seen.cluster.spec, pool)
+    retiring = [p for p in seen.workers(pool.name) if p.live and p.retirement and p.retirement.why != _EDITED]
+    refused = [pod for pod in retiring if pod.dask_name in seen.refused]
+    usable = [pod for pod in retiring if pod not in refused and pod.spec_hash == current and pod.running]
+    return [*refused, *sorted(usable, key=sizes.pod_number)[: max(0, missing - len(refused))]]
+
+
+def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate], pods: list[Pod]) -> list[Action]:
+    """Begin the retirement of pods that are too many."""
+    by_name = {pod.name: pod for pod in pods}
+    if size.set_by == "autoscale":
+        release_after = pool.held_data.release_after_seconds if pool.held_data else None
+        return [
+            _leave(by_name[c.pod], "idle", if_idle=True, release=retirement.releases(c, release_after)) for c in leaving
+        ]
+    if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None:
+        pods_to_cancel = [pod for pod in pods if not pod.running]
+        return [_leave(pod, size.reason) for pod in pods_to_cancel[: len(pods) - size.pods]]
+    candidates = [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods]
+    release = size.set_by == "suspend"
+    chosen = retirement.surplus(candidates, len(pods) - size.pods)
+    return [_leave(by_name[c.pod], size.reason, release=release) for c in chosen]
+
+
+def _leave(pod: Pod, why: str, *, if_idle: bool = False, release: bool = False) -> Action:
+    """Cancel a pod that does not run; retire one that does."""
+    if not pod.running:
+        return DeletePod(pod, why, only_if_unchanged=True)
+    return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release))
+
+
+def _finish(seen: Observation, pool: Pool, back: set[Pod]) -> Iterable[Action]:
+    """Delete the retiring pods that have nothing left; let held data go when its time has come."""
+    for pod in seen.workers(pool.name):
+        if not pod.live or pod.retirement is None or pod in back:
+            continue
+        if not pod.running:
+            yield DeletePod(pod, pod.retirement.why, only_if_unchanged=True)
+        elif is_empty(seen, pod):
+            yield DeletePod(pod, pod.retirement.why)
+        elif not pod.retirement.release and _may_release(seen, pool, pod):
+            why = pod.retirement.why
+            yield MarkRetiring(pod, Retirement(why, if_idle=pod.retirement.if_idle, release=True))
+
+
+def is_empty(seen: Observation, pod: Pod) -> bool:
+    """Whether a retiring pod holds nothing that anybody waits for."""
+    if seen.demand is None:
+        return seen.cluster.spec.suspend and seen.scheduler is None
+    workers = seen.registered(pod)
+    if workers:
+        return all(worker.retiring == "drained" for worker in workers)
+    return seen.now - max(pod.started, seen.scheduler_since) >= _UNREGISTERED_SECONDS
+
+
+def _may_release(seen: Observation, pool: Pool, pod: Pod) -> bool:
+    after = pool.held_data.release_after_seconds if pool.held_data else None
+    return retirement.releases(sizes.candidate(seen, pod, 0), after)
+
+
+@dataclass(frozen=True)
+class _Rolling:
+    """A step of a rollout: how many new pods, and which old ones begin to leave."""
+
+    create: int
+    retire: list[Action]
+
+
+def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rolling | None:
+    """Replace pods of an older spec, new ones first; None where none is out of date.
+
+    A quarter of the pool, at least one pod, is surplus meanwhile. Where a new pod finds no node, an old one makes room.
+    """
+    current = spec_hash.of_worker(seen.cluster.spec, pool)
+    old = [pod for pod in pods if pod.spec_hash != current]
+    if not old:
+        return None
+    new = [pod for pod in pods if pod.spec_hash == current]
+    broken, working = [p for p in old if not p.running], [p for p in old if p.running]
+    surge = max(1, size.pods // 4)
+    joined = sum(1 for pod in new if _joined(seen, pod))
+    leaving_now = sum(1 for p in seen.workers(pool.name) if p.live and p.retirement and p.retirement.why == _EDITED)
+    spare = len(working) + joined - size.pods
+    if any(pod.unschedulable for pod in new) and not leaving_now:
+        spare = max(spare, 1)
+    candidates = {pod.name: pod for pod in working}
+    chosen = retirement.surplus([sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in working], spare)
+    create = min(size.pods - len(new), size.pods + surge - len(new) - len(working))
+    return _Rolling(
+        create=max(0, create),
+        retire=[_leave(pod, _EDITED) for pod in [*broken, *(candidates[c.pod] for c in chosen)]],
+    )
+
+
+def _joined(seen: Observation, pod: Pod) -> bool:
+    return bool(seen.registered(pod)) if seen.demand is not None else pod.ready
+
+
+def _why_ended(pod: Pod) -> str:
+    return (pod.ended.reason or pod.ended.message if pod.ended else "") or pod.phase
+
+
+def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -> float | None:
+    """When time alone changes what this pool needs: an idle timeout, a back-off, the end of an override."""
+    moments = [memory.not_before - seen.now] if memory.not_before > seen.now else []
+    override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)
+    if override is not None and override.until is not None:
+        moments.append(override.until.timestamp() - seen.now)
+    limits = pool.autoscale
+    after = pool.held_data.release_after_seconds if pool.held_data else None
+    for pod in seen.workers(pool.name):
+        if not pod.live:
+            continue
+        if pod.retirement is not None and seen.demand is not None and not seen.registered(pod):
+            moments.append(max(pod.started, seen.scheduler_since) + _UNREGISTERED_SECONDS - seen.now)
+        idle = sizes.candidate(seen, pod, 0)
+        if idle.busy:
+            continue
+        if limits is not None and size.set_by == "autoscale" and size.pods > limits.min and pod.retirement is None:
+            moments.append(limits.idle_timeout_seconds - idle.idle_seconds)
+        if after is not None:
+            moments.append(after - idle.idle_seconds)
+    return min((moment for moment in moments if moment > 0), default=None)

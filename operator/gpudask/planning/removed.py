@@ -1,0 +1,21 @@
+"""Pods of pools that the spec no longer has: they retire, then go."""
+
+from __future__ import annotations
+
+from gpudask.planning.actions import Action, DeletePod, MarkRetiring
+from gpudask.planning.observed import Observation, Retirement
+from gpudask.planning.pools import is_empty
+
+
+def plan_removed(seen: Observation) -> tuple[Action, ...]:
+    """Retire or delete the pods of removed pools."""
+    known = {pool.name for pool in seen.cluster.spec.pools}
+    actions: list[Action] = []
+    for pod in seen.pods:
+        if not pod.pool or pod.pool in known or pod.deleting:
+            continue
+        if pod.finished or not pod.running or (pod.retirement and is_empty(seen, pod)):
+            actions.append(DeletePod(pod, "its pool was removed"))
+        elif pod.retirement is None:
+            actions.append(MarkRetiring(pod, Retirement("its pool was removed")))
+    return tuple(actions)

@@ -1,0 +1,57 @@
+"""The scheduler pod: exactly one, replaced when it is gone for good, or out of date and free to go."""
+
+from __future__ import annotations
+
+from gpudask.desired import names, spec_hash
+from gpudask.planning.actions import Action, CreateScheduler, DeletePod
+from gpudask.planning.observed import Observation, Pod
+
+# A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
+_LOST_SECONDS = 10.0
+
+
+def plan_scheduler(seen: Observation) -> tuple[Action, ...]:
+    """Create, replace or remove the scheduler pod."""
+    current = seen.scheduler
+    finished: tuple[Action, ...] = tuple(
+        DeletePod(pod, f"it ended: {pod.phase}") for pod in seen.schedulers if pod.finished and not pod.deleting
+    )
+    if seen.cluster.spec.suspend:
+        workers_left = any(pod.pool and not pod.finished for pod in seen.pods)
+        return finished if current is None or workers_left else (*finished, DeletePod(current, "suspended"))
+    if current is None:
+        return finished if _leaving(seen) else (*finished, CreateScheduler(_next_name(seen)))
+    extra = (DeletePod(pod, "another scheduler pod is older") for pod in seen.schedulers if pod.live and pod != current)
+    if outdated(seen, current) and free_to_go(seen):
+        return (*finished, *extra, DeletePod(current, "its spec was edited"))
+    return (*finished, *extra)
+
+
+def outdated(seen: Observation, pod: Pod) -> bool:
+    """Whether the scheduler pod was made from an older spec."""
+    return pod.spec_hash != spec_hash.of_scheduler(seen.cluster.spec)
+
+
+def free_to_go(seen: Observation) -> bool:
+    """Whether `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
+    pod = seen.scheduler
+    if pod is not None and pod.started == 0.0:
+        return True  # it does not run: there is nothing to lose, and the edit is perhaps its cure
+    if seen.demand is None:
+        return False
+    if seen.cluster.spec.rollout == "WhenIdle":
+        return seen.demand.tasks == 0
+    return not any(item.active or item.waiting for item in seen.demand.requirements)
+
+
+def _leaving(seen: Observation) -> bool:
+    """Whether an old scheduler pod still ends: two at once would split the workers between them."""
+    return any(
+        pod.deleting and not pod.finished and seen.now < pod.delete_by + _LOST_SECONDS for pod in seen.schedulers
+    )
+
+
+def _next_name(seen: Observation) -> str:
+    memory = seen.memory.get("")
+    taken = {pod.name for pod in seen.schedulers} | (memory.taken if memory else frozenset())
+    return names.scheduler_pod(seen.cluster.name, seen.cluster.uid, frozenset(taken))

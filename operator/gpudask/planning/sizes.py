@@ -1,0 +1,79 @@
+"""The size of each pool: who set it, and what it should be now."""
+
+from __future__ import annotations
+
+from gpudask.api.spec import Autoscale, Override, Pool
+from gpudask.planning.observed import Observation, Pod
+from gpudask.scaling import retirement, sizing
+from gpudask.scaling.assignment import Share
+from gpudask.scaling.retirement import Candidate
+from gpudask.scaling.sizing import Size
+
+
+def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Candidate]]:
+    """The size of `pool`, and who leaves for it because demand does not need them.
+
+    A suspended cluster has none; an override wins over the manifest; without any size a pool has one pod.
+    """
+    spec = seen.cluster.spec
+    override = active_override(spec.overrides, pool.name, seen.now)
+    if spec.suspend:
+        return Size(0, "suspended", "suspend"), []
+    if override is not None:
+        by = override.by or "an override"
+        return Size(override.replicas, f"set by {by}", by), []
+    if pool.autoscale is None:
+        return Size(1 if pool.replicas is None else pool.replicas, "fixed in the spec", "spec"), []
+    return _autoscaled(seen, pool, pool.autoscale, share)
+
+
+def active_override(overrides: list[Override], pool: str, now: float) -> Override | None:
+    """The override of `pool` that has not expired."""
+    return next((o for o in overrides if o.pool == pool and (o.until is None or o.until.timestamp() > now)), None)
+
+
+def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
+    """A pod as the retirement policy sees it."""
+    workers = seen.registered(pod)
+    return Candidate(
+        pod=pod.name,
+        number=number,
+        pending=not pod.running,
+        idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=0.0),
+        busy=not workers or any(worker.own for worker in workers),
+        held_bytes=sum(worker.held_bytes for worker in workers),
+        blockers=tuple(sorted({blocker for worker in workers for blocker in worker.blockers})),
+    )
+
+
+def staying(seen: Observation, pool: Pool) -> list[Pod]:
+    """The live pods of `pool` that nobody asked to leave, by number."""
+    return sorted((p for p in seen.workers(pool.name) if p.live and p.retirement is None), key=pod_number)
+
+
+def pod_number(pod: Pod) -> int:
+    """The number at the end of a worker pod's name."""
+    return int(pod.name.rpartition("-")[2])
+
+
+def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) -> tuple[Size, list[Candidate]]:
+    pods = staying(seen, pool)
+    memory = seen.memory.get(pool.name)
+    before = memory.size if memory and memory.size is not None else len(pods)
+    if seen.demand is None:
+        kept = min(max(before, limits.min), limits.max)
+        return Size(kept, "the demand is not known: the size stays", "autoscale"), []
+    ready = sum(1 for pod in pods if seen.registered(pod))
+    want, reason = sizing.wanted(limits, share, ready=ready)
+    if any(pod.unschedulable for pod in pods) and want > len(pods):
+        want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
+    have = min(before, len(pods))
+    if want >= have:
+        return Size(want, reason, "autoscale"), []
+    leaving = retirement.idle(
+        [candidate(seen, pod, pod_number(pod)) for pod in pods],
+        have - want,
+        timeout_seconds=limits.idle_timeout_seconds,
+        release_after_seconds=pool.held_data.release_after_seconds if pool.held_data else None,
+    )
+    return Size(have - len(leaving), reason, "autoscale"), leaving

@@ -1,0 +1,157 @@
+"""The status that tells about a pass: the truth, per pool, and what changed since the last one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from gpudask.api.spec import Pool
+from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
+from gpudask.desired import names, spec_hash
+from gpudask.planning import conditions
+from gpudask.planning.actions import Plan, PoolPlan
+from gpudask.planning.observed import Observation, Pod
+from gpudask.scaling.assignment import Share
+
+# What moves while a cluster works: written at most every few seconds, and never alone a reason to hurry.
+_LIVE = {"demand", "gpus_busy", "reason", "held", "workers"}
+_COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
+
+
+def report(seen: Observation, plan: Plan, before: Status) -> Status:
+    """The status after this pass; `before` is the last one computed, for counters and transition times."""
+    earlier = {pool.name: pool for pool in before.pools}
+    elapsed = max(0.0, seen.now - _epoch(before.counted_at)) if before.counted_at else 0.0
+    pools = [
+        _pool(
+            seen,
+            pool,
+            plan.pools[pool.name],
+            plan.assignment.shares[pool.name],
+            earlier.get(pool.name),
+            elapsed=elapsed,
+        )
+        for pool in seen.cluster.spec.pools
+        if pool.name in plan.pools
+    ]
+    scheduler = _scheduler(seen)
+    status = Status(
+        observed_generation=seen.cluster.generation,
+        scheduler=scheduler,
+        summary=_summary(seen, pools),
+        pools=pools,
+        counted_at=_iso(seen.now),
+    )
+    return conditions.concluded(seen, plan, status, before)
+
+
+def significant(status: Status) -> Status:
+    """`status` without what is live or grows by itself: when this changed, it is written at once."""
+    pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
+    return status.model_copy(update={"pools": pools, "counted_at": "", "reason": ""})
+
+
+def lively(status: Status) -> Status:
+    """`status` without what grows by itself: when this changed, it is written soon."""
+    pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
+    return status.model_copy(update={"pools": pools, "counted_at": ""})
+
+
+def _scheduler(seen: Observation) -> SchedulerStatus:
+    cluster, pod = seen.cluster, seen.scheduler
+    return SchedulerStatus(
+        pod=pod.name if pod else "",
+        address=names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol),
+        dashboard=names.dashboard(cluster.name, cluster.namespace),
+        ready=bool(pod and pod.ready),
+    )
+
+
+def _pool(
+    seen: Observation, pool: Pool, plan: PoolPlan, share: Share, before: PoolStatus | None, *, elapsed: float
+) -> PoolStatus:
+    pods = [pod for pod in seen.workers(pool.name) if not pod.finished]
+    live = [pod for pod in pods if pod.live]
+    workers = [worker for pod in pods for worker in seen.registered(pod)]
+    current = spec_hash.of_worker(seen.cluster.spec, pool)
+    scaled = before is not None and before.desired != plan.size.pods
+    before = before or PoolStatus(name=pool.name)
+    return PoolStatus(
+        name=pool.name,
+        desired=plan.size.pods,
+        pods=len(pods),
+        ready=sum(1 for pod in live if pod.ready),
+        pending=sum(1 for pod in live if not pod.running),
+        unschedulable=sum(1 for pod in live if pod.unschedulable),
+        retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
+        outdated=sum(1 for pod in live if pod.spec_hash != current),
+        workers=len(workers),
+        gpus_held=pool.gpus_per_pod * sum(1 for pod in pods if pod.node),
+        gpus_busy=sum(_gpus_of_a_worker(pool) for worker in workers if worker.own),
+        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
+        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
+        demand=Demand(waiting=share.unrunnable, running=share.processing),
+        size_set_by=plan.size.set_by,
+        reason=plan.size.reason,
+        message=_message(seen, pool, live),
+        held=_held(seen, pods),
+        last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
+        last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
+        last_termination=_last_termination(seen.workers(pool.name)) or before.last_termination,
+    )
+
+
+def _gpus_of_a_worker(pool: Pool) -> int:
+    return pool.gpus_per_pod // pool.workers_per_pod
+
+
+def _message(seen: Observation, pool: Pool, live: list[Pod]) -> str:
+    memory = seen.memory.get(pool.name)
+    if memory and memory.refusal:
+        return memory.refusal
+    for pod in live:
+        if pod.unschedulable or pod.waiting:
+            return f"{pod.name}: {pod.unschedulable or pod.waiting}"
+    return ""
+
+
+def _held(seen: Observation, pods: list[Pod]) -> str:
+    """What keeps pods that would otherwise leave."""
+    keeps = []
+    for pod in pods:
+        for worker in seen.registered(pod):
+            blockers = [blocker for blocker in worker.blockers if blocker != "running"]
+            if not worker.own and (worker.retiring == "blocked" or blockers):
+                detail = worker.detail or f"{worker.held_keys} results, {worker.held_bytes} bytes"
+                keeps.append(f"{pod.name}: {', '.join(blockers) or 'data'}: {detail}")
+    return "; ".join(keeps[:3])
+
+
+def _last_termination(pods: tuple[Pod, ...]) -> Termination | None:
+    ended = [pod for pod in pods if pod.ended is not None]
+    if not ended:
+        return None
+    last = max(ended, key=lambda pod: (pod.started, pod.created))
+    assert last.ended is not None
+    return Termination(
+        pod=last.name, reason=last.ended.reason, exit_code=last.ended.exit_code, message=last.ended.message
+    )
+
+
+def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:
+    gpu = {pool.name for pool in seen.cluster.spec.pools if pool.gpu}
+    return Summary(
+        cpu=_ready_of_desired([p for p in pools if p.name not in gpu]),
+        gpu=_ready_of_desired([p for p in pools if p.name in gpu]),
+    )
+
+
+def _ready_of_desired(pools: list[PoolStatus]) -> str:
+    return f"{sum(pool.ready for pool in pools)}/{sum(pool.desired for pool in pools)}"
+
+
+def _iso(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _epoch(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,141 @@
+"""A cluster's ear: one long poll to its scheduler, always open; and what the scheduler was told is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.planning.observed import Pod
+from gpudask.reconcile.context import Context
+from gpudask.scaling.demand import Demand
+
+Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
+_WAIT_SECONDS = 30.0
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
+# A scheduler that starts, or is busy with a large graph, is no problem worth a word before this.
+_PATIENCE_SECONDS = 20.0
+
+
+class DemandFeed:
+    """The demand of one cluster as last heard. `changed` is called when it may matter.
+
+    `demand` is None while nothing is known: sizes then stay.
+    """
+
+    def __init__(self, context: Context, cluster_uid: str, changed: Callable[[], None]) -> None:
+        self._context = context
+        self._uid = cluster_uid
+        self._changed = changed
+        self._pod: Pod | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._silent_since = 0.0
+        self._trouble = ""
+        self._told = ""
+        self.demand: Demand | None = None
+        self.heard_at = 0.0
+        self.scheduler_since = 0.0
+        self.refused: frozenset[str] = frozenset()
+
+    def listen_to(self, pod: Pod | None) -> None:
+        """Follow this scheduler pod from now on; None: there is none."""
+        reachable = pod if pod is not None and pod.ip and pod.running else None
+        if (self._pod.uid, self._pod.ip) == (reachable.uid, reachable.ip) if self._pod and reachable else False:
+            return
+        if self._pod is None and reachable is None:
+            return
+        self.stop()
+        self._pod = reachable
+        if reachable is not None:
+            self._silent_since = self._context.clock()
+            self._task = asyncio.create_task(self._listen(reachable), name=f"demand {reachable.name}")
+
+    def stop(self) -> None:
+        """Hang up, and know nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task, self._pod = None, None
+        self._forget()
+        self._trouble = ""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is known, once that has lasted longer than a start takes."""
+        if self.demand is not None or self._pod is None:
+            return ""
+        silent = self._context.clock() - self._silent_since
+        return self._trouble if silent >= _PATIENCE_SECONDS else ""
+
+    async def tell(self, pools: Json, retiring: list[Json]) -> None:
+        """Make what is wanted known, if the scheduler does not know it already."""
+        if self.demand is None or self._pod is None:
+            return
+        wanted = {"pools": pools, "retiring": retiring}
+        version = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
+        if self._told == version:
+            return
+        try:
+            refused = await self._context.schedulers.desire(
+                _base(self._pod), self._context.token(self._uid), {**wanted, "version": version}
+            )
+        except SchedulerError as error:
+            _LOG.warning("%s: could not tell what is wanted: %s", self._pod.name, error)
+            return
+        self._told = version
+        self.refused = frozenset(refused)
+        for pod, why in refused.items():
+            _LOG.info("%s stays: %s", pod, why)
+        if refused:
+            self._changed()
+
+    async def _listen(self, pod: Pod) -> None:
+        token = self._context.token(self._uid)
+        delay = _FIRST_RETRY_SECONDS
+        while True:
+            seen = self.demand.version if self.demand else ""
+            try:
+                demand = await self._context.schedulers.demand(_base(pod), token, seen=seen, wait_seconds=_WAIT_SECONDS)
+            except SchedulerError as error:
+                self._lost(error)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, _LAST_RETRY_SECONDS)
+                continue
+            delay = _FIRST_RETRY_SECONDS
+            self._take(demand)
+
+    def _take(self, demand: Demand) -> None:
+        now = self._context.clock()
+        if self.demand is None or self.demand.scheduler_id != demand.scheduler_id:
+            self.scheduler_since = now
+        news = self.demand is None or self.demand.version != demand.version
+        if demand.desired_version != self._told:
+            self._told = demand.desired_version
+            news = True
+        self.demand, self.heard_at, self._trouble = demand, now, ""
+        if news:
+            self._changed()
+
+    def _lost(self, error: SchedulerError) -> None:
+        known = self.demand is not None
+        if known:
+            self._silent_since = self._context.clock()
+        if error.trouble == SchedulerTrouble.UNREACHABLE and not known and self._trouble:
+            return  # nothing new
+        _LOG.info("%s", error)
+        self._forget()
+        self._trouble = str(error)
+        self._changed()
+
+    def _forget(self) -> None:
+        self.demand, self.heard_at, self._told = None, 0.0, ""
+        self.refused = frozenset()
+
+
+def _base(pod: Pod) -> str:
+    host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
+    return f"http://{host}:8787"

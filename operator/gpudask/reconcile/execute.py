@@ -1,0 +1,149 @@
+"""Carry out a plan's actions: each on its own, so that one that fails holds back no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import Any
+
+from gpudask.api.resource import ANNOTATION_RETIRE, Cluster
+from gpudask.clients.errors import ApiError
+from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired.workers import worker_pod
+from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring
+from gpudask.planning.observed import Pod, owner_uid
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.memory import Memory
+
+Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
+
+
+class Executor:
+    """Carries out actions for one cluster."""
+
+    def __init__(self, context: Context, memory: Memory) -> None:
+        self._context = context
+        self._memory = memory
+
+    async def execute(self, cluster: Cluster, actions: tuple[Action, ...]) -> bool:
+        """Carry out `actions` at once; whether any surprise asks for another pass.
+
+        Raises:
+            ApiError: the API server could not be reached or failed; the others were carried out all the same.
+        """
+        creations: dict[str, list[Action]] = {}
+        others: list[Action] = []
+        for action in actions:
+            if isinstance(action, CreateWorker):
+                creations.setdefault(action.pool, []).append(action)
+            else:
+                others.append(action)
+        return await _together(
+            *(self._one(cluster, action) for action in others),
+            *(self._create_for(cluster, pool, group) for pool, group in creations.items()),
+        )
+
+    async def _create_for(self, cluster: Cluster, pool: str, creations: list[Action]) -> bool:
+        """The first alone: what refuses it, such as a quota, would refuse the others too."""
+        surprise = await self._one(cluster, creations[0])
+        if self._memory.of(pool).not_before > self._context.clock():
+            return surprise
+        return await _together(*(self._one(cluster, creation) for creation in creations[1:])) or surprise
+
+    def _one(self, cluster: Cluster, action: Action) -> Awaitable[bool]:
+        match action:
+            case CreateScheduler(name):
+                return self._create(cluster, "", scheduler_pod(cluster, name, frozenset(self._context.preload)))
+            case CreateWorker(pool_name, number):
+                pool = next(pool for pool in cluster.spec.pools if pool.name == pool_name)
+                return self._create(cluster, pool_name, worker_pod(cluster, pool, number, self._context.nonce()))
+            case DeletePod(pod, why, only_if_unchanged):
+                return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
+            case MarkRetiring(pod, retirement):
+                return self._annotate(pod, {ANNOTATION_RETIRE: retirement.dump() if retirement else None})
+
+    async def try_out(self, pool: str, body: Json) -> None:
+        """Ask the API server whether it would create `body`, so that a typo shows before the pod is needed."""
+        try:
+            await self._context.api.create(body, dry_run=True)
+        except ApiError as error:
+            if error.invalid:
+                self._memory.refused(pool, error, self._context.clock())
+            elif not (error.conflict or error.status == HTTPStatus.FORBIDDEN):
+                raise
+        else:
+            self._memory.created(pool)
+
+    async def _create(self, cluster: Cluster, pool: str, body: Json) -> bool:
+        name = body["metadata"]["name"]
+        try:
+            self._context.pods.lay_over(cluster.namespace, await self._context.api.create(body))
+        except ApiError as error:
+            if error.conflict:
+                return await self._look_at(cluster, pool, name)
+            if not (error.invalid or error.quota or error.forbidden):
+                raise
+            _LOG.warning("%s: %s", cluster.key, error)
+            self._memory.refused(pool, error, self._context.clock())
+            return False
+        self._memory.created(pool)
+        _LOG.info("%s: created pod %s", cluster.key, name)
+        return False
+
+    async def _look_at(self, cluster: Cluster, pool: str, name: str) -> bool:
+        """The name exists: it is ours and was not seen yet, or ours and ending, or somebody else's."""
+        try:
+            body = await self._context.api.get_pod(cluster.namespace, name)
+        except ApiError as error:
+            if error.not_found:
+                return True
+            raise
+        owner = owner_uid(body["metadata"])
+        if owner == cluster.uid:
+            self._context.pods.lay_over(cluster.namespace, body)
+        else:
+            self._memory.name_taken(pool, name, f"its owner is {owner or 'nobody'}")
+        return True
+
+    async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> bool:
+        version = pod.version if only_if_unchanged else None
+        try:
+            body = await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, version=version)
+        except ApiError as error:
+            if error.not_found:
+                self._context.pods.forget(pod.namespace, pod.uid)
+                return True
+            if error.conflict:
+                return True  # it changed, or is another pod by now: look again
+            raise
+        if pod.finished:
+            self._memory.failed(pod.pool, self._context.clock())
+        if body.get("kind") == "Pod" and body["metadata"].get("deletionGracePeriodSeconds", 1) > 0:
+            self._context.pods.lay_over(pod.namespace, body)
+        else:
+            self._context.pods.forget(pod.namespace, pod.uid)
+        _LOG.info("%s/%s: deleted: %s", pod.namespace, pod.name, why)
+        return False
+
+    async def _annotate(self, pod: Pod, annotations: dict[str, str | None]) -> bool:
+        try:
+            body = await self._context.api.annotate_pod(pod.namespace, pod.name, uid=pod.uid, annotations=annotations)
+        except ApiError as error:
+            if error.not_found or error.conflict or error.invalid:
+                return True
+            raise
+        self._context.pods.lay_over(pod.namespace, body)
+        _LOG.info("%s/%s: %s", pod.namespace, pod.name, annotations)
+        return False
+
+
+async def _together(*work: Awaitable[bool]) -> bool:
+    """All of `work` at once and to its end; whether any was true. Raises the first failure."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return any(results)

@@ -1,0 +1,198 @@
+"""One cluster's loop: woken by events, each pass reads what is there and does what is missing.
+
+Running a pass twice changes nothing; a lost event is healed by the next. Whatever fails is tried again, ever slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_status
+from gpudask.clients.errors import ApiError
+from gpudask.desired import spec_hash, support, workers
+from gpudask.planning.actions import CreateScheduler, CreateWorker, Plan
+from gpudask.planning.observed import Observation
+from gpudask.planning.plan import plan
+from gpudask.planning.status import report
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.demand_feed import DemandFeed
+from gpudask.reconcile.execute import Executor
+from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.reporter import Reporter
+from gpudask.reconcile.support import Support
+
+Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
+# A copy of the resource older than this is looked at again before pods are made from it: it may be gone.
+_FRESH_SECONDS = 5.0
+# The slow resync, which reads the caches only.
+_RESYNC_SECONDS = 600.0
+
+
+class ClusterGoneError(Exception):
+    """The cluster does not exist any more: its loop ends."""
+
+
+class ClusterLoop:
+    """Everything that is done for one cluster is done here, one pass at a time."""
+
+    def __init__(self, context: Context, body: Json) -> None:
+        self._context = context
+        self._body = body
+        self._seen_at = context.clock()
+        self._wake = asyncio.Event()
+        self._memory = Memory()
+        self._feed = DemandFeed(context, body["metadata"]["uid"], self.wake)
+        self._support = Support(context)
+        self._executor = Executor(context, self._memory)
+        self._reporter = Reporter(context, parse_status(body))
+        self._tried_out: set[str] = set()
+
+    def seen(self, body: Json) -> None:
+        """Take in a newer copy of the resource. Our own status writes come back here too: those wake nobody."""
+        old, new = self._body["metadata"], body["metadata"]
+        self._body, self._seen_at = body, self._context.clock()
+        if old.get("generation") != new.get("generation"):
+            self._memory.edited()
+            self._tried_out.clear()
+            self.wake()
+        elif "deletionTimestamp" in new:
+            self.wake()
+
+    def wake(self) -> None:
+        """Something changed: make a pass soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Make passes until the cluster is gone."""
+        self._wake.set()
+        delay, wait = _FIRST_RETRY_SECONDS, _RESYNC_SECONDS
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), wait)
+                self._wake.clear()
+                try:
+                    wait = await self._pass()
+                    delay = _FIRST_RETRY_SECONDS
+                except ClusterGoneError:
+                    raise
+                except ApiError as error:
+                    _LOG.warning("%s: %s; trying again in %.1f s", self._key, error, delay)
+                    delay = await self._hold_off(delay)
+                except Exception:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
+                    _LOG.exception("%s: a defect; trying again in %.1f s", self._key, delay)
+                    delay = await self._hold_off(delay)
+        except ClusterGoneError:
+            _LOG.info("%s: gone", self._key)
+        finally:
+            self._feed.stop()
+
+    async def _hold_off(self, delay: float) -> float:
+        """Wait before the next try; how long the one after it waits."""
+        await asyncio.sleep(delay)
+        self._wake.set()
+        return min(2 * delay, _LAST_RETRY_SECONDS)
+
+    @property
+    def _key(self) -> str:
+        metadata = self._body["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+
+    async def _pass(self) -> float:
+        """One pass; for how many seconds at most the next may wait."""
+        try:
+            cluster = parse(self._body)
+        except InvalidSpecError as error:
+            await self._reporter.write_invalid(self._body, str(error))
+            return _RESYNC_SECONDS
+        if cluster.deleting:
+            self._feed.stop()
+            return _RESYNC_SECONDS
+        planned = plan(self._observe(cluster))
+        if any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions):
+            refreshed = await self._still_there(cluster)
+            if refreshed is not cluster:
+                self.wake()
+                return _RESYNC_SECONDS
+        await self._support.ensure(cluster)
+        for name, pool in planned.pools.items():
+            self._memory.sized(name, pool.size.pods)
+        surprised = await self._executor.execute(cluster, planned.actions)
+        await self._try_out(cluster, planned)
+        seen = self._observe(cluster)
+        await self._feed.tell(support.fence(cluster), _retiring(seen))
+        if surprised:
+            self.wake()
+        soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
+        moments = [_RESYNC_SECONDS, planned.wake_after_seconds, soon]
+        return max(0.01, min(moment for moment in moments if moment is not None))
+
+    def _observe(self, cluster: Cluster) -> Observation:
+        pods = self._context.pods_of(cluster.uid)
+        seen = Observation(cluster, pods, self._context.clock(), memory=dict(self._memory.pools))
+        self._feed.listen_to(seen.scheduler)
+        return Observation(
+            cluster,
+            pods,
+            seen.now,
+            demand=self._feed.demand,
+            demand_at=self._feed.heard_at,
+            demand_problem=self._feed.problem,
+            scheduler_since=self._feed.scheduler_since,
+            refused=self._feed.refused,
+            memory=seen.memory,
+        )
+
+    async def _still_there(self, cluster: Cluster) -> Cluster:
+        """The same cluster where the copy of it is current; a newer one where it changed.
+
+        Raises:
+            ClusterGoneError: it was deleted, and nobody told.
+        """
+        if self._context.clock() - self._seen_at < _FRESH_SECONDS:
+            return cluster
+        try:
+            body = await self._context.api.get_cluster(cluster.namespace, cluster.name)
+        except ApiError as error:
+            if error.not_found:
+                raise ClusterGoneError from error
+            raise
+        if body["metadata"]["uid"] != cluster.uid:
+            raise ClusterGoneError
+        unchanged = (
+            body["metadata"].get("generation") == cluster.generation and "deletionTimestamp" not in body["metadata"]
+        )
+        self.seen(body)
+        return cluster if unchanged else parse(body)
+
+    async def _try_out(self, cluster: Cluster, planned: Plan) -> None:
+        """Once for each template that no pod was made from yet: would the API server take it?"""
+        for pool in cluster.spec.pools:
+            digest = f"{pool.name}/{spec_hash.of_worker(cluster.spec, pool)}"
+            made = any(
+                pod.pool == pool.name and pod.spec_hash == digest.partition("/")[2]
+                for pod in self._context.pods_of(cluster.uid)
+            )
+            if digest in self._tried_out or made or planned.pools[pool.name].size.pods:
+                continue
+            self._tried_out.add(digest)
+            body = workers.worker_pod(cluster, pool, 0, "trial")
+            await self._executor.try_out(pool.name, body)
+
+
+def _retiring(seen: Observation) -> list[Json]:
+    """What the preload is to retire: all pods so marked, whole, every time."""
+    return [
+        {
+            "pod": pod.dask_name,
+            "data": "release" if pod.retirement.release else "move",
+            "if_idle": pod.retirement.if_idle,
+        }
+        for pod in seen.pods
+        if pod.pool and pod.retirement is not None and not pod.finished
+    ]

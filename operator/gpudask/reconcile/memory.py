@@ -1,0 +1,81 @@
+"""What a loop remembers between passes, and how it backs off when the API server refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpudask.api.status import Reason
+from gpudask.clients.errors import ApiError
+from gpudask.planning.observed import PoolMemory
+
+_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
+_FORGIVEN_SECONDS = 600.0
+_SAME_SECONDS = 0.5
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    count: int = 0
+    last: float = 0.0
+
+
+class Memory:
+    """Per pool (the scheduler under ""): size, back-off, refusal, names that others hold."""
+
+    def __init__(self) -> None:
+        self.pools: dict[str, PoolMemory] = {}
+        self._failures: dict[str, _Failures] = {}
+
+    def of(self, pool: str) -> PoolMemory:
+        """What is remembered of `pool`."""
+        return self.pools.get(pool, PoolMemory())
+
+    def sized(self, pool: str, pods: int) -> None:
+        """Remember the size that was decided."""
+        self.pools[pool] = replace(self.of(pool), size=pods)
+
+    def failed(self, pool: str, now: float) -> None:
+        """A pod of `pool` ended: wait before the next, twice as long each time, up to five minutes."""
+        past = self._failures.get(pool, _Failures())
+        if past.count and now - past.last < _SAME_SECONDS:
+            return  # many pods that end at once are one failure
+        count = past.count + 1 if now - past.last < _FORGIVEN_SECONDS else 1
+        self._failures[pool] = _Failures(count, now)
+        delay = min(_FIRST_BACKOFF_SECONDS * 2 ** (count - 1), _LAST_BACKOFF_SECONDS)
+        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, now + delay))
+
+    def refused(self, pool: str, error: ApiError, now: float) -> None:
+        """A creation was refused: keep the API server's words; try again later, or after the next edit."""
+        reason = _reason(error)
+        self.failed(pool, now)
+        not_before = _NEVER if reason is Reason.TEMPLATE_REFUSED else self.of(pool).not_before
+        self.pools[pool] = replace(
+            self.of(pool), refusal=error.message or str(error), refusal_reason=reason, not_before=not_before
+        )
+
+    def name_taken(self, pool: str, name: str, owner: str) -> None:
+        """A name belongs to somebody else: the next number serves."""
+        self.pools[pool] = replace(
+            self.of(pool),
+            taken=self.of(pool).taken | {name},
+            refusal=f"a pod {name} exists that is not this cluster's ({owner}): another number is used",
+            refusal_reason=Reason.NAME_CONFLICT,
+        )
+
+    def created(self, pool: str) -> None:
+        """A creation went well: refusals are over."""
+        memory = self.of(pool)
+        if memory.refusal:
+            self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
+
+    def edited(self) -> None:
+        """The spec changed: what was refused may be well now."""
+        self._failures.clear()
+        self.pools = {name: PoolMemory(size=memory.size) for name, memory in self.pools.items()}
+
+
+def _reason(error: ApiError) -> Reason:
+    if error.quota:
+        return Reason.QUOTA
+    return Reason.TEMPLATE_REFUSED if error.invalid else Reason.FORBIDDEN

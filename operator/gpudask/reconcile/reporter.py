@@ -1,0 +1,77 @@
+"""Write the status when it changed, at most once a pass, and record events once it is written."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from gpudask.api.resource import Cluster
+from gpudask.api.status import Status
+from gpudask.clients.errors import ApiError
+from gpudask.planning import conditions
+from gpudask.planning.announcements import announcements
+from gpudask.planning.observed import Observation
+from gpudask.planning.status import lively, significant
+from gpudask.reconcile.context import Context
+
+Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
+_LIVE_SECONDS = 5.0
+
+
+class Reporter:
+    """The status of one cluster: as last computed (`status`), and as last written."""
+
+    def __init__(self, context: Context, written: Status) -> None:
+        self._context = context
+        self._written = written
+        self._written_at = 0.0
+        self.status = written
+
+    async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
+        """Write `status` if it says something new; in how many seconds to come back for live figures, if at all.
+
+        Raises:
+            ApiError: it could not be written, and the cluster exists.
+        """
+        self.status = status
+        if significant(status) != significant(self._written):
+            await self._put(cluster, status, seen.now)
+            return None
+        if lively(status) == lively(self._written):
+            return None
+        wait = self._written_at + _LIVE_SECONDS - seen.now
+        if wait > 0:
+            return wait
+        await self._put(cluster, status, seen.now)
+        return None
+
+    async def write_invalid(self, body: Json, message: str) -> None:
+        """Say that the spec cannot be acted on.
+
+        Raises:
+            ApiError: as `write`.
+        """
+        metadata, now = body["metadata"], self._context.clock()
+        generation = metadata.get("generation", 0)
+        status = conditions.invalid(message, generation=generation, before=self._written, now=now)
+        if significant(status) != significant(self._written):
+            self.status = status
+            await self._send(metadata["namespace"], metadata["name"], metadata["uid"], status, now)
+
+    async def _put(self, cluster: Cluster, status: Status, now: float) -> None:
+        before = self._written
+        await self._send(cluster.namespace, cluster.name, cluster.uid, status, now)
+        for item in announcements(before, status):
+            await self._context.events.record(cluster, item.reason, item.message, warning=item.warning, now=now)
+
+    async def _send(self, namespace: str, name: str, uid: str, status: Status, now: float) -> None:
+        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            await self._context.api.write_status(namespace, name, uid=uid, status=body)
+        except ApiError as error:
+            if error.not_found or error.invalid:
+                _LOG.info("%s/%s: the status was not written: %s", namespace, name, error)
+            else:
+                raise
+        self._written, self._written_at = status, now

@@ -1,0 +1,124 @@
+"""Put the parts together: clients, caches and the registry, from the settings."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+import socket
+from typing import Any
+
+from gpudask.api.resource import LABEL_CLUSTER
+from gpudask.clients.errors import ApiError
+from gpudask.clients.events import EventRecorder
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.reflector import Reflector
+from gpudask.clients.scheduler import SchedulerClient
+from gpudask.planning.observed import observe_pod
+from gpudask.preload import sources
+from gpudask.reconcile.context import Caches, Context, observe_owned
+from gpudask.reconcile.registry import Registry
+from gpudask.settings import Settings
+
+Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
+_SYNC_SECONDS = 120.0
+_KEY = "key"
+
+
+class Operator:
+    """Everything that runs beside kopf."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.registry = Registry()
+        self._context: Context | None = None
+        self._watches: list[asyncio.Task[None]] = []
+
+    @property
+    def synced(self) -> bool:
+        """Whether the caches are complete and the loops may act."""
+        return self._context is not None
+
+    async def start(self) -> None:
+        """Connect, fill the caches, and only then let the loops act: half a cache looks like missing pods.
+
+        Raises:
+            ApiError: the API server refuses what the operator needs.
+            TimeoutError: the caches did not fill.
+        """
+        api = await Kubernetes.connect(self.settings.kubeconfig or None)
+        key = await _operator_key(api, self.settings.namespace, self.settings.key_secret)
+        pods = self._caches(api, "pods", observe_pod, metadata_only=False)
+        support = {
+            kind: self._caches(api, plural, observe_owned(kind), metadata_only=True)
+            for kind, plural in (("Service", "services"), ("ConfigMap", "configmaps"))
+        }
+        every = [r for caches in (pods, *support.values()) for r in caches.reflectors]
+        self._watches = [asyncio.create_task(r.run(), name=f"watch {r.path}") for r in every]
+        async with asyncio.timeout(_SYNC_SECONDS):
+            await asyncio.gather(*(reflector.synced.wait() for reflector in every))
+        self._context = Context(
+            api=api,
+            schedulers=SchedulerClient(),
+            events=EventRecorder(api, socket.gethostname()),
+            pods=pods,
+            support=support,
+            preload=sources(),
+            key=key,
+        )
+        self.registry.start(self._context)
+        _LOG.info("the caches are complete")
+
+    async def stop(self) -> None:
+        """End all loops and watches, and close the connections. Clusters stay as they are."""
+        await self.registry.stop()
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        if self._context is not None:
+            await self._context.schedulers.close()
+            await self._context.api.close()
+
+    def _caches(self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool) -> Caches:
+        namespaces = self.settings.watch_namespaces
+        paths = [f"/api/v1/namespaces/{name}/{plural}" for name in namespaces] or [f"/api/v1/{plural}"]
+        return Caches(
+            [
+                Reflector(
+                    api,
+                    path,
+                    label=LABEL_CLUSTER,
+                    reduce=reduce,
+                    changed=self.registry.changed,
+                    metadata_only=metadata_only,
+                )
+                for path in paths
+            ]
+        )
+
+
+async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
+    """The key from which tokens are derived; made once, by the first operator that starts."""
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    fresh = base64.b64encode(secrets.token_bytes(32)).decode()
+    body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": "gpudask"}},
+        "data": {_KEY: fresh},
+    }
+    try:
+        secret = await api.request("GET", f"{path}/{name}")
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        try:
+            secret = await api.request("POST", path, body=body)
+        except ApiError as race:
+            if not race.conflict:
+                raise
+            secret = await api.request("GET", f"{path}/{name}")
+    return base64.b64decode(secret["data"][_KEY])

@@ -1,0 +1,59 @@
+"""How the operator is set: by environment variables, read once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_FORMATS = ("plain", "json")
+
+
+class SettingsError(ValueError):
+    """A variable that cannot be understood; the message names it and says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The operator's settings.
+
+    `namespace`: where the operator itself lives, and its key. `watch_namespaces`: empty means all.
+    """
+
+    namespace: str = "default"
+    watch_namespaces: tuple[str, ...] = ()
+    key_secret: str = "gpudask-key"  # noqa: S105 - a name
+    log_level: str = "INFO"
+    log_format: str = "plain"
+    health_port: int = 8080
+    kubeconfig: str = ""
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """The settings of `environment`.
+
+    Raises:
+        SettingsError: a value is none of those that exist.
+    """
+    default = Settings()
+    port = environment.get("GPUDASK_HEALTH_PORT", str(default.health_port))
+    if not port.isdigit():
+        raise SettingsError(f"GPUDASK_HEALTH_PORT: expected a port number, got {port!r}")
+    namespaces = (name.strip() for name in environment.get("GPUDASK_WATCH_NAMESPACES", "").split(","))
+    return Settings(
+        namespace=environment.get("GPUDASK_NAMESPACE") or default.namespace,
+        watch_namespaces=tuple(name for name in namespaces if name),
+        key_secret=environment.get("GPUDASK_KEY_SECRET") or default.key_secret,
+        log_level=_one_of(environment, "GPUDASK_LOG_LEVEL", _LEVELS, default.log_level),
+        log_format=_one_of(environment, "GPUDASK_LOG_FORMAT", _FORMATS, default.log_format),
+        health_port=int(port),
+        kubeconfig=environment.get("KUBECONFIG", ""),
+    )
+
+
+def _one_of(environment: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+    value = environment.get(name) or default
+    match = next((choice for choice in choices if choice.lower() == value.lower()), None)
+    if match is None:
+        raise SettingsError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+    return match
