@@ -246,25 +246,26 @@ class KubeCluster(Cluster):
         for attempt in range(1, _WRITE_ATTEMPTS + 1):
             body = await server.cluster(self.name)
             chosen = overrides.choose_pool(body, pool)
+            if n is None:
+                self._refuse_shared(body, chosen)
             entries = overrides.own_entries(body)
             entries.pop(chosen, None)
             if n is not None:
                 entries[chosen] = {"pool": chosen, "replicas": n, "by": _user()}
             try:
-                answer = await server.apply(overrides.apply_body(body, entries))
+                await server.apply(overrides.apply_body(body, entries))
             except KubeClusterError as error:
                 if error.status != CONFLICT or attempt == _WRITE_ATTEMPTS:
                     raise
                 continue  # another write came between: read again
-            if n is None:
-                self._check_released(answer, chosen)
             return
 
-    def _check_released(self, body: Json, pool: str) -> None:
+    def _refuse_shared(self, body: Json, pool: str) -> None:
+        # Letting go of our half would leave an entry without `replicas`, which the API server refuses.
         owners = overrides.other_owners(body, pool)
         if owners:
             raise KubeClusterError(
-                f"pool {pool!r} of cluster {self.name!r} still has an override",
+                f"the override of pool {pool!r} of cluster {self.name!r} is not ours alone",
                 reason=f"{', '.join(owners)} set it as well",
                 next_step=f"Remove it there: kubectl edit gdc {self.name} -n {self.namespace}, spec.overrides",
             )
