@@ -1,4 +1,4 @@
-"""A small mixed cluster for the tests: a scheduler with the preload, workers by pool, a client, and the operator's side of HTTP."""
+"""A small mixed cluster: a scheduler with the preload, workers by pool, a client, and the operator's side of HTTP."""
 
 import asyncio
 import itertools

@@ -76,7 +76,7 @@ async def test_a_gpu_task_without_a_gpu_worker_is_unrunnable(start):
 
 async def test_plain_tasks_without_workers_are_unrunnable_whether_queued_or_not(start):
     cluster = await start()
-    futures = cluster.client.map(inc, range(10)) + [cluster.client.submit(total, 1, 2)]
+    futures = [*cluster.client.map(inc, range(10)), cluster.client.submit(total, 1, 2)]
     await until(lambda: len(cluster.scheduler.tasks) == 11)
     assert {ts.state for ts in cluster.scheduler.tasks.values()} <= {"queued", "no-worker"}
     assert (await cluster.entry())["unrunnable"] == 11
@@ -125,7 +125,7 @@ async def test_durations_become_known_by_prefix(start):
     gpu = await cluster.add("gpu-0")
     await cluster.client.gather(cluster.client.map(inc, range(5), resources=GPU))
     await gpu.close()
-    waiting = cluster.client.map(inc, range(100, 104), resources=GPU) + [cluster.client.submit(total, resources=GPU)]
+    waiting = [*cluster.client.map(inc, range(100, 104), resources=GPU), cluster.client.submit(total, resources=GPU)]
     await until(lambda: len(cluster.scheduler.unrunnable) == 5)
     entry = await cluster.entry(GPU=1)
     assert entry["unknown"] == 1
@@ -154,6 +154,8 @@ async def test_tasks_from_before_the_preload_are_counted(start):
     futures = [cluster.client.submit(inc, i, resources=GPU) for i in range(3)]
     await until(lambda: len(cluster.scheduler.unrunnable) == 3)
     later = type(cluster.preload)(cluster.scheduler)
+    with pytest.warns(UserWarning, match="already contains"):
+        later.demand.hook_in()
     assert counted(later) == walk(cluster.scheduler)
     del futures
 
@@ -161,7 +163,11 @@ async def test_tasks_from_before_the_preload_are_counted(start):
 async def test_counts_stay_exact_through_whatever_happens(start):
     cluster = await start()
     client, chance = cluster.client, random.Random(7)
-    workers = [await cluster.add("cpu-0", nthreads=2), await cluster.add("gpu-0"), await cluster.add("cpu-1", nthreads=2)]
+    workers = [
+        await cluster.add("cpu-0", nthreads=2),
+        await cluster.add("gpu-0"),
+        await cluster.add("cpu-1", nthreads=2),
+    ]
     futures = []
 
     async def submit():

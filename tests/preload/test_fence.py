@@ -29,7 +29,7 @@ class Counter:
 
 def record(cluster):
     """Record where each plain task is put, at the moment when it is."""
-    from distributed.diagnostics.plugin import SchedulerPlugin  # noqa: PLC0415
+    from distributed.diagnostics.plugin import SchedulerPlugin
 
     class Recorder(SchedulerPlugin):
         name = "recorder"

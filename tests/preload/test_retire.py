@@ -424,7 +424,7 @@ async def image_workers(cluster, *names):
 @pytest.fixture
 def gpu_only(monkeypatch):
     monkeypatch.syspath_prepend(USER_MODULES)
-    import gpu_only  # noqa: PLC0415
+    import gpu_only
 
     return gpu_only
 
@@ -461,22 +461,22 @@ async def test_what_needs_a_gpu_goes_to_gpu_workers_only_and_is_never_computed_a
 
 
 def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
-    import collections  # noqa: PLC0415
-    import datetime  # noqa: PLC0415
-    import decimal  # noqa: PLC0415
-    import json  # noqa: PLC0415
-    import threading  # noqa: PLC0415
+    import collections
+    import datetime as dt
+    import decimal
+    import json
+    import threading
 
-    import numpy as np  # noqa: PLC0415
-    import pandas as pd  # noqa: PLC0415
-    import pyarrow as pa  # noqa: PLC0415
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
 
-    from gpudask.preload.hostsafe import why_unsafe  # noqa: PLC0415
+    from gpudask.preload.hostsafe import why_unsafe
 
     frame = pd.DataFrame({"a": [1, 2], "t": pd.to_datetime(["2020", "2021"]), "s": ["x", "y"]})
     safe = [
         1, "x", None, [1, {2: (3.0, b"4")}], {1, 2}, frame, frame.a, np.arange(5), np.float64(1), np.array([None, "x"]),
-        datetime.datetime.now(datetime.UTC), decimal.Decimal(1), collections.OrderedDict(a=1), Path("x"),
+        dt.datetime.now(dt.UTC), decimal.Decimal(1), collections.OrderedDict(a=1), Path("x"),
         pa.table({"a": [1]}), slice(1), range(3), complex(1), np.random.default_rng(1), pd.Categorical(["a"]),
         frame.set_index("t"), np.sum, dict, collections.defaultdict(list, a=[1]),
     ]  # fmt: skip

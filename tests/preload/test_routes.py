@@ -15,7 +15,7 @@ def inc(x):
 
 
 def hold(name):
-    from distributed import Event  # noqa: PLC0415
+    from distributed import Event
 
     Event(name).wait()
 
@@ -136,7 +136,7 @@ async def test_a_worker_that_becomes_busy_and_idle_answers_the_waiting_poll(star
         (1, 0.0, ["running"])
     ]
     task = await poll(cluster, await quiet_version(cluster))
-    from distributed import Event  # noqa: PLC0415
+    from distributed import Event
 
     await Event("busy", client=cluster.client).set()
     assert [row["own"] for row in (await task)["workers"]] == [0]
@@ -168,13 +168,13 @@ async def test_an_idle_cluster_leaves_the_poll_silent(start):
 async def test_a_busy_cluster_makes_at_most_five_versions_a_second(start):
     cluster = await start()
     await cluster.add("cpu-0", nthreads=4)
-    futures = cluster.client.map(inc, range(3000), pure=False)
+    futures = cluster.client.map(inc, range(1500), pure=False)
     await until(lambda: cluster.scheduler.queued)
     loop, versions = asyncio.get_running_loop(), cluster.preload.watch.counter
     began, transitions = loop.time(), cluster.scheduler.transition_counter
     await cluster.client.gather(futures)
     seconds = loop.time() - began
-    assert cluster.scheduler.transition_counter - transitions > 5000
+    assert cluster.scheduler.transition_counter - transitions > 3000
     assert cluster.preload.watch.counter - versions <= 5 * seconds + 6  # the first and the last are edges
     await until(lambda: cluster.client.futures is not None)
 
@@ -252,7 +252,7 @@ async def test_held_results_are_those_of_which_a_worker_has_the_only_copy(start)
 
 
 async def _stranger(cluster):
-    from distributed import Worker  # noqa: PLC0415
+    from distributed import Worker
 
     return await Worker(cluster.scheduler.address, name=7, nthreads=1)
 
@@ -268,7 +268,7 @@ async def test_the_pools_file_stands_until_the_operator_speaks(start, monkeypatc
 
 
 async def test_a_missing_hook_switches_only_its_feature_off(start, monkeypatch):
-    from distributed import Scheduler  # noqa: PLC0415
+    from distributed import Scheduler
 
     monkeypatch.delattr(Scheduler, "request_acquire_replicas")
     cluster = await start()

@@ -52,15 +52,25 @@ class Demand(SchedulerPlugin):
         self._totals: Counter[tuple[Requirement, str]] = Counter()
         self._unrunnable_since: dict[Requirement, float] = {}
         self.own: Counter[WorkerState] = Counter()  # restricted tasks in processing, by worker
-        for ts in scheduler.tasks.values():  # clients may have been here before the preload
+        self.worked: set[WorkerState] = set()  # those that were given a restricted task since somebody cleared this
+        self.worked_plain: set[WorkerState | None] = set()
+        self.is_counting = False
+
+    def hook_in(self) -> None:
+        """Count what is there already, since clients may have come before the preload, and follow from now on."""
+        for ts in self._scheduler.tasks.values():
             if ts.resource_restrictions:
                 self.recount(ts)
+        self._scheduler.add_plugin(self)
+        self.is_counting = True
 
-    def transition(self, key: Any, _start: str, finish: str, *_args: Any, **kwargs: Any) -> None:
+    def transition(self, key: Any, start: str, finish: str, *_args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Follow one transition: this runs for every task, so plain ones leave early."""
         ts = self._scheduler.tasks[key]
         if ts.resource_restrictions or key in self._by_key:
             self.recount(ts)
+        elif finish == "processing":
+            self.worked_plain.add(ts.processing_on)
         if finish == "memory" and kwargs.get("startstops"):
             self._learn(ts, kwargs["worker"], kwargs["startstops"])
         self._touched()
@@ -122,10 +132,10 @@ class Demand(SchedulerPlugin):
         return [entry for entry in entries if entry["waiting"] or entry["unrunnable"] or entry["processing"]]
 
     def _entry(
-        self, requirement: Requirement, counts: Counter[tuple[str, str]], longer: Counter[Requirement], now: float
+        self, requirement: Requirement, counts: Counter[tuple[str, str]], longer: dict[Requirement, float], now: float
     ) -> dict[str, Any]:
         by_state: Counter[str] = Counter()
-        seconds, unknown = longer[requirement], 0
+        seconds, unknown = longer.get(requirement, 0.0), 0
         for (prefix, state), n in counts.items():
             by_state[state] += n
             if state == "waiting":
@@ -148,22 +158,23 @@ class Demand(SchedulerPlugin):
         """Return distributed's own totals less the restricted tasks: (prefix, state) -> plain tasks."""
         counts: Counter[tuple[str, str]] = Counter()
         for prefix in self._scheduler.task_prefixes.values():
+            states: dict[Any, int] = prefix.states
             for state in ACTIVE:
-                if n := prefix.states.get(state, 0):
+                if n := states.get(state, 0):
                     counts[prefix.name, state] = n
         for restricted in self._counts.values():
             counts.subtract(restricted)
         return +counts
 
-    def _seconds_past_mean(self) -> Counter[Requirement]:
+    def _seconds_past_mean(self) -> dict[Requirement, float]:
         """Return how much longer than their mean the running tasks have taken: a task's age is a lower bound."""
-        longer: Counter[Requirement] = Counter()
+        longer: dict[Requirement, float] = {}
         for ts, elapsed_seconds in self._executing():
             counted = self._by_key.get(ts.key)
             requirement = counted.requirement if counted else PLAIN
             mean = self._durations.mean(ts.prefix.name, restricted=requirement != PLAIN)
             if mean is not None and elapsed_seconds > mean:
-                longer[requirement] += elapsed_seconds - mean  # type: ignore[assignment]
+                longer[requirement] = longer.get(requirement, 0.0) + elapsed_seconds - mean
         return longer
 
     def _executing(self) -> Iterator[tuple[TaskState, float]]:
@@ -179,6 +190,7 @@ class Demand(SchedulerPlugin):
         _bump(self._totals, (counted.requirement, counted.state), n)
         if counted.worker is not None:
             _bump(self.own, counted.worker, n)
+            self.worked.add(counted.worker)
         if not counts:
             del self._counts[counted.requirement]
 

@@ -1,8 +1,9 @@
 """One worker's way out: closed to new tasks, its queue given back, its running tasks ended, its results moved.
 
-The drain looks at the worker as it is and takes the next step, again and again, also when the worker is drained: whatever
-happens meanwhile (a recipient dies, a worker joins, the client drops a future) is seen at the next look.
-`retire_workers` is not used: it moves data before tasks end, gives up silently, and reopens the worker where it finds no place.
+The drain looks at the worker as it is and takes the next step, again and again, also when the worker is drained:
+whatever happens meanwhile (a recipient dies, a worker joins, the client drops a future) is seen at the next look.
+`retire_workers` is not used: it moves data before tasks end, gives up silently, and reopens the worker where it finds
+no place.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Drain:
 
     def __init__(
         self,
+        *,
         scheduler: Scheduler,
         pools: Pools,
         recall: Recall,
@@ -49,6 +51,7 @@ class Drain:
     ) -> None:
         self.state, self.blocker, self.detail = DRAINING, "", ""
         self.wish: Retiring | None = None
+        self.has_closed = False  # a worker that closes for reasons of its own is not ours to open
         self.ws = ws
         self._scheduler = scheduler
         self._recall = recall
@@ -79,12 +82,13 @@ class Drain:
     def undo(self) -> None:
         """End the drain and open the worker again."""
         self.stop()
-        if self.ws.status == Status.closing_gracefully and self.is_known():
+        if self.has_closed and self.ws.status == Status.closing_gracefully and self.is_known():
             self._set_status(Status.running)
 
     def close(self) -> None:
         """Close the worker to new tasks, unless it is not up yet or a shuffle needs tasks to run there."""
         if self.ws.status in OPEN and self.ws not in in_shuffle(self._scheduler):
+            self.has_closed = True
             self._set_status(Status.closing_gracefully)
 
     def is_known(self) -> bool:

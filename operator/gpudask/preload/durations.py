@@ -1,6 +1,7 @@
 """How long tasks of one prefix take in one pool.
 
-distributed's own mean is forgotten when one task runs past twice of it (sizes would flap), and it mixes CPU and GPU workers.
+distributed's own mean is forgotten when one task runs past twice of it (sizes would flap), and it mixes CPU and GPU
+workers.
 """
 
 from __future__ import annotations

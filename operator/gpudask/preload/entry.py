@@ -1,7 +1,7 @@
 """The file named by `dask scheduler --preload`. Mounted as `gpudask_entry.py` beside `gpudask_preload/`.
 
-distributed runs it up to three times before the scheduler starts, and a failing import ends the scheduler: so nothing happens
-at import, and whatever fails later leaves the scheduler running, with the traceback on the health route.
+distributed runs it up to three times before the scheduler starts, and a failing import ends the scheduler: so nothing
+happens at import, and whatever fails later leaves the scheduler running, with the traceback on the health route.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ async def dask_setup(scheduler: Any) -> None:
         logger.exception("gpudask: the preload failed, the scheduler goes on without it")
         _serve_health_only(scheduler, traceback.format_exc())
     try:
-        stopping.append(await _start_configured(scheduler))
+        await _start_configured(scheduler, stopping)
     except Exception:
-        logger.exception("gpudask: a preload of distributed.scheduler.preload failed, the scheduler goes on without it")
+        logger.exception("gpudask: distributed.scheduler.preload could not be read")
 
 
 async def dask_teardown(scheduler: Any) -> None:
@@ -46,22 +46,30 @@ async def dask_teardown(scheduler: Any) -> None:
             part.stop()
 
 
-async def _start_configured(scheduler: Any) -> Any:
+async def _start_configured(scheduler: Any, stopping: list[Any]) -> None:
     import dask  # noqa: PLC0415 (an import that fails must not do so while distributed loads this file)
     from distributed.preloading import process_preloads  # noqa: PLC0415
 
-    configured = dask.config.get("distributed.scheduler.preload", [])
+    configured = dask.config.get("distributed.scheduler.preload", None) or []
     names = [configured] if isinstance(configured, str) else list(configured)
-    others = [name for name in names if Path(name).name != Path(__file__).name]
-    manager = process_preloads(scheduler, others, dask.config.get("distributed.scheduler.preload-argv", []))
-    await manager.start()
-    return manager
+    given = dask.config.get("distributed.scheduler.preload-argv", None) or []
+    arguments = given if given and not isinstance(given[0], str) else [given] * len(names)
+    for name, argv in zip(names, arguments, strict=True):
+        if Path(name).name == Path(__file__).name:
+            continue  # we are configured as well as given by flag
+        try:
+            manager = process_preloads(scheduler, [name], [argv])
+            await manager.start()
+            stopping.append(manager)
+        except Exception:
+            logger.exception("gpudask: the preload %s failed, the scheduler goes on without it", name)
 
 
 def _serve_health_only(scheduler: Any, error: str) -> None:
-    """Tell the operator why the other routes are missing. It repeats a little of `routes`, which may be what is broken."""
+    """Tell the operator why the other routes are missing. It repeats a little of `routes`: that may be broken."""
     try:
-        import distributed  # noqa: PLC0415
+        from importlib import metadata  # noqa: PLC0415
+
         from tornado.web import RequestHandler  # noqa: PLC0415
 
         off = dict.fromkeys(("demand", "fence", "retire"), "the preload failed, see error")
@@ -77,7 +85,9 @@ def _serve_health_only(scheduler: Any, error: str) -> None:
                     self.set_status(401)
                     self.finish({"protocol": 1, "error": "Authorization: expected 'Bearer <token>'"})
                     return
-                self.finish({"protocol": 1, "distributed": distributed.__version__, "features": off, "error": error})
+                self.finish(
+                    {"protocol": 1, "distributed": metadata.version("distributed"), "features": off, "error": error}
+                )
 
         scheduler.http_application.add_handlers(".*$", [("/gpudask/v1/health", Health)])
     except Exception:

@@ -1,4 +1,4 @@
-"""Moves the results of which a leaving worker has the only copy. They are copied by the workers, never computed again."""
+"""Moves the results of which a leaving worker has the only copy: the workers copy them, none is computed again."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Evacuation:
             return
         found = answer["result"]
         if isinstance(found, Serialized):
-            found = deserialize(found.header, found.frames)
+            found = deserialize(found.header, found.frames)  # type: ignore[no-untyped-call]
         self._unsafe.update(dict(found))
 
 

@@ -1,9 +1,10 @@
 """Keeps plain tasks off the workers of pools that accept annotated tasks only.
 
-distributed places plain tasks by data locality, so GPU workers would get most of them and never be idle. Every way by which it
-picks a worker for a plain task is narrowed here: by restrictions, from the queue, root tasks without the queue, stealing (which
-asks `valid_workers`), and the outputs of P2P shuffles. A plain task that finds no worker waits as `no-worker` or `queued`,
-as it does in an empty cluster, and runs when an accepting worker joins. A worker that the user names is honoured.
+distributed places plain tasks by data locality, so GPU workers would get most of them and never be idle. Every way
+by which it picks a worker for a plain task is narrowed here: by restrictions, from the queue, root tasks without the
+queue, stealing (which asks `valid_workers`), and the outputs of P2P shuffles. A plain task that finds no worker waits
+as `no-worker` or `queued`, as it does in an empty cluster, and runs when an accepting worker joins. A worker that the
+user names is honoured.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Fence:
         self._pools = pools
         self._allowed: set[WorkerState] | None = None  # running workers that accept plain tasks, kept between changes
         self._listed: list[WorkerState] = []  # the same in a fixed order
+        self._running_then = -1  # how many workers ran when they were listed
         self._fences = False  # whether any running worker is fenced
         self._valid_workers = scheduler.valid_workers
         self._check_idle_saturated = scheduler.check_idle_saturated
@@ -39,7 +41,7 @@ class Fence:
 
     def hook_in(self) -> None:
         """Put the fence up, for the workers that are there too."""
-        scheduler = self._scheduler
+        scheduler: Any = self._scheduler
         scheduler.valid_workers = self.valid_workers
         scheduler.check_idle_saturated = self.check_idle_saturated
         scheduler.decide_worker_non_rootish = self.decide_non_rootish
@@ -47,13 +49,15 @@ class Fence:
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
         self._pin_shuffles()
-        self.refresh()
+        for ws in scheduler.running:
+            self.check_idle_saturated(ws)
 
-    def refresh(self) -> None:
-        """Take in a change of what pools accept: plain tasks that wait run at once on a pool that now accepts them."""
+    def change(self, accepts: dict[str, str]) -> None:
+        """Take in what pools accept: plain tasks that wait run at once on a pool that now accepts them."""
         scheduler = self._scheduler
-        before = set() if self._allowed is None else self._allowed
-        self._allowed = None
+        before = self._allowed_now()
+        self._pools.accepts = accepts
+        self.forget()
         for ws in scheduler.running:
             self.check_idle_saturated(ws)
         for ws in self._allowed_now() - before:
@@ -61,21 +65,23 @@ class Fence:
             scheduler.transitions(recommendations, stimulus_id="gpudask-fence")
         scheduler.stimulus_queue_slots_maybe_opened(stimulus_id="gpudask-fence")
 
+    def forget(self) -> None:
+        """Find the allowed workers anew: some have come, gone, or changed."""
+        self._allowed = None
+
     def valid_workers(self, ts: TaskState) -> set[WorkerState] | None:
         """Narrow `Scheduler.valid_workers`: None (any worker) becomes the workers that accept plain tasks."""
         valid: set[WorkerState] | None = self._valid_workers(ts)
-        if ts.resource_restrictions or (valid and not ts.loose_restrictions):
+        if ts.resource_restrictions:
             return valid
-        allowed = self._allowed_now()
-        if not self._fences:
-            return valid
-        if valid is None or not valid:
-            # Empty: the workers that the user named are gone, and others will do where the restrictions are loose
-            return allowed if valid is None or ts.loose_restrictions else valid
+        # Empty and loose: the workers that the user named are gone, and any other would do
+        if valid is None or (not valid and ts.loose_restrictions):
+            allowed = self._allowed_now()
+            return allowed if self._fences else valid
         return valid
 
     def check_idle_saturated(self, ws: WorkerState, occ: float = -1.0) -> None:
-        """Narrow `Scheduler.check_idle_saturated`: a fenced worker has no free slot for queued tasks, which are plain."""
+        """Narrow `Scheduler.check_idle_saturated`: a fenced worker has no slot for queued tasks, which are plain."""
         self._check_idle_saturated(ws, occ)
         if self._pools.is_fenced(ws):
             self._scheduler.idle_task_count.discard(ws)
@@ -90,7 +96,7 @@ class Fence:
         return None if ws is not None and self._keeps_off(ts, ws) else ws
 
     def decide_rootish_unqueued(self, ts: TaskState) -> WorkerState | None:
-        """Narrow `Scheduler.decide_worker_rootish_queuing_disabled`, which picks from the idle or the running workers."""
+        """Narrow `Scheduler.decide_worker_rootish_queuing_disabled`: it picks from the idle or the running workers."""
         scheduler = self._scheduler
         allowed = self._allowed_now()
         if not self._fences:
@@ -105,18 +111,15 @@ class Fence:
 
     def change_status(self, status: Any, worker: Any, stimulus_id: str) -> None:
         """Follow `Scheduler.handle_worker_status_change`, which changes who is running."""
-        self._allowed = None
-        ws = self._scheduler.workers.get(worker) if isinstance(worker, str) else worker
+        self.forget()
         self._change_status(status, worker, stimulus_id)
-        self._allowed = None
-        if ws is not None and self._pools.is_fenced(ws):
-            self._scheduler.idle_task_count.discard(ws)
+        self.forget()
 
     def _allowed_now(self) -> set[WorkerState]:
         """Return the running workers that accept plain tasks.
 
-        All that makes a worker run passes `change_status` or `add_worker`, which calls `check_idle_saturated`, with one more
-        worker running; a worker that leaves makes them fewer. So the number tells whether the kept set still holds.
+        Workers that come, go or change make us forget them, but a worker that goes stops running a moment before
+        its plugins hear of it, and tasks are placed in that moment: so the number of running workers must agree, too.
         """
         running = self._scheduler.running
         if self._allowed is None or self._running_then != len(running):
@@ -127,23 +130,23 @@ class Fence:
         return self._allowed
 
     def _keeps_off(self, ts: TaskState, ws: WorkerState) -> bool:
-        """Return whether a task that distributed wants to put on `ws` must not go there: loose restrictions fall back to all."""
+        """Return whether a task must not go where distributed wants it: loose restrictions fall back to all workers."""
         if ts.resource_restrictions or not self._pools.is_fenced(ws):
             return False
         named = self._valid_workers(ts)
         return named is None or ws not in named
 
     def _least_occupied(self) -> WorkerState:
-        """Return the least occupied of the next few workers, in turn, so that the choice does not grow with the cluster."""
+        """Return the least occupied of the next few workers, in turn: the cost does not grow with the cluster."""
         start = self._scheduler.n_tasks % len(self._listed)
         window = [self._listed[(start + i) % len(self._listed)] for i in range(WINDOW)]
         return min(window, key=operator.attrgetter("occupancy"))
 
     def _pin_shuffles(self) -> None:
         """Let a P2P shuffle pin its outputs to workers that may run them: it takes all of the scheduler's otherwise."""
-        shuffle = self._scheduler.plugins.get("shuffle")
+        shuffle: Any = self._scheduler.plugins.get("shuffle")
         calculate = getattr(shuffle, "_calculate_worker_for", None)
-        if shuffle is None or calculate is None:
+        if calculate is None:
             logger.info("gpudask: this distributed has no P2P shuffle to fence")
             return
 
@@ -154,7 +157,7 @@ class Fence:
             if barrier.worker_restrictions:
                 return calculate(spec)
             valid = self.valid_workers(barrier)
-            runnable = sorted(ws.address for ws in (self._scheduler.running if valid is None else valid))
+            runnable = {ws.address for ws in (self._scheduler.running if valid is None else valid)}
             barrier.worker_restrictions = runnable or None
             try:
                 return calculate(spec)

@@ -1,6 +1,6 @@
 """What of distributed's internals each feature hooks into, checked once at the start.
 
-These are not public: another version may lack one. Then only the feature that needs it is off, and the word for it says which.
+These are not public: another version may lack one. Then only the feature that needs it is off, and its word says why.
 """
 
 from __future__ import annotations

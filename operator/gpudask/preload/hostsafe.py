@@ -1,8 +1,8 @@
 """Runs on a worker, sent there by value: which of its results need nothing that only a GPU worker has.
 
-An allow-list: a result may go to a worker without a GPU when pickling it meets no type, class or function from outside the modules
-below. So a GPU type deep inside a list or a data frame is found, and what is not known stays. The standard library alone,
-no import from this package: gpudask need not be installed where it runs.
+An allow-list: a result may go to a worker without a GPU when pickling it meets no type, class or function from outside
+the modules below. So a GPU type deep inside a list or a data frame is found, and what is not known stays. The standard
+library alone, no import from this package: gpudask need not be installed where it runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ SAFE_MODULES = frozenset(
     {
         *("builtins", "_codecs", "copyreg", "collections", "_collections", "array", "_io", "io", "types", "typing"),
         *("datetime", "_datetime", "zoneinfo", "decimal", "_decimal", "fractions", "uuid", "ipaddress", "enum"),
-        *("pathlib", "functools", "operator", "_operator", "random", "_random", "re", "string", "statistics", "itertools"),
+        *(
+            "pathlib",
+            "functools",
+            "operator",
+            "_operator",
+            "random",
+            "_random",
+            "re",
+            "string",
+            "statistics",
+            "itertools",
+        ),
         *("numpy", "pandas", "pyarrow", "scipy", "xarray", "dask", "pytz", "dateutil", "sparse"),
     }
 )
@@ -75,5 +86,6 @@ async def examine(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str]]:
     found = []
     for key in keys:
         if key in dask_worker.data:
-            found.append((key, await asyncio.to_thread(why_unsafe, dask_worker.data[key])))
+            why = await asyncio.to_thread(why_unsafe, dask_worker.data[key])
+            found.append((key, why))
     return found

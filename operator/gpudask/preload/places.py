@@ -26,8 +26,9 @@ class Places:
 def places_for(ws: WorkerState, staying: Iterable[WorkerState], pools: Pools) -> Places:
     """Return where the results of `ws` may go among the workers that stay.
 
-    Workers of its own pool come first: they can hold what it holds. From a pool that accepts any task so can every worker that
-    offers all it offers, those that accept any task first, so that results keep no GPU. Elsewhere a value must be host-safe.
+    Workers of its own pool come first: they can hold what it holds. From a pool that accepts any task so can every
+    worker that offers all it offers, those that accept any task first, so that results keep no GPU. Elsewhere a value
+    must be host-safe.
     """
     others = [other for other in staying if other is not ws]
     if same := frozenset(other for other in others if pool_of(other.name) == pool_of(ws.name)):

@@ -1,7 +1,7 @@
 """Asks a worker to give back the tasks that it has not started, so that they run elsewhere.
 
-Only the worker knows what it has started (the scheduler's picture is a heartbeat old), so each task is asked for by the message
-that work stealing uses, and given to another worker when the answer says that it had not begun.
+Only the worker knows what it has started (the scheduler's picture is a heartbeat old), so each task is asked for by the
+message that work stealing uses, and given to another worker when the answer says that it had not begun.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which workers are on their way out: the operator's list of pods, turned into drains that begin together and can be undone."""
+"""Which workers are on their way out: the operator's list of pods, turned into drains that can be undone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Retire(SchedulerPlugin):
 
     def hook_in(self) -> None:
         """Hook in."""
-        scheduler = self._scheduler
+        scheduler: Any = self._scheduler
         self._recall = Recall(scheduler, self._demand.stolen)
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
@@ -100,12 +100,13 @@ class Retire(SchedulerPlugin):
         """Keep a leaving worker closed: one that has just come up says `running`, before it would get tasks."""
         ws = self._scheduler.workers.get(worker) if isinstance(worker, str) else worker
         drain = self._drains.get(ws.address) if ws is not None else None
-        if drain is not None and drain.ws is ws and status in ("running", Status.running):
-            if ws not in in_shuffle(self._scheduler):
-                status = Status.closing_gracefully
-                self._scheduler.stream_comms[ws.address].send(
-                    {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
-                )
+        opens = status in ("running", Status.running)
+        if drain is not None and drain.ws is ws and opens and ws not in in_shuffle(self._scheduler):
+            status = Status.closing_gracefully
+            drain.has_closed = True
+            self._scheduler.stream_comms[ws.address].send(
+                {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
+            )
         self._change_status(status, worker, stimulus_id)
         self._watch.ring()
         self._poke()
@@ -119,7 +120,14 @@ class Retire(SchedulerPlugin):
             drain.wish = wish
             drain.poke()
             return
-        drain = Drain(self._scheduler, self._pools, self._recall, ws, self._leaving, self._watch.ring)
+        drain = Drain(
+            scheduler=self._scheduler,
+            pools=self._pools,
+            recall=self._recall,
+            ws=ws,
+            leaving=self._leaving,
+            changed=self._watch.ring,
+        )
         self._drains[ws.address] = drain
         drain.start(wish)
         self._watch.ring()

@@ -6,9 +6,9 @@ import logging
 import os
 import time
 import traceback
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-import distributed
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from .demand import Demand
@@ -68,9 +68,8 @@ class Preload(SchedulerPlugin):
 
     def accept(self, desired: Desired) -> dict[str, str]:
         """Do what the operator wants; return pod -> why, for those that may not leave now."""
-        self.pools.accepts = desired.pools
-        if self.fence:
-            self.fence.refresh()
+        if desired.pools != self.pools.accepts:
+            self._change_pools(desired.pools)
         if self.retire:
             refused = self.retire.accept(desired.retiring)
         else:
@@ -93,14 +92,18 @@ class Preload(SchedulerPlugin):
 
     def health(self) -> dict[str, Any]:
         """Return the body of the health route."""
-        return {"distributed": distributed.__version__, "features": self.features, "error": ""}
+        return {"distributed": metadata.version("distributed"), "features": self.features, "error": ""}
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002 (called by keyword)
         """Tell at once that a worker has come."""
+        if self.fence:
+            self.fence.forget()
         self.watch.ring()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_kwargs: Any) -> None:  # noqa: ARG002
         """Tell at once that a worker has gone."""
+        if self.fence:
+            self.fence.forget()
         self.watch.ring()
 
     def _start(self, feature: str, start: Callable[[], None]) -> None:
@@ -113,14 +116,23 @@ class Preload(SchedulerPlugin):
             logger.exception("gpudask: %s is off", feature)
             self.features[feature] = traceback.format_exc()
 
+    def _change_pools(self, accepts: dict[str, str]) -> None:
+        if self.fence:
+            self.fence.change(accepts)
+        else:
+            self.pools.accepts = accepts
+
     def _start_demand(self) -> None:
-        self.scheduler.add_plugin(self.demand)
+        self.demand.hook_in()
 
     def _start_fence(self) -> None:
         self.fence = Fence(self.scheduler, self.pools)
         self.fence.hook_in()
 
     def _start_retire(self) -> None:
+        if self.features["demand"]:
+            self.features["retire"] = "without demand nobody knows which workers are idle"
+            return
         self.retire = Retire(self.scheduler, self.pools, self.workers, self.demand, self.watch)
         self.retire.hook_in()
 
@@ -144,7 +156,10 @@ class Preload(SchedulerPlugin):
             (*entry["resources"].items(), entry["waiting"], entry["unrunnable"], entry["processing"], entry["unknown"])
             for entry in self._demand()
         ]
-        workers = [[str(v) for k, v in row.items() if k not in UNTIMED] for row in self._workers()]
+        workers = [
+            [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
+            for row in self._workers()
+        ]
         return repr((self.desired_version, demand, workers))
 
 

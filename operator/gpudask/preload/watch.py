@@ -1,8 +1,8 @@
 """When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
 
-Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look (at most 100 a second) for edges.
-An edge makes a new version at once, unless the same thing changed within the last 0.2 s; plain counts follow at most five
-times a second. A version is new only if the answer differs: in a cluster in which nothing changes, none is made.
+Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 100
+a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; plain counts follow
+at most five times a second. A version is new only if the answer differs: where nothing changes, none is made.
 """
 
 from __future__ import annotations

@@ -32,15 +32,31 @@ class Workers:
 
     def own(self, ws: WorkerState) -> int:
         """Return the tasks on the worker which are its pool's own."""
-        return self._demand.own[ws] if self._pools.is_fenced(ws) else len(ws.processing)
+        is_counted = self._demand.is_counting and self._pools.is_fenced(ws)
+        return self._demand.own[ws] if is_counted else len(ws.processing)
 
     def follow(self, now: float) -> frozenset[str]:
         """Bring the idle clocks up to date and return the addresses of the workers with work of their own."""
         busy = frozenset(ws.address for ws in self._scheduler.workers.values() if self.own(ws))
+        worked = self._worked()  # a task may come and go between two looks
         self._idle_since = {
-            address: self._idle_since.get(address, now) for address in self._scheduler.workers if address not in busy
+            address: now if address in worked else self._idle_since.get(address, now)
+            for address in self._scheduler.workers
+            if address not in busy
         }
         return busy
+
+    def idle_since(self, address: str) -> float:
+        """Return when the worker's own work ended; it changes only when there was some."""
+        return self._idle_since.get(address, 0.0)
+
+    def _worked(self) -> set[str]:
+        demand = self._demand
+        worked = {ws.address for ws in demand.worked_plain if ws and not self._pools.is_fenced(ws)}
+        worked |= {ws.address for ws in demand.worked}
+        demand.worked.clear()
+        demand.worked_plain.clear()
+        return worked
 
     def rows(self, now: float) -> list[dict[str, Any]]:
         """Return one row for each worker, without what only the drain knows."""
@@ -49,9 +65,7 @@ class Workers:
         shuffling = in_shuffle(self._scheduler)
         return [self._row(ws, only[ws], shuffling, now) for ws in self._scheduler.workers.values()]
 
-    def _row(
-        self, ws: WorkerState, only: tuple[int, int], shuffling: set[WorkerState], now: float
-    ) -> dict[str, Any]:
+    def _row(self, ws: WorkerState, only: tuple[int, int], shuffling: set[WorkerState], now: float) -> dict[str, Any]:
         blockers = {
             "running": ws.processing,
             "actor": ws.actors,

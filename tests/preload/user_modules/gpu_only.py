@@ -1,4 +1,4 @@
-"""A user's module with a type that unpickles only where there is a GPU, as CuPy's arrays do. Each attempt is written down."""
+"""A user's module: a type that unpickles only where there is a GPU, as CuPy's do. Each attempt is written down."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ def make_inside_host_types(number):
 
 
 def make_host_safe(number):
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     _count()
     return {"array": np.arange(1000), "number": number}
