@@ -86,6 +86,7 @@ class Preload(SchedulerPlugin):
             "scheduler_id": self.scheduler.id,
             "desired_version": self.desired_version,
             "features": self.features,
+            "tasks": len(self.scheduler.tasks),
             "demand": self._demand(),
             "workers": self._workers(),
         }
@@ -138,7 +139,7 @@ class Preload(SchedulerPlugin):
 
     def _look(self) -> Edges:
         now = time.monotonic()
-        return {"busy": self.workers.follow(now), **self.demand.follow(now)}
+        return {"busy": self.workers.follow(now), "tasks": bool(self.scheduler.tasks), **self.demand.follow(now)}
 
     def _demand(self) -> list[dict[str, Any]]:
         return [] if self.features["demand"] else self.demand.entries(time.monotonic())
@@ -160,7 +161,7 @@ class Preload(SchedulerPlugin):
             [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
             for row in self._workers()
         ]
-        return repr((self.desired_version, demand, workers))
+        return repr((self.desired_version, bool(self.scheduler.tasks), demand, workers))
 
 
 def _first_pools() -> dict[str, str]:
