@@ -94,8 +94,11 @@ class Reflector(Generic[T]):
                     version = ""  # too old, or refused: what happened meanwhile is only in a list
                 if not error.gone:
                     _LOG.warning("%s; trying again in %.1f s", error, delay)
-                    await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
-                    delay = min(2 * delay, _LAST_DELAY_SECONDS)
+                    delay = await _hold_off(delay)
+            except Exception:  # noqa: BLE001 - a cache that stops would be believed for ever
+                _LOG.exception("watching %s: a defect; trying again in %.1f s", self.path, delay)
+                version = ""
+                delay = await _hold_off(delay)
 
     async def _list(self) -> str:
         """Take in everything that exists, take out what does not; the version to watch from."""
@@ -103,7 +106,7 @@ class Reflector(Generic[T]):
         query = {"labelSelector": self._label, "limit": _PAGE}
         while True:
             page = await self._api.list_page(self.path, query=query, accept=self._accept[0])
-            for body in page["items"]:
+            for body in page["items"] or ():  # null where there is none
                 seen.add(body["metadata"]["uid"])
                 self._put(self._reduce(body))
             proceed = page["metadata"].get("continue")
@@ -159,3 +162,9 @@ class Reflector(Generic[T]):
         del group[item.uid]
         if not group:
             del self._by_owner[item.owner]
+
+
+async def _hold_off(delay: float) -> float:
+    """Wait before the next try; how long the one after it waits, in seconds."""
+    await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+    return min(2 * delay, _LAST_DELAY_SECONDS)

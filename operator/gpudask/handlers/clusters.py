@@ -7,7 +7,7 @@ from typing import Any
 import kopf
 
 from gpudask.api.resource import GROUP, PLURAL, VERSION
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.start import Operator, ResourceMissingError
 
 Json = dict[str, Any]
 
@@ -19,7 +19,10 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
-        await operator.start()
+        try:
+            await operator.start()
+        except ResourceMissingError as error:
+            raise kopf.PermanentError(str(error)) from error
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:

@@ -9,7 +9,7 @@ import secrets
 import socket
 from typing import Any
 
-from gpudask.api.resource import LABEL_CLUSTER
+from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, PLURAL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
@@ -25,6 +25,10 @@ Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _SYNC_SECONDS = 120.0
 _KEY = "key"
+
+
+class ResourceMissingError(Exception):
+    """The API server knows no GpuDaskCluster; the message says what to do."""
 
 
 class Operator:
@@ -46,9 +50,11 @@ class Operator:
 
         Raises:
             ApiError: the API server refuses what the operator needs.
+            ResourceMissingError: the CRD is not installed.
             TimeoutError: the caches did not fill.
         """
         api = await Kubernetes.connect(self.settings.kubeconfig or None)
+        await _require_resource(api, self.settings.watch_namespaces)
         key = await _operator_key(api, self.settings.namespace, self.settings.key_secret)
         pods = self._caches(api, "pods", observe_pod, metadata_only=False)
         support = {
@@ -97,6 +103,20 @@ class Operator:
                 for path in paths
             ]
         )
+
+
+async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:
+    """Look whether the resource exists: kopf, with the rights that we ask for, would wait for it in silence."""
+    where = f"namespaces/{namespaces[0]}/" if namespaces else ""
+    try:
+        await api.request("GET", f"/apis/{API_VERSION}/{where}{PLURAL}", query={"limit": "1"})
+    except ApiError as error:
+        if error.not_found:
+            raise ResourceMissingError(
+                f"the API server knows no {PLURAL} of {API_VERSION}: install the chart's CRD,"
+                " kubectl apply --server-side -f crds/gpudaskclusters.yaml"
+            ) from error
+        raise
 
 
 async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
