@@ -15,7 +15,7 @@ from local.control_plane import ControlPlane
 from local.endpoints import recorded_endpoints
 from local.kube_api import KubeApi
 from local.layout import Layout
-from local.lock import exclusive
+from local.lock import exclusive, lock_of
 from local.processes import Processes
 from local.progress import QUIET, Steps
 from local.requirements import API_ONLY, ensure_requirements
@@ -91,5 +91,8 @@ class ApiServer:
 
     def stop(self) -> None:
         """End both processes and delete all of the instance, its logs too."""
-        self.processes.stop(_PARTS, patience_seconds=0.5)
-        shutil.rmtree(self.control_plane.layout.root, ignore_errors=True)
+        root = self.control_plane.layout.root
+        with exclusive(root):
+            self.processes.stop(_PARTS, patience_seconds=0.5)
+            shutil.rmtree(root, ignore_errors=True)
+            lock_of(root).unlink(missing_ok=True)

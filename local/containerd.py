@@ -32,6 +32,10 @@ class Containerd:
         images = {line.split()[0]: _label(line.split()[-1]) for line in lines}
         return {name: image_id for name, image_id in images.items() if not name.startswith("sha256:")}
 
+    def blobs(self) -> set[str]:
+        """List the digests of what images here are made of, as in `sha256:...`."""
+        return set(run([*self._ctr, "content", "list", "--quiet"]).split())
+
     def load(self, archive: Path, *, reference: str, image_id: str) -> None:
         """Import an archive that holds the image `reference`.
 

@@ -18,6 +18,7 @@ from local.lock import exclusive
 from local.node_images import Loadable, NodeImages
 from local.progress import Steps
 from local.requirements import IMAGES, ensure_requirements
+from local.thin_archive import write_thin
 from local.wheels import fetch_wheels
 
 IMAGE_NAMES = ("operator", "dask", "dask-cpu")
@@ -38,9 +39,10 @@ class StoredImage:
         if not nodes.lacking(self.image_id, names):
             return
         with tempfile.TemporaryDirectory(dir=cache_dir() / "images") as directory:
-            archive = Path(directory) / "image.tar"
-            run(["buildah", "push", self.image_id, f"docker-archive:{archive}:{self.reference}"])
-            nodes.load(Loadable(archive, self.reference, self.image_id, self.other_names))
+            whole, thin = Path(directory) / "whole.tar", Path(directory) / "thin.tar"
+            run(["buildah", "push", self.image_id, f"docker-archive:{whole}:{self.reference}"])
+            write_thin(whole, thin, reference=self.reference, present=nodes.common_blobs())
+            nodes.load(Loadable(thin, self.reference, self.image_id, self.other_names))
 
 
 def image_in_storage(name: str) -> StoredImage:

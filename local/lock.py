@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,21 @@ def exclusive(path: Path) -> Iterator[None]:
 
     The lock is a file beside `path`, which whoever holds it may so delete.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    lock = lock_of(path)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_same(file.fileno(), lock):
+                continue  # its last holder has removed it: a newcomer would lock another file
+            yield
+            return
+
+
+def lock_of(path: Path) -> Path:
+    """Find the file that stands for `path`; who holds it may unlink it."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    return path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino

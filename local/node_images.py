@@ -50,6 +50,10 @@ class NodeImages:
         """Name the nodes that do not have that very image under all its names."""
         return [node for node in self.sockets if any(self.of(node).images().get(name) != image_id for name in names)]
 
+    def common_blobs(self) -> set[str]:
+        """List the digests of the layers that every node has."""
+        return set.intersection(*(self.of(node).blobs() for node in self.sockets))
+
     def load(self, image: Loadable) -> list[str]:
         """Import an image where it is lacking. Returns the nodes that lacked it."""
         lacking = self.lacking(image.image_id, image.names)

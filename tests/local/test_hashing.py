@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_the_same_content_elsewhere_has_the_same_key(tmp_path: Path):
     ],
     ids=["edited", "renamed", "added", "removed"],
 )
-def test_a_changed_file_changes_the_key(tmp_path: Path, change):
+def test_a_changed_file_changes_the_key(tmp_path: Path, change: Callable[[Path], object]):
     root = _tree(tmp_path)
     before = _key(root)
     change(root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from local.archives import read_archive
 from local.errors import LocalClusterError
 from local.scratch_image import write_archive
+from local.thin_archive import write_thin
 
 
 def _write(target: Path, binary: Path) -> str:
@@ -33,3 +35,19 @@ def test_a_file_that_is_no_archive_is_refused_by_name(tmp_path: Path):
     (tmp_path / "x.tar").write_text("no archive")
     with pytest.raises(LocalClusterError, match=r"x\.tar is no image archive"):
         read_archive(tmp_path / "x.tar")
+
+
+def test_a_thin_archive_leaves_out_only_the_layers_that_are_there(tmp_path: Path):
+    binary = tmp_path / "x"
+    binary.write_bytes(b"program")
+    image_id = _write(tmp_path / "whole.tar", binary)
+    with tarfile.open(tmp_path / "whole.tar") as whole:
+        layer = next(name.split("/")[0] for name in whole.getnames() if name.endswith("layer.tar"))
+
+    def blobs(present: set[str]) -> set[str]:
+        write_thin(tmp_path / "whole.tar", tmp_path / "thin.tar", reference="localhost/x:1", present=present)
+        with tarfile.open(tmp_path / "thin.tar") as thin:
+            return {name.removeprefix("blobs/sha256/") for name in thin.getnames() if name.startswith("blobs/")}
+
+    assert {layer, image_id} < blobs(set())
+    assert blobs(set()) - blobs({f"sha256:{layer}"}) == {layer}
