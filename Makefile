@@ -24,3 +24,5 @@ lock: setup ## resolve requirements/*.in anew
 
 generate: setup ## write the files that are made from others (crds/, the chart's copy, docs)
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
+	@cp crds/gpudaskclusters.yaml charts/gpudask/crds/
+	@$(PY) -m gpudask.api.reference > docs/reference.md

@@ -10,7 +10,16 @@ from typing import Any
 
 import yaml
 
-from gpudask.api.resource import GROUP, KIND, PLURAL, SHORT, SINGULAR, VERSION
+from gpudask.api.resource import (
+    GROUP,
+    KIND,
+    NAME_ADVICE,
+    NAME_LENGTH_ADVICE,
+    PLURAL,
+    SHORT,
+    SINGULAR,
+    VERSION,
+)
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
 from gpudask.api.status import Status
 
@@ -127,20 +136,20 @@ def _root(spec: Schema, status: Schema) -> Schema:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": spec,
             "status": status,
         },
         "x-kubernetes-validations": [
             {
                 "rule": f"self.metadata.name.size() <= {MAX_CLUSTER_NAME}",
-                "message": f"a cluster's name has at most {MAX_CLUSTER_NAME} characters,"
-                " because the pods' host names carry it: choose a shorter one",
+                "message": NAME_LENGTH_ADVICE,
+                "fieldPath": ".metadata.name",
             },
             {
                 "rule": f"self.metadata.name.matches('{CLUSTER_NAME}')",
-                "message": "a cluster's name is lower-case letters, digits and hyphens, a letter first:"
-                " it becomes the name of a Service",
+                "message": NAME_ADVICE,
+                "fieldPath": ".metadata.name",
             },
         ],
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpudask.api.spec import Spec
+from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
 from gpudask.api.status import Status
 
 GROUP = "gpudask.dev"
@@ -28,6 +29,16 @@ ANNOTATION_RETIRE = f"{GROUP}/retire"
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
+
+
+NAME_LENGTH_ADVICE = (
+    f"a cluster's name has at most {MAX_CLUSTER_NAME} characters, because the pods' host names carry it:"
+    " choose a shorter one"
+)
+NAME_ADVICE = (
+    "a cluster's name is lower-case letters, digits and hyphens, a letter first and no hyphen last:"
+    " it becomes the name of a Service"
+)
 
 
 class InvalidSpecError(ValueError):
@@ -65,9 +76,10 @@ def parse(body: dict[str, Any]) -> Cluster:
     """The resource of a JSON object from the API server.
 
     Raises:
-        InvalidSpecError: the spec breaks a rule.
+        InvalidSpecError: the spec or the name breaks a rule.
     """
     metadata = body["metadata"]
+    _check_name(metadata["name"])
     try:
         spec = Spec.model_validate(body.get("spec") or {})
     except ValidationError as error:
@@ -91,9 +103,30 @@ def parse_status(body: dict[str, Any]) -> Status:
         return Status()
 
 
+def _check_name(name: str) -> None:
+    if len(name) > MAX_CLUSTER_NAME:
+        raise InvalidSpecError(f"metadata.name: {NAME_LENGTH_ADVICE}")
+    if re.fullmatch(CLUSTER_NAME, name) is None:
+        raise InvalidSpecError(f"metadata.name: {NAME_ADVICE}")
+
+
+# pydantic's words where they are about Python, by the kind of its error
+_WORDS = {
+    "missing": "required, but missing",
+    "model_type": "expected an object",
+    "dict_type": "expected an object",
+    "list_type": "expected a list",
+    "string_type": "expected a string: put the value in quotes",
+    "timezone_aware": "a time needs its zone: write for example 2026-12-01T18:00:00Z",
+    "datetime_from_date_parsing": "not a time: write for example 2026-12-01T18:00:00Z",
+}
+
+
 def _advice(error: ValidationError) -> str:
     lines = []
     for item in error.errors():
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
-        lines.append(f"spec{path}: {item['msg'].removeprefix('Value error, ')}")
+        field = item.get("ctx", {}).get("field", "")
+        text = _WORDS.get(item["type"]) or item["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        lines.append(f"spec{path}{field}: {text}")
     return "; ".join(lines)

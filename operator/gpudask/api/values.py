@@ -6,10 +6,10 @@ The patterns stand here once; the CRD's CEL rules and the models both use them.
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -44,20 +44,24 @@ def number(quantity: str | float) -> float:
     Raises:
         ValueError: it is no quantity, or a negative one; the message says what to write.
     """
-    match = _QUANTITY.match(str(quantity))
+    match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
         raise ValueError(f"{quantity!r} is not a quantity: {QUANTITY_ADVICE}")
     digits, exponent, unit = match.groups()
     try:
-        value = Decimal(digits + (exponent or "")) * _QUANTITY_UNITS.get(unit, Decimal(1))
-    except InvalidOperation as error:  # pragma: no cover - the pattern admits none
-        raise ValueError(f"{quantity!r} is not a quantity: {QUANTITY_ADVICE}") from error
+        value = float(Decimal(digits + (exponent or "")) * _QUANTITY_UNITS.get(unit, Decimal(1)))
+    except ArithmeticError as error:
+        raise ValueError(f"{quantity!r} is too large: {QUANTITY_ADVICE}") from error
+    if value == float("inf"):
+        raise ValueError(f"{quantity!r} is too large: {QUANTITY_ADVICE}")
     if value < 0:
         raise ValueError(f"{quantity!r} is negative: {QUANTITY_ADVICE}")
-    return float(value)
+    return value
 
 
-def _checked_duration(value: str) -> str:
+def _checked_duration(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a duration: {DURATION_ADVICE}")
     seconds(value)
     return value
 
@@ -69,29 +73,36 @@ def _checked_quantity(value: Any) -> str | int | float:
     return value
 
 
+# A bare number is let through to the rule, which says what to write; "must be of type string" would not.
 Duration = Annotated[
     str,
-    AfterValidator(_checked_duration),
+    BeforeValidator(_checked_duration),
     WithJsonSchema(
         {
-            "type": "string",
+            "x-kubernetes-int-or-string": True,
             "maxLength": 32,
-            "x-kubernetes-validations": [{"rule": f"self.matches('{DURATION_PATTERN}')", "message": DURATION_ADVICE}],
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"type(self) == string && self.matches('{DURATION_PATTERN}')",
+                    "message": DURATION_ADVICE,
+                }
+            ],
         }
     ),
 ]
 
+# A fraction must be a string in custom resources: the API server knows no "number or string".
 Quantity = Annotated[
     str | int | float,
     BeforeValidator(_checked_quantity),
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
             "maxLength": 32,
             "x-kubernetes-validations": [
                 {
-                    "rule": "type(self) == int ? self >= 0 : isQuantity(string(self)) && sign(quantity(string(self))) >= 0",
+                    "rule": "type(self) == int ? self >= 0"
+                    " : isQuantity(string(self)) && sign(quantity(string(self))) >= 0",
                     "message": QUANTITY_ADVICE,
                 }
             ],
