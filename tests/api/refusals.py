@@ -1,0 +1,71 @@
+"""Invalid manifests with the words that refuse them: both stand in one file of tests/api/invalid, to be read as one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpudask.api.resource import InvalidSpecError, parse
+
+DIRECTORY = Path(__file__).with_name("invalid")
+SERVER = "# The API server: "
+OPERATOR = "# The operator: "
+ACCEPTS = "accepts it"
+
+# What kubectl and the API server put around each message.
+_WRAPPING = re.compile(
+    r'^(The GpuDaskCluster "[^"]*" is invalid: *|Error from server .* strict decoding error: |\* )+', re.MULTILINE
+)
+_NOT_ALL_CHECKED = "some validation rules were not checked"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One invalid manifest: its text, and what each of the two who read it is expected to say, a line a fault."""
+
+    path: Path
+    manifest: str
+    server: list[str]
+    operator: list[str]
+
+    @classmethod
+    def read(cls, path: Path) -> Refusal:
+        lines = path.read_text().splitlines(keepends=True)
+        return cls(
+            path,
+            manifest="".join(line for line in lines if not line.startswith("#")),
+            server=[line.removeprefix(SERVER).rstrip("\n") for line in lines if line.startswith(SERVER)],
+            operator=[line.removeprefix(OPERATOR).rstrip("\n") for line in lines if line.startswith(OPERATOR)],
+        )
+
+    def write(self, *, server: list[str] | None = None, operator: list[str] | None = None) -> None:
+        """Write new words into the file; those not given stay."""
+        now = Refusal.read(self.path)
+        heads = [SERVER + line for line in (server or now.server)]
+        heads += [OPERATOR + line for line in (operator or now.operator)]
+        self.path.write_text("".join(head + "\n" for head in heads) + self.manifest)
+
+
+def all_refusals() -> list[Refusal]:
+    return [Refusal.read(path) for path in sorted(DIRECTORY.glob("*.yaml"))]
+
+
+def server_words(stderr: str) -> list[str]:
+    """The faults in kubectl's answer, without what stands around them."""
+    lines = (_WRAPPING.sub("", line).strip() for line in stderr.splitlines())
+    return [line for line in lines if line and _NOT_ALL_CHECKED not in line]
+
+
+def operator_words(manifest: str) -> list[str]:
+    """What the operator says when it finds the manifest stored."""
+    body: dict[str, Any] = yaml.safe_load(manifest)
+    body["metadata"] |= {"namespace": "default", "uid": "1"}
+    try:
+        parse(body)
+    except InvalidSpecError as error:
+        return str(error).split("; ")
+    return [ACCEPTS]

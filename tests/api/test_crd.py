@@ -1,0 +1,65 @@
+"""The rendered CRD: current in the tree, and structural."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudask.api.crd import dump, render
+from gpudask.api.reference import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE = {
+    "crds/gpudaskclusters.yaml": dump,
+    "charts/gpudask/crds/gpudaskclusters.yaml": dump,
+    "docs/reference.md": reference,
+}
+
+
+@pytest.mark.parametrize("path", MADE)
+def test_what_is_made_from_the_models_is_current(path: str):
+    assert (ROOT / path).read_text() == MADE[path](), f"{path} is not current: `make generate` writes it anew"
+
+
+def _nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from _nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from _nodes(schema[key], f"{path}[]")
+
+
+def _schema() -> dict[str, Any]:
+    return render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def test_every_node_has_a_type():
+    for path, node in _nodes(_schema()):
+        assert "type" in node or node.get("x-kubernetes-int-or-string"), path
+        assert not {"$ref", "anyOf", "title", "const"} & set(node), path
+
+
+def test_every_field_of_the_spec_is_described():
+    undescribed = [
+        f"{path}.{name}"
+        for path, node in _nodes(_schema()["properties"]["spec"], ".spec")
+        for name, child in node.get("properties", {}).items()
+        if not child.get("description") and child.get("type") != "object"
+    ]
+    assert undescribed == []
+
+
+def test_every_list_and_string_of_the_spec_has_a_bound():
+    for path, node in _nodes(_schema()["properties"]["spec"]):
+        if node.get("type") == "array":
+            assert "maxItems" in node, path
+
+
+def test_neither_kind_of_size_has_a_default():
+    pool = _schema()["properties"]["spec"]["properties"]["pools"]["items"]["properties"]
+    assert "default" not in pool["replicas"]
+    assert "default" not in pool["autoscale"]
