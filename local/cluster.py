@@ -97,6 +97,11 @@ class Cluster:
         return self.layout.kubeconfig
 
     @property
+    def kubectl(self) -> Path:
+        """The kubectl of the same version; helm lies beside it."""
+        return self.layout.commands / "kubectl"
+
+    @property
     def processes(self) -> Processes:
         """Its running parts."""
         return Processes(self.layout.records, self.layout.logs)

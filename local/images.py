@@ -71,7 +71,8 @@ def build_images(names: Sequence[str], nodes: NodeImages | None, steps: Steps) -
     ensure_requirements(IMAGES, steps)
     with exclusive(cache_dir() / "images"):
         base_id = ensure_base_image(steps)
-        images = [_ensure_image(name, base_id, steps) for name in names]
+        with _context() as context:
+            images = [_ensure_image(name, base_id, context, steps) for name in names]
     for image in images:
         if nodes:
             with steps.step(f"Loading {image.reference}"):
@@ -79,48 +80,47 @@ def build_images(names: Sequence[str], nodes: NodeImages | None, steps: Steps) -
     return [image.reference for image in images]
 
 
-def _ensure_image(name: str, base_id: str, steps: Steps) -> StoredImage:
-    containerfile = REPOSITORY / "images" / name / "Containerfile"
-    lock = REPOSITORY / "requirements" / f"{name}.lock"
-    sources = [containerfile.parent, lock, REPOSITORY / "operator" / "gpudask"]
-    key = content_key(texts=[base_id], files=sources, relative_to=REPOSITORY)
+def _ensure_image(name: str, base_id: str, context: Path, steps: Steps) -> StoredImage:
+    containerfile = context / "images" / name / "Containerfile"
+    lock = context / "requirements" / f"{name}.lock"
+    sources = [containerfile.parent, lock, context / "operator" / "gpudask"]
+    key = content_key(texts=[base_id], files=sources, relative_to=context)
     reference, moving = f"{_REGISTRY}/{name}:{key}", f"{_REGISTRY}/{name}:dev"
     if not succeeds(["buildah", "inspect", "--type", "image", reference]):
         wheels = fetch_wheels(lock, steps)
         log = cache_dir() / "logs" / f"image-{name}.log"
         with steps.step(f"Building {reference}", log=log):
-            _build(containerfile, wheels, reference, log)
+            _build(context, containerfile, wheels, reference, log)
     run(["buildah", "tag", reference, moving])
     return StoredImage(reference, image_in_storage(reference).image_id, (moving,))
 
 
-def _build(containerfile: Path, wheels: Path, reference: str, log: Path) -> None:
+def _build(context: Path, containerfile: Path, wheels: Path, reference: str, log: Path) -> None:
     """Build in a chroot: without CAP_SYS_RESOURCE, buildah's own containers would not start."""
-    with _context() as context:
-        run(
-            [
-                "buildah",
-                "bud",
-                "--layers",
-                "--isolation=chroot",
-                "--network=host",
-                f"--build-arg=BASE={BASE_IMAGE}",
-                "--build-arg=PIP_ARGS=--no-index --find-links /wheels",
-                f"--volume={wheels}:/wheels:ro",
-                f"--file={containerfile}",
-                f"--tag={reference}",
-                str(context),
-            ],
-            log=log,
-        )
+    run(
+        [
+            "buildah",
+            "bud",
+            "--layers",
+            "--isolation=chroot",
+            "--network=host",
+            f"--build-arg=BASE={BASE_IMAGE}",
+            "--build-arg=PIP_ARGS=--no-index --find-links /wheels",
+            f"--volume={wheels}:/wheels:ro",
+            f"--file={containerfile}",
+            f"--tag={reference}",
+            str(context),
+        ],
+        log=log,
+    )
 
 
 @contextmanager
 def _context() -> Iterator[Path]:
-    """Copy what the images take from the repository: the whole of it has caches and virtual environments."""
+    """Copy what goes into the images: an edit during a build must not end up under the old content's hash."""
     with tempfile.TemporaryDirectory() as directory:
         context = Path(directory)
         without_bytecode = shutil.ignore_patterns("__pycache__")
-        for part in ("requirements", "operator"):
+        for part in ("images", "requirements", "operator"):
             shutil.copytree(REPOSITORY / part, context / part, ignore=without_bytecode)
         yield context

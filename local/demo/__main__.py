@@ -21,6 +21,7 @@ from local.demo.overlay import localize
 from local.errors import LocalClusterError
 
 ROOT = Path(__file__).parents[2]
+_LOG_WIDTH = 140
 
 
 def main(
@@ -34,7 +35,7 @@ def main(
 ) -> None:
     """Apply examples/mixed.yaml, run examples/mixed_pipeline.py on it, and watch the pools."""
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     path = find_kubeconfig(kubeconfig, console)
     manifest = yaml.safe_load((ROOT / "examples" / "mixed.yaml").read_text())
     if image:

@@ -19,6 +19,8 @@ async def run_pipeline(arguments: list[str], kubeconfig: str, on_line: Callable[
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        # The images' Python differs from this one in its patch level; both come from the same locks.
+        *("-W", "ignore:Mismatched versions found"),
         str(PROGRAM),
         *arguments,
         stdout=asyncio.subprocess.PIPE,

@@ -30,11 +30,11 @@ def draw(view: View, end: float, gpu_pools: list[str], path: Path) -> None:
     sizes.set(ylabel="pods", title="Pool sizes (watch of the pods; desired: the operator's status)")
     demand.set(ylabel="tasks", xlabel="seconds", title="Demand for GPUs (the operator's status)")
     for axes in (sizes, demand):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.3)  # room for the legend
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(visible=True, alpha=0.3)
         if axes.get_legend_handles_labels()[1]:
-            axes.legend(loc="upper left", fontsize="small", ncols=2)
+            axes.legend(loc="upper right", fontsize="small", ncols=4)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
 
