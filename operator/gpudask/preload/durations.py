@@ -25,7 +25,10 @@ class Durations:
 
     def learn(self, prefix: str, pool: str, startstops: Iterable[dict[str, Any]]) -> None:
         """Take a finished task into account."""
-        seconds = sum(s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
+        seconds = 0.0
+        for startstop in startstops:  # a plain loop: this runs for every task that ends
+            if startstop["action"] == "compute":
+                seconds += startstop["stop"] - startstop["start"]
         by_pool = self._means.setdefault(prefix, {})
         mean, n = by_pool.get(pool, (0.0, 0))
         n = min(n + 1, MEMORY)
