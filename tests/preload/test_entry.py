@@ -47,7 +47,7 @@ async def scheduler(tmp_path, entry, *args, **env):
         try:
             yield f"tcp://127.0.0.1:{port}", f"http://127.0.0.1:{http_port}/gpudask/v1"
         finally:
-            print((tmp_path / "log").read_text())  # noqa: T201 (seen when the test fails)
+            print((tmp_path / "log").read_text())  # seen when the test fails
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             await asyncio.wait_for(process.wait(), DEADLINE_SECONDS)
