@@ -309,7 +309,10 @@ class KubeCluster(Cluster):
 
     async def _running(self, pool: str | None) -> int:
         assert self.scheduler_comm is not None
-        self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
+        try:
+            self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
+        except OSError:  # the scheduler or the connection is being replaced: none is known to run
+            return 0
         return sum(
             worker["status"] == Status.running.name and (pool is None or pool_of(worker["name"], self.name) == pool)
             for worker in self.scheduler_info["workers"].values()
