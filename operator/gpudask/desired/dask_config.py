@@ -6,7 +6,13 @@ https://docs.dask.org/en/stable/configuration.html#environment-variables
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
+
+# Other keys (`GPU`, `distributed.worker`) would not survive as a variable's name: they travel inside a value.
+_PLAIN_KEY = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+# Words that Dask reads as None, False and True.
+_WORDS = ("none", "null", "false", "true")
 
 
 def environment(config: dict[str, Any]) -> list[dict[str, str]]:
@@ -22,15 +28,20 @@ def _flatten(prefix: str, node: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in node.items():
         name = f"{prefix}{'_' if prefix == 'DASK' else '__'}{key.upper().replace('-', '_').replace('.', '__')}"
-        flat |= _flatten(name, value) if isinstance(value, dict) and value else {name: value}
+        deeper = isinstance(value, dict) and value and all(_PLAIN_KEY.fullmatch(inner) for inner in value)
+        flat |= _flatten(name, value) if deeper else {name: value}
     return flat
 
 
 def _literal(value: Any) -> str:
     if not isinstance(value, str):
         return repr(value)
+    if value.lower() in _WORDS:
+        return repr(value)
     try:
         ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return value
+    except (TypeError, MemoryError, RecursionError):
+        return repr(value)  # Dask would stumble over it, too
     return repr(value)

@@ -125,6 +125,11 @@ class Observation:
         """The live scheduler pod, the oldest should there be several."""
         return min((p for p in self.schedulers if p.live), key=lambda p: (p.created, p.name), default=None)
 
+    @property
+    def scheduler_runs(self) -> bool:
+        """Whether there is a scheduler process now: without one nothing waits for any worker's work."""
+        return self.scheduler is not None and self.scheduler.running
+
     def idle_seconds(self, worker: Worker) -> float:
         """How long `worker` has had no work of its pool's own by now."""
         return 0.0 if worker.own else worker.idle_seconds + max(0.0, self.now - self.demand_at)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from gpudask.api.spec import Spec
+from gpudask.planning import sizes
 from gpudask.planning.actions import Plan
 from gpudask.planning.observed import Observation
 from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
-from gpudask.planning.scheduler import plan_scheduler
+from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
 from gpudask.scaling.assignment import Share, assign
 
 
@@ -15,13 +17,22 @@ def plan(seen: Observation) -> Plan:
     if seen.cluster.deleting:
         return Plan()
     spec = seen.cluster.spec
-    assignment = assign(spec, seen.demand.requirements if seen.demand else ())
+    assignment = assign(_in_force(seen), seen.demand.requirements if seen.demand else ())
     pools = {pool.name: plan_pool(seen, pool, assignment.shares.get(pool.name, Share())) for pool in spec.pools}
     removed = plan_removed(seen)
-    wakes = [p.wake_after_seconds for p in pools.values() if p.wake_after_seconds is not None]
+    moments = [scheduler_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]
+    wakes = [moment for moment in moments if moment is not None]
     return Plan(
         scheduler=(*plan_scheduler(seen), *removed),
         pools=pools,
         assignment=assignment,
         wake_after_seconds=min(wakes, default=None),
     )
+
+
+def _in_force(seen: Observation) -> Spec:
+    """The spec without the overrides that have expired: a pool that one of them held at zero may have pods again."""
+    spec = seen.cluster.spec
+    names = {override.pool for override in spec.overrides}
+    active = [sizes.active_override(spec.overrides, name, seen.now) for name in sorted(names)]
+    return spec.model_copy(update={"overrides": [override for override in active if override is not None]})

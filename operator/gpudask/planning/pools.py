@@ -17,6 +17,8 @@ from gpudask.scaling.sizing import Size
 
 # A worker that is up but unknown to the scheduler for this long has nothing that anybody waits for.
 _UNREGISTERED_SECONDS = 15.0
+# A new pod that the room of one old pod does not help within this time gets the room of the next.
+_STUCK_SECONDS = 60.0
 _EDITED = "its spec was edited"
 
 
@@ -31,7 +33,8 @@ def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
         missing = size.pods - len(pods) - len(back)
         retire = _retire(seen, pool, size, leaving, pods)
     else:
-        missing, retire = rolling.create, rolling.retire
+        missing = rolling.create
+        retire = [_leave(pod, _EDITED) for pod in rolling.retire if pod not in back]  # one word a pass for a pod
     creates = _creates(seen, pool, missing, memory)
     actions: list[Action] = [
         *(DeletePod(p, f"it ended: {_why_ended(p)}") for p in seen.workers(pool.name) if p.finished and not p.deleting),
@@ -74,7 +77,8 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
         return [
             _leave(by_name[c.pod], "idle", if_idle=True, release=retirement.releases(c, release_after)) for c in leaving
         ]
-    if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None:
+    nobody_asks = seen.cluster.spec.suspend and not seen.scheduler_runs
+    if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None and not nobody_asks:
         pods_to_cancel = [pod for pod in pods if not pod.running]
         return [_leave(pod, size.reason) for pod in pods_to_cancel[: len(pods) - size.pods]]
     candidates = [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods]
@@ -107,7 +111,7 @@ def _finish(seen: Observation, pool: Pool, back: set[Pod]) -> Iterable[Action]:
 def is_empty(seen: Observation, pod: Pod) -> bool:
     """Whether a retiring pod holds nothing that anybody waits for."""
     if seen.demand is None:
-        return seen.cluster.spec.suspend and seen.scheduler is None
+        return seen.cluster.spec.suspend and not seen.scheduler_runs
     workers = seen.registered(pod)
     if workers:
         return all(worker.retiring == "drained" for worker in workers)
@@ -124,7 +128,7 @@ class _Rolling:
     """A step of a rollout: how many new pods, and which old ones begin to leave."""
 
     create: int
-    retire: list[Action]
+    retire: list[Pod]
 
 
 def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rolling | None:
@@ -140,17 +144,25 @@ def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rol
     broken, working = [p for p in old if not p.running], [p for p in old if p.running]
     surge = max(1, size.pods // 4)
     joined = sum(1 for pod in new if _joined(seen, pod))
-    leaving_now = sum(1 for p in seen.workers(pool.name) if p.live and p.retirement and p.retirement.why == _EDITED)
+    stuck = [pod for pod in new if pod.unschedulable]
     spare = len(working) + joined - size.pods
-    if any(pod.unschedulable for pod in new) and not leaving_now:
-        spare = max(spare, 1)
+    if stuck and not _one_leaves(seen, pool, current):
+        crowded = len(new) + len(working) > size.pods
+        if crowded or seen.now - min(pod.created for pod in stuck) >= _STUCK_SECONDS:
+            spare = max(spare, 1)
     candidates = {pod.name: pod for pod in working}
     chosen = retirement.surplus([sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in working], spare)
     create = min(size.pods - len(new), size.pods + surge - len(new) - len(working))
     return _Rolling(
-        create=max(0, create),
-        retire=[_leave(pod, _EDITED) for pod in [*broken, *(candidates[c.pod] for c in chosen)]],
+        create=0 if stuck else max(0, create),
+        retire=[*broken, *(candidates[c.pod] for c in chosen)],
     )
+
+
+def _one_leaves(seen: Observation, pool: Pool, current: str) -> bool:
+    """Whether an old pod is on its way out, whose room a stuck new one may get."""
+    old = [pod for pod in seen.workers(pool.name) if pod.spec_hash != current and not pod.finished]
+    return any(pod.deleting or pod.retirement is not None for pod in old)
 
 
 def _joined(seen: Observation, pod: Pod) -> bool:
@@ -172,6 +184,8 @@ def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -
     for pod in seen.workers(pool.name):
         if not pod.live:
             continue
+        if pod.unschedulable:
+            moments.append(pod.created + _STUCK_SECONDS - seen.now)
         if pod.retirement is not None and seen.demand is not None and not seen.registered(pod):
             moments.append(max(pod.started, seen.scheduler_since) + _UNREGISTERED_SECONDS - seen.now)
         idle = sizes.candidate(seen, pod, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpudask.desired import names, spec_hash
 from gpudask.planning.actions import Action, CreateScheduler, DeletePod
-from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.observed import Observation, Pod, PoolMemory
 
 # A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
 _LOST_SECONDS = 10.0
@@ -20,11 +20,21 @@ def plan_scheduler(seen: Observation) -> tuple[Action, ...]:
         workers_left = any(pod.pool and not pod.finished for pod in seen.pods)
         return finished if current is None or workers_left else (*finished, DeletePod(current, "suspended"))
     if current is None:
-        return finished if _leaving(seen) else (*finished, CreateScheduler(_next_name(seen)))
+        waits = _leaving(seen) or seen.now < seen.memory.get("", PoolMemory()).not_before
+        return finished if waits else (*finished, CreateScheduler(_next_name(seen)))
     extra = (DeletePod(pod, "another scheduler pod is older") for pod in seen.schedulers if pod.live and pod != current)
     if outdated(seen, current) and free_to_go(seen):
         return (*finished, *extra, DeletePod(current, "its spec was edited"))
     return (*finished, *extra)
+
+
+def scheduler_wake_after(seen: Observation) -> float | None:
+    """When time alone changes what is done about the scheduler: a back-off ends, a lost node is given up."""
+    if seen.scheduler is not None or seen.cluster.spec.suspend:
+        return None
+    moments = [seen.memory.get("", PoolMemory()).not_before]
+    moments += [pod.delete_by + _LOST_SECONDS for pod in seen.schedulers if pod.deleting and not pod.finished]
+    return min((moment - seen.now for moment in moments if moment > seen.now), default=None)
 
 
 def outdated(seen: Observation, pod: Pod) -> bool:
@@ -52,6 +62,5 @@ def _leaving(seen: Observation) -> bool:
 
 
 def _next_name(seen: Observation) -> str:
-    memory = seen.memory.get("")
-    taken = {pod.name for pod in seen.schedulers} | (memory.taken if memory else frozenset())
+    taken = {pod.name for pod in seen.schedulers} | seen.memory.get("", PoolMemory()).taken
     return names.scheduler_pod(seen.cluster.name, seen.cluster.uid, frozenset(taken))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpudask.api.spec import Autoscale, Override, Pool
+from gpudask.desired import spec_hash
 from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling import retirement, sizing
 from gpudask.scaling.assignment import Share
@@ -56,6 +57,12 @@ def pod_number(pod: Pod) -> int:
     return int(pod.name.rpartition("-")[2])
 
 
+def _rolls(seen: Observation, pool: Pool, pods: list[Pod]) -> bool:
+    """Whether some pods are a rollout's surplus, which is no part of the size."""
+    current = spec_hash.of_worker(seen.cluster.spec, pool)
+    return any(pod.spec_hash != current for pod in pods)
+
+
 def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) -> tuple[Size, list[Candidate]]:
     pods = staying(seen, pool)
     memory = seen.memory.get(pool.name)
@@ -67,7 +74,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     want, reason = sizing.wanted(limits, share, ready=ready)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
-    have = min(before, len(pods))
+    have = min(before, len(pods)) if _rolls(seen, pool, pods) else len(pods)
     if want >= have:
         return Size(want, reason, "autoscale"), []
     leaving = retirement.idle(

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from gpudask.api.spec import Pool
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
 from gpudask.desired import names, spec_hash
-from gpudask.planning import conditions
 from gpudask.planning.actions import Plan, PoolPlan
+from gpudask.planning.conditions import concluded
 from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling.assignment import Share
 
@@ -41,13 +41,15 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
         pools=pools,
         counted_at=_iso(seen.now),
     )
-    return conditions.concluded(seen, plan, status, before)
+    return concluded(seen, plan, status, before)
 
 
 def significant(status: Status) -> Status:
     """`status` without what is live or grows by itself: when this changed, it is written at once."""
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
-    return status.model_copy(update={"pools": pools, "counted_at": "", "reason": ""})
+    # A condition's message may count tasks; its status and reason are what changes.
+    conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
+    return status.model_copy(update={"pools": pools, "conditions": conditions, "counted_at": "", "reason": ""})
 
 
 def lively(status: Status) -> Status:

@@ -83,11 +83,15 @@ def _may_exist(spec: Spec, pool: Pool) -> bool:
 
 def refusal(spec: Spec, requirement: Requirement) -> str:
     """Why no pool serves `requirement`, in words that name what each pool offers."""
-    offers = [
-        f"pool {pool.name} offers {replace(requirement, resources=tuple(sorted(pool.offered_resources.items())))} a worker"
-        for pool in spec.pools
-    ]
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
-        return f"{tasks} without resource annotations: every pool accepts annotated tasks only"
-    return f"{tasks} want {requirement}; {', '.join(offers)}"
+        held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
+        why = f"pool {' and pool '.join(held)} set to 0 pods" if held else "every pool accepts annotated tasks only"
+        return f"{tasks} without resource annotations: {why}"
+    return f"{tasks} want {requirement}; {', '.join(_offer(spec, pool, requirement) for pool in spec.pools)}"
+
+
+def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:
+    offered = replace(requirement, resources=tuple(sorted(pool.offered_resources.items())))
+    held = " but is set to 0 pods" if slots_per_pod(spec, pool, requirement) and not _may_exist(spec, pool) else ""
+    return f"pool {pool.name} offers {offered} a worker{held}"

@@ -43,7 +43,7 @@ def idle(
 ) -> list[Candidate]:
     """At most `count` that demand does not need: pending ones at once, others once idle for the timeout.
 
-    A pod with a blocker stays. Held data that has nowhere to go is let go after `release_after_seconds`, if that is set.
+    A pod with a blocker stays. Held data that has nowhere to go is let go after `release_after_seconds`, if set.
     """
     return sorted(
         (c for c in candidates if c.pending or _may_leave(c, timeout_seconds, release_after_seconds)), key=order
