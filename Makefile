@@ -1,9 +1,14 @@
 # The commands of the README. `make help` lists them.
 SHELL := /bin/bash
 PY := .venv/bin/python
+UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell sha256sum requirements/dev.lock | cut -c1-12)
+COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
+CHECKED := operator local benchmarks charts examples tests
+# Needs no cluster, no server and no network.
+FAST := -m "not api and not e2e"
 
-.PHONY: help setup lock generate lint test test-fast demo down bench-startup
+.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -12,17 +17,53 @@ help: ## list the commands
 setup: $(STAMP) ## make .venv from the lock file
 
 $(STAMP):
+	@echo "making .venv from requirements/dev.lock"
 	@test -x $(PY) || python3 -m venv .venv
 	@.venv/bin/pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements/dev.lock)"
-	@.venv/bin/uv pip sync --quiet --python $(PY) --require-hashes requirements/dev.lock
-	@.venv/bin/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements/dev.lock
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lock: setup ## resolve requirements/*.in anew
-	@cd requirements && for f in operator dask dev; do ../.venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header $$f.in -o $$f.lock; done
-	@cd requirements && ../.venv/bin/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header -c dask.lock dask-cpu.in -o dask-cpu.lock
+demo: setup ## a mixed cluster on a real Kubernetes on this machine (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...)
+ifdef OPERATOR_IMAGE
+	@$(PY) -m local install --image "$(OPERATOR_IMAGE)"
+	@$(PY) -m local.demo --image "$(IMAGE)"
+else
+	@$(PY) -m local up
+	@$(PY) -m local install
+	@env -u KUBECONFIG $(PY) -m local.demo
+endif
 
-generate: setup ## write the files that are made from others (crds/, the chart's copy, docs)
+down: setup ## end the local Kubernetes; caches stay
+	@$(PY) -m local down
+
+lint: setup ## ruff, mypy strict, import contracts
+	@.venv/bin/ruff check --quiet $(CHECKED)
+	@.venv/bin/ruff format --quiet --check $(CHECKED)
+	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py
+	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
+
+test-fast: setup ## what needs no cluster, in under a minute
+	@$(PY) -m pytest -q $(FAST)
+
+test: setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
+	@$(PY) -m local up
+	@$(PY) -m pytest -m "not e2e"
+	@$(PY) -m pytest -m e2e tests/e2e
+
+bench-startup: setup ## how fast clusters start and scale, beside pods by hand and dask-kubernetes' operator
+	@$(PY) -m local up
+	@$(PY) -m local install
+	@$(PY) -m benchmarks.startup $(ARGS)
+
+lock: setup ## resolve requirements/*.in anew
+	@cd requirements && for name in operator dask dev; do $(COMPILE) $$name.in -o $$name.lock; done
+	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
+
+generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
-	@cp crds/gpudaskclusters.yaml charts/gpudask/crds/
 	@$(PY) -m gpudask.api.reference > docs/reference.md
+	@$(MAKE) --no-print-directory manifests
+
+manifests: setup ## write the plain manifests, rendered from the chart
+	@PATH="$$($(PY) -m local commands):$$PATH" $(PY) charts/render.py

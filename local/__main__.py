@@ -14,11 +14,13 @@ import typer
 from rich.console import Console
 
 from local.api_server import ApiServer
+from local.binaries import ensure_commands
 from local.cluster import Cluster
 from local.errors import LocalClusterError
 from local.images import IMAGE_NAMES, build_images, image_in_storage
 from local.layout import Layout
 from local.node_images import Loadable
+from local.operator_release import install_operator
 from local.progress import Steps
 from local.settings import DEFAULT_GPUS, DEFAULT_NODES, Settings
 from local.status import print_status, read_status
@@ -107,6 +109,34 @@ def images(
     cluster = Cluster.find(name) if Settings.read(Layout.of(name)) else None
     for image in build_images(names or list(IMAGE_NAMES), cluster.images if cluster else None, Steps()):
         print(image)
+
+
+@app.command()
+def install(
+    image: Annotated[str, typer.Option(help="An operator image that the cluster can pull; default: built here.")] = "",
+    *,
+    name: Name = "default",
+) -> None:
+    """Install the operator with its chart; without --image, build all images and put them on the local nodes first.
+
+    With --image and $KUBECONFIG it installs on that cluster.
+    """
+    steps = Steps()
+    if image:
+        with steps.step(f"Installing {image}"):
+            commands = ensure_commands(steps)
+            install_operator(commands, Path(os.environ["KUBECONFIG"]), image, pull_policy="IfNotPresent")
+        return
+    cluster = Cluster.find(name)
+    built = dict(zip(IMAGE_NAMES, build_images(list(IMAGE_NAMES), cluster.images, steps), strict=True))
+    with steps.step("Installing the operator"):
+        install_operator(cluster.layout.commands, cluster.kubeconfig, built["operator"])
+
+
+@app.command()
+def commands() -> None:
+    """Print the directory with kubectl and helm; builds them where they are missing."""
+    print(ensure_commands(Steps()))
 
 
 @app.command()

@@ -71,6 +71,14 @@ def link_commands(binary: Path, program: Program, directory: Path) -> None:
             link.symlink_to(binary)
 
 
+def ensure_commands(steps: Steps) -> Path:
+    """Build what a user types, kubectl and helm, unless the cache has it. Returns the directory with both."""
+    directory = cache_dir() / "commands"
+    for program in (KUBERNETES, HELM):
+        link_commands(ensure_binary(program, steps), program, directory)
+    return directory
+
+
 def _key(program: Program, go: Go, source: Path) -> str:
     files = [path for path in source.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
     texts = (go.version, platform.machine(), *_build_command(program, "go", Path("out")))

@@ -23,6 +23,9 @@ from local.wheels import fetch_wheels
 
 IMAGE_NAMES = ("operator", "dask", "dask-cpu")
 _REGISTRY = "localhost/gpudask"
+# What of the package each Containerfile copies: an edit of the operator leaves the Dask images as they are.
+_FOR_TASKS = ("__init__.py", "py.typed", "kubecluster")
+_PACKAGE_PARTS = {"operator": ("",), "dask": _FOR_TASKS, "dask-cpu": _FOR_TASKS}
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def build_images(names: Sequence[str], nodes: NodeImages | None, steps: Steps) -
 def _ensure_image(name: str, base_id: str, context: Path, steps: Steps) -> StoredImage:
     containerfile = context / "images" / name / "Containerfile"
     lock = context / "requirements" / f"{name}.lock"
-    sources = [containerfile.parent, lock, context / "operator" / "gpudask"]
+    sources = [containerfile.parent, lock, *(context / "operator" / "gpudask" / part for part in _PACKAGE_PARTS[name])]
     key = content_key(texts=[base_id], files=sources, relative_to=context)
     reference, moving = f"{_REGISTRY}/{name}:{key}", f"{_REGISTRY}/{name}:dev"
     if not succeeds(["buildah", "inspect", "--type", "image", reference]):

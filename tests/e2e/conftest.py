@@ -1,0 +1,53 @@
+"""The platform once, a namespace for each test, and a report where one fails."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "uploaded"))  # what the tasks do, importable here as on the workers
+
+from tests.e2e.platform import Platform
+from tests.e2e.space import Space
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/e2e/" in str(item.path):
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def platform() -> Platform:
+    """The real cluster with this checkout's operator."""
+    return Platform.up()
+
+
+@pytest.fixture
+def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]:
+    """A namespace of the test's own; gone afterwards, so that its GPUs are free for the next."""
+    namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
+    platform.kubectl("create", "namespace", namespace)
+    room = Space(platform, platform.kubectl.inside(namespace))
+    yield room
+    outcome = getattr(request.node, "outcome_of_call", None)
+    if outcome is not None and outcome.failed:
+        print(room.show())
+        print(room.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout)
+        print(platform.operator_log())
+    platform.kubectl("delete", "namespace", namespace, "--wait=true", "--timeout=90s")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call":
+        item.outcome_of_call = report

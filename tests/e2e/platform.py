@@ -1,0 +1,77 @@
+"""The real cluster, and the operator on it as the chart installs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from local.cluster import Cluster
+from local.images import IMAGE_NAMES, build_images
+from local.operator_release import NAMESPACE, install_operator
+from local.progress import Steps
+from tests.eventually import eventually
+from tests.kubectl import Kubectl
+
+
+@dataclass(frozen=True)
+class Platform:
+    """kubectl as administrator, and how to handle the operator."""
+
+    cluster: Cluster
+    kubectl: Kubectl
+    operator_image: str
+
+    @classmethod
+    def up(cls) -> Platform:
+        """The cluster with the images and the operator of this checkout."""
+        cluster = Cluster.up("default", steps=Steps())
+        images = dict(zip(IMAGE_NAMES, build_images(IMAGE_NAMES, cluster.images, Steps()), strict=True))
+        kubectl = Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig)
+        platform = cls(cluster, kubectl, images["operator"])
+        platform.install()
+        return platform
+
+    def install(self, *settings: str) -> None:
+        """`helm upgrade --install`, with more values if given."""
+        install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, self.operator_image, *settings)
+
+    def scale_operator(self, replicas: int) -> None:
+        """Take the operator away (0) or bring it back (1)."""
+        operator = self.kubectl.inside(NAMESPACE)
+        operator("scale", "deployment/gpudask", f"--replicas={replicas}")
+        if replicas:
+            operator("rollout", "status", "deployment/gpudask", "--timeout=60s")
+        else:
+            eventually(lambda: not self.operator_pods(), "the operator's pod is gone")
+
+    def kill_operator(self) -> None:
+        """End the operator's process as a crash would: without a word, in the middle of whatever it does."""
+        for pod in self.operator_pods():
+            pid = self._main_process(pod)
+            os.kill(pid, 9)
+
+    def operator_pods(self) -> list[dict[str, Any]]:
+        """The operator's pods."""
+        listed = self.kubectl.inside(NAMESPACE)(
+            "get", "pods", "-l", "app.kubernetes.io/name=gpudask", "-o", "json"
+        ).stdout
+        return list(json.loads(listed)["items"])
+
+    def operator_log(self) -> str:
+        """The end of the operator's log."""
+        return self.kubectl.inside(NAMESPACE).attempt("logs", "deployment/gpudask", "--tail=150").stdout
+
+    def _main_process(self, pod: dict[str, Any]) -> int:
+        """The process id, on this machine, of the main container of `pod`."""
+        container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+        node = self.cluster.layout.node(pod["spec"]["nodeName"])
+        listed = subprocess.run(
+            ["ctr", "--address", str(node.socket), "--namespace", "k8s.io", "tasks", "list"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return next(int(line.split()[1]) for line in listed.splitlines() if line.startswith(container))

@@ -1,0 +1,96 @@
+"""One test's room: a namespace of its own, the clusters in it, and what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gpudask_e2e
+from distributed import Client
+
+from tests.e2e.platform import Platform
+from tests.eventually import eventually
+from tests.kubectl import Kubectl
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A namespace on the real cluster."""
+
+    platform: Platform
+    kubectl: Kubectl
+
+    def apply(self, manifest: Json) -> None:
+        """Create or change an object."""
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def edit(self, cluster: str, *operations: Json) -> None:
+        """Change a cluster by JSON patch operations."""
+        self.kubectl("patch", "gdc", cluster, "--type=json", "-p", json.dumps(operations))
+
+    def get(self, kind: str, *selector: str) -> list[Json]:
+        """Objects of a kind."""
+        return list(json.loads(self.kubectl("get", kind, *selector, "-o", "json").stdout)["items"])
+
+    def status(self, cluster: str) -> Json:
+        """A cluster's status."""
+        body = json.loads(self.kubectl("get", "gdc", cluster, "-o", "json").stdout)
+        return dict(body.get("status", {}))
+
+    def condition(self, cluster: str, kind: str) -> Json:
+        """One condition of a cluster."""
+        return next((c for c in self.status(cluster).get("conditions", ()) if c["type"] == kind), {})
+
+    def pool(self, cluster: str, pool: str) -> Json:
+        """One pool's status."""
+        return next((p for p in self.status(cluster).get("pools", ()) if p["name"] == pool), {})
+
+    def pods(self, cluster: str, pool: str = "") -> list[Json]:
+        """The worker pods of a pool, or without one the scheduler pods."""
+        which = f"gpudask.dev/pool={pool}" if pool else "dask.org/component=scheduler"
+        return self.get("pods", "-l", f"gpudask.dev/cluster={cluster},{which}")
+
+    def names(self, cluster: str, pool: str = "") -> set[str]:
+        """The names of those pods that nobody asked to end."""
+        return {
+            pod["metadata"]["name"] for pod in self.pods(cluster, pool) if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def wait(self, check: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+        """Wait for a condition; when it does not come, show the clusters and pods as they are."""
+        return eventually(check, what, seconds=seconds, show=self.show)
+
+    def wait_ready(self, cluster: str, *, seconds: float = 90) -> None:
+        """Wait until the cluster is usable."""
+        self.wait(
+            lambda: self.condition(cluster, "Ready").get("status") == "True", f"{cluster} is ready", seconds=seconds
+        )
+
+    def wait_pods(self, cluster: str, pool: str, count: int, *, seconds: float = 90) -> None:
+        """Wait until a pool has exactly so many pods, terminating ones included."""
+        what = f"pool {pool} of {cluster} has {count} pods"
+        self.wait(lambda: len(self.pods(cluster, pool)) == count, what, seconds=seconds)
+
+    def wait_workers(self, cluster: str, pool: str, count: int, *, seconds: float = 90) -> None:
+        """Wait until the scheduler knows exactly so many workers of a pool, by the status."""
+        what = f"pool {pool} of {cluster} has {count} workers"
+        self.wait(lambda: self.pool(cluster, pool).get("workers") == count, what, seconds=seconds)
+
+    def show(self) -> str:
+        """What there is, for a person who looks into a failure."""
+        tables = self.kubectl.attempt("get", "gdc,pods", "-o", "wide").stdout
+        statuses = self.kubectl.attempt("get", "gdc", "-o", "jsonpath={range .items[*]}{.status}{'\\n'}{end}").stdout
+        return f"\n{tables}\n{statuses}"
+
+    @contextmanager
+    def client(self, cluster: str) -> Iterator[Client]:
+        """A Dask client of a cluster, through its Service."""
+        body = json.loads(self.kubectl("get", "service", f"{cluster}-scheduler", "-o", "json").stdout)
+        with Client(f"tcp://{body['spec']['clusterIP']}:8786", timeout=60) as client:
+            client.upload_file(gpudask_e2e.__file__)
+            yield client

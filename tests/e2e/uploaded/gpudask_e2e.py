@@ -1,0 +1,86 @@
+"""What the tests' tasks do, and a record of where they ran. Uploaded to the scheduler and the workers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from distributed import Client, SchedulerPlugin, get_worker
+
+
+def work(value: Any, seconds: float = 0.0) -> Any:
+    """Give `value` back after a while."""
+    time.sleep(seconds)
+    return value
+
+
+def make_only_on_gpu(payload: int) -> OnlyOnGpu:
+    """A value that only GPU workers can hold."""
+    return OnlyOnGpu(payload)
+
+
+def read_only_on_gpu(value: OnlyOnGpu) -> int:
+    """What is in it."""
+    return value.payload
+
+
+class OnlyOnGpu:
+    """Like an array on a device: it unpickles on GPU workers alone, and elsewhere leaves a trace of the attempt."""
+
+    def __init__(self, payload: int) -> None:
+        self.payload = payload
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.payload,)
+
+
+def _rebuild(payload: int) -> OnlyOnGpu:
+    worker = get_worker()
+    if "GPU" not in worker.state.total_resources:
+        worker.misplaced = getattr(worker, "misplaced", 0) + 1
+        raise TypeError("this value was sent to a worker without a GPU")
+    return OnlyOnGpu(payload)
+
+
+def misplaced(dask_worker: Any) -> int:
+    """How often a worker was sent a value that it cannot hold."""
+    return int(getattr(dask_worker, "misplaced", 0))
+
+
+class Record(SchedulerPlugin):
+    """Every task that ended, with its worker, as the scheduler saw it."""
+
+    name = "gpudask-test-record"
+
+    def start(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.ends: list[tuple[str, str, str]] = []
+
+    def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
+        if start == "processing" and finish in ("memory", "erred"):
+            worker = self.scheduler.workers.get(details.get("worker"))
+            self.ends.append((str(key), finish, str(worker.name) if worker else ""))
+
+
+def read_record(dask_scheduler: Any) -> list[tuple[str, str, str]]:
+    """The record, on the scheduler."""
+    return list(dask_scheduler.plugins["gpudask-test-record"].ends)
+
+
+def record(client: Client) -> None:
+    """Begin to record."""
+    client.register_plugin(Record())
+
+
+def ends(client: Client, keys: Any) -> dict[str, list[str]]:
+    """Key -> the workers on which it ended, once for each execution."""
+    found: dict[str, list[str]] = {str(key): [] for key in keys}
+    for key, _, worker in client.run_on_scheduler(read_record):
+        if key in found:
+            found[key].append(worker)
+    return found
+
+
+def processing_on(dask_scheduler: Any) -> dict[str, int]:
+    """Worker name -> tasks that it was given and has not finished."""
+    return {str(ws.name): len(ws.processing) for ws in dask_scheduler.workers.values()}
