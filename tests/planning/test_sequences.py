@@ -242,6 +242,15 @@ PEOPLE = {
             (None, 3, {"gpu": "0S"}),
         ],
     ),
+    "a lowered maximum drains what is above it, the busy ones, too": Sequence(
+        [gpu_pool(most=3)],
+        [
+            (None, 4, {}),
+            (submits(3, 30, known=True), 8, {"gpu": "0W 1W 2W"}),
+            (edits(gpu_pool(most=1)), 4, {"gpu": "0W 1D 2D"}),
+            (None, 25, {"gpu": "0I"}),
+        ],
+    ),
     "an override's pool that the spec lacks changes nothing": Sequence(
         [CPU], [(edits(CPU, **override(3, pool="none")), 5, {"cpu": "0I"})]
     ),

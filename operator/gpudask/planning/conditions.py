@@ -9,7 +9,7 @@ from gpudask.api.spec import Pool
 from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Status
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
-from gpudask.planning.observed import Observation
+from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling.assignment import refusal
 
 # A container that came back this often without staying up is not merely starting.
@@ -120,17 +120,22 @@ def _trouble(seen: Observation, pool: PoolStatus) -> tuple[Reason, str] | None:
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     for pod in seen.workers(pool.name):
-        if not pod.live or not pod.waiting:
-            continue
-        if "Image" in pod.waiting:
-            return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
-        if pod.restarts >= _CRASHING_RESTARTS:
-            ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
-            return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
-        if not pod.waiting.startswith("CrashLoopBackOff"):
-            return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
+        if pod.live and pod.waiting and (trouble := _trouble_of(pod)):
+            return trouble
     if any(worker.retiring == "blocked" for pod in seen.workers(pool.name) for worker in seen.registered(pod)):
         return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
+    return None
+
+
+def _trouble_of(pod: Pod) -> tuple[Reason, str] | None:
+    """Why the container of `pod` waits, if that is more than a start."""
+    if "Image" in pod.waiting:
+        return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
+    if pod.restarts >= _CRASHING_RESTARTS:
+        ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
+    if not pod.waiting.startswith("CrashLoopBackOff"):
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
     return None
 
 

@@ -75,7 +75,11 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
     if size.set_by == "autoscale":
         release_after = pool.held_data.release_after_seconds if pool.held_data else None
         return [
-            _leave(by_name[c.pod], "idle", if_idle=True, release=retirement.releases(c, release_after)) for c in leaving
+            *_leave_above_maximum(seen, pool, [pod for pod in pods if pod.name not in {c.pod for c in leaving}]),
+            *(
+                _leave(by_name[c.pod], "idle", if_idle=True, release=retirement.releases(c, release_after))
+                for c in leaving
+            ),
         ]
     nobody_asks = seen.cluster.spec.suspend and not seen.scheduler_runs
     if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None and not nobody_asks:
@@ -85,6 +89,17 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
     release = size.set_by == "suspend"
     chosen = retirement.surplus(candidates, len(pods) - size.pods)
     return [_leave(by_name[c.pod], size.reason, release=release) for c in chosen]
+
+
+def _leave_above_maximum(seen: Observation, pool: Pool, pods: list[Pod]) -> list[Action]:
+    """A lowered maximum is a person's word: what is above it drains, busy or not."""
+    if pool.autoscale is None or seen.demand is None:
+        return []
+    candidates = {pod.name: pod for pod in pods}
+    chosen = retirement.surplus(
+        [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods], len(pods) - pool.autoscale.max
+    )
+    return [_leave(candidates[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
 
 
 def _leave(pod: Pod, why: str, *, if_idle: bool = False, release: bool = False) -> Action:

@@ -74,7 +74,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     want, reason = sizing.wanted(limits, share, ready=ready)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
-    have = min(before, len(pods)) if _rolls(seen, pool, pods) else len(pods)
+    have = min(before, len(pods), limits.max) if _rolls(seen, pool, pods) else min(len(pods), limits.max)
     if want >= have:
         return Size(want, reason, "autoscale"), []
     leaving = retirement.idle(

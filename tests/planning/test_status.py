@@ -1,0 +1,327 @@
+"""The status tells the truth of a pass, and says when it is worth writing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpudask.api.status import Condition, ConditionType, Reason, Status
+from gpudask.clients.errors import ApiError
+from gpudask.planning.announcements import announcements
+from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
+from gpudask.planning.plan import plan
+from gpudask.planning.status import lively, report, significant
+from gpudask.reconcile.memory import Memory
+from tests.builders import a_pool
+from tests.planning.builders import (
+    NOW,
+    busy,
+    cluster,
+    demand,
+    gpu_pool,
+    pod,
+    scaled,
+    scheduler_pod,
+    seen,
+    tasks,
+    worker,
+)
+
+C = cluster(a_pool(replicas=1), gpu_pool())
+SCHEDULER, CPU0, GPU0 = scheduler_pod(C), pod(C, "cpu"), pod(C, "gpu")
+CALM = demand(workers=(worker(CPU0),))
+
+
+def status_of(observation: Observation, before: Status | None = None) -> Status:
+    return report(observation, plan(observation), before or Status())
+
+
+def condition(status: Status, kind: str) -> tuple[str, str, str]:
+    found: Condition = next(item for item in status.conditions if item.type == kind)
+    return found.status, found.reason, found.message
+
+
+def refused(pool: str, status: int, message: str) -> dict[str, PoolMemory]:
+    memory = Memory()
+    memory.refused(pool, ApiError(status, "", message, ""), NOW)
+    return memory.pools
+
+
+OUTDATED = scheduler_pod(C, spec_hash="old")
+UNSERVED = demand(tasks(3, GPU=2), workers=(worker(CPU0),))
+STUCK = pod(C, "gpu", running=False, unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+NO_IMAGE = pod(C, "cpu", running=False, waiting="ImagePullBackOff: Back-off pulling image")
+CRASHES = pod(
+    C,
+    "cpu",
+    started=0.0,
+    waiting="CrashLoopBackOff: back-off 10s",
+    restarts=3,
+    ended=Ended("Error", 1, "Traceback\nModuleNotFoundError: cupy\n"),
+)
+BLOCKED = pod(C, "gpu", retirement=Retirement("idle"))
+SUSPENDED = cluster(a_pool(replicas=1), gpu_pool(), suspend=True)
+BAD_OVERRIDE = cluster(a_pool(replicas=1), overrides=[{"pool": "no", "replicas": 1}])
+
+CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
+    "all is well": (seen(C, SCHEDULER, CPU0, says=CALM), "Ready", ("True", "AllReady", ""), "Running"),
+    "nothing is there yet": (seen(C), "Ready", ("False", "SchedulerPending", "no scheduler pod yet"), "Pending"),
+    "a pod is missing": (
+        seen(C, SCHEDULER, says=demand()),
+        "Ready",
+        ("False", "PodsMissing", "pool cpu has 0 of 1 pods"),
+        "Pending",
+    ),
+    "the scheduler starts": (
+        seen(C, scheduler_pod(C, running=False, unschedulable="0/1 nodes"), CPU0),
+        "SchedulerReady",
+        ("False", "SchedulerPending", f"{SCHEDULER.name}: 0/1 nodes"),
+        "Pending",
+    ),
+    "an outdated scheduler waits": (
+        seen(C, OUTDATED, CPU0, says=demand(workers=(worker(CPU0),), tasks=4)),
+        "SchedulerReady",
+        ("True", "SchedulerWaitsForRollout", f"{SCHEDULER.name} keeps its older spec while it holds tasks or results"),
+        "Running",
+    ),
+    "a feature of the preload is off": (
+        seen(C, SCHEDULER, CPU0, says=demand(workers=(worker(CPU0),), features={"demand": "no hook"})),
+        "SchedulerReady",
+        ("True", "PreloadFailed", "no hook"),
+        "Running",
+    ),
+    "the demand is not known yet": (
+        seen(C, SCHEDULER, CPU0),
+        "DemandServable",
+        ("Unknown", "DemandUnknown", "the scheduler has not been heard yet"),
+        "Running",
+    ),
+    "the scheduler is silent": (
+        seen(C, SCHEDULER, CPU0, demand_problem="the scheduler does not answer: refused"),
+        "Degraded",
+        ("True", "SchedulerUnreachable", "the scheduler does not answer: refused; sizes stay"),
+        "Degraded",
+    ),
+    "nobody serves a demand": (
+        seen(C, SCHEDULER, CPU0, says=UNSERVED),
+        "DemandServable",
+        (
+            "False",
+            "NoPoolServes",
+            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker",
+        ),
+        "Running",
+    ),
+    "a pod finds no node": (
+        seen(C, SCHEDULER, CPU0, STUCK, says=demand(tasks(1, GPU=1), workers=(worker(CPU0),))),
+        "Degraded",
+        ("True", "Unschedulable", f"pool gpu: {STUCK.name}: {STUCK.unschedulable}"),
+        "Degraded",
+    ),
+    "an image cannot be pulled": (
+        seen(C, SCHEDULER, NO_IMAGE, says=demand()),
+        "Degraded",
+        ("True", "ImageNotPulled", f"pool cpu: {NO_IMAGE.name}: {NO_IMAGE.waiting}"),
+        "Degraded",
+    ),
+    "a worker crashes": (
+        seen(C, SCHEDULER, CRASHES, says=demand()),
+        "Degraded",
+        ("True", "PodsFail", f"pool cpu: {CRASHES.name}: {CRASHES.waiting}; it said: ModuleNotFoundError: cupy"),
+        "Degraded",
+    ),
+    "a drain is blocked": (
+        seen(
+            C,
+            SCHEDULER,
+            CPU0,
+            BLOCKED,
+            says=demand(
+                workers=(worker(CPU0), worker(BLOCKED, retiring="blocked", blockers=("data",), detail="8 MB of fit"))
+            ),
+        ),
+        "Degraded",
+        ("True", "DrainBlocked", f"pool gpu: {BLOCKED.name}: data: 8 MB of fit"),
+        "Degraded",
+    ),
+    "a quota refuses": (
+        seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "exceeded quota: q, requested: pods=1")),
+        "Degraded",
+        ("True", "QuotaExceeded", "pool gpu: exceeded quota: q, requested: pods=1"),
+        "Degraded",
+    ),
+    "a permission is missing": (
+        seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "may not create pods")),
+        "Degraded",
+        ("True", "Forbidden", "pool gpu: may not create pods"),
+        "Degraded",
+    ),
+    "a template is refused": (
+        seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 400, 'unknown field "spec.nodeSelecter"')),
+        "Accepted",
+        ("False", "TemplateRefused", 'pool gpu: unknown field "spec.nodeSelecter"'),
+        "Invalid",
+    ),
+    "the scheduler's template is refused": (
+        seen(C, CPU0, memory=refused("", 422, "spec.containers: bad")),
+        "Accepted",
+        ("False", "TemplateRefused", "scheduler: spec.containers: bad"),
+        "Invalid",
+    ),
+    "an override names no pool": (
+        seen(BAD_OVERRIDE, scheduler_pod(BAD_OVERRIDE), CPU0, says=CALM),
+        "Accepted",
+        ("True", "OverrideIgnored", "overrides of pools that do not exist: no: remove them"),
+        "Running",
+    ),
+    "it suspends": (
+        seen(SUSPENDED, SCHEDULER, CPU0, says=CALM),
+        "Ready",
+        ("False", "Suspending", "2 pods still finish"),
+        "Suspending",
+    ),
+    "it is suspended": (seen(SUSPENDED), "Ready", ("False", "Suspended", "suspended by spec.suspend"), "Suspended"),
+}
+
+
+@pytest.mark.parametrize(
+    ("observation", "kind", "expected", "phase"), CONDITIONS.values(), ids=lambda value: str(value)[:0] or None
+)
+def test_condition(observation: Observation, kind: str, expected: tuple[str, str, str], phase: str):
+    status = status_of(observation)
+    assert (condition(status, kind), status.phase) == (expected, phase)
+
+
+def test_the_pools_figures_count_pods_workers_and_gpus():
+    of = cluster(gpu_pool(count=2, most=8))
+    working, leaving, starting = pod(of, "gpu", 0), pod(of, "gpu", 1, retirement=Retirement("idle")), STUCK
+    starting = pod(of, "gpu", 2, running=False, unschedulable="no room")
+    going, ended = (
+        pod(of, "gpu", 3, delete_by=NOW + 9),
+        pod(of, "gpu", 4, phase="Failed", ended=Ended("Evicted", 0, "x")),
+    )
+    workers = (busy(working, 0), worker(working, 1), worker(leaving, 0), worker(leaving, 1))
+    says = demand(tasks(2, running=1, GPU=1), workers=workers)
+    found = status_of(seen(of, scheduler_pod(of), working, leaving, starting, going, ended, says=says))
+    figures = found.pools[0].model_dump(
+        include={"pods", "ready", "pending", "unschedulable", "retiring", "workers", "gpus_held", "gpus_busy"}
+    )
+    assert figures == {
+        "pods": 4,
+        "ready": 2,
+        "pending": 1,
+        "unschedulable": 1,
+        "retiring": 2,
+        "workers": 4,
+        "gpus_held": 6,
+        "gpus_busy": 1,
+    }
+    assert found.pools[0].demand.model_dump() == {"waiting": 2, "running": 1}
+    assert found.pools[0].last_termination is not None
+    assert found.pools[0].last_termination.reason == "Evicted"
+    assert found.summary.gpu == f"2/{found.pools[0].desired}"
+
+
+def test_gpu_seconds_add_up_from_one_status_to_the_next():
+    says = demand(tasks(running=1, GPU=1), workers=(worker(CPU0), busy(GPU0)))
+    first = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=says))
+    second = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=says, now=NOW + 10), first)
+    idle = demand(workers=(worker(CPU0), worker(GPU0)))
+    third = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=idle, now=NOW + 14), second)
+    fourth = status_of(seen(C, SCHEDULER, CPU0, says=idle, now=NOW + 20), third)
+    counted = [(s.pools[1].gpu_seconds_held, s.pools[1].gpu_seconds_used) for s in (first, second, third, fourth)]
+    assert counted == [(0, 0), (10, 10), (14, 14), (20, 14)]
+
+
+def test_a_clock_that_goes_back_takes_no_gpu_seconds_away():
+    says = demand(workers=(worker(GPU0),))
+    first = status_of(seen(C, SCHEDULER, GPU0, says=says))
+    assert status_of(seen(C, SCHEDULER, GPU0, says=says, now=NOW - 50), first).pools[1].gpu_seconds_held == 0
+
+
+def test_a_transition_time_moves_with_the_conditions_status_only():
+    first = status_of(seen(C, SCHEDULER, says=demand()))
+    later = status_of(seen(C, SCHEDULER, says=demand(), now=NOW + 60), first)
+    ready = status_of(seen(C, SCHEDULER, CPU0, says=CALM, now=NOW + 120), later)
+    times = [
+        next(c for c in s.conditions if c.type == ConditionType.READY).last_transition_time
+        for s in (first, later, ready)
+    ]
+    assert times[0] == times[1] != times[2]
+
+
+def pair(first: dict[str, Any], second: dict[str, Any]) -> tuple[Status, Status]:
+    before = status_of(seen(C, SCHEDULER, CPU0, GPU0, **first))
+    return before, status_of(seen(C, SCHEDULER, CPU0, GPU0, **second), before)
+
+
+def working(count: int) -> dict[str, Any]:
+    return {
+        "says": demand(
+            tasks(count, running=1, GPU=1),
+            workers=(
+                worker(CPU0),
+                busy(GPU0),
+            ),
+        )
+    }
+
+
+def test_counts_of_tasks_are_lively_but_not_significant():
+    most = cluster(a_pool(replicas=1), gpu_pool(most=1))
+    before, after = (
+        status_of(seen(most, scheduler_pod(most), CPU0, pod(most, "gpu"), **working(count))) for count in (3, 50)
+    )
+    assert significant(before) == significant(after)
+    assert lively(before) != lively(after)
+
+
+def test_unserved_demand_that_changes_in_number_is_not_significant():
+    before, after = pair({"says": demand(tasks(3, GPU=2))}, {"says": demand(tasks(4, GPU=2))})
+    assert condition(before, "DemandServable") != condition(after, "DemandServable")
+    assert significant(before) == significant(after)
+    assert lively(before) != lively(after)
+
+
+def test_time_alone_is_nothing_to_write():
+    before, after = pair({"says": CALM}, {"says": CALM, "now": NOW + 100})
+    assert before != after
+    assert lively(before) == lively(after)
+
+
+def test_a_size_is_significant():
+    before, after = pair({"says": CALM}, {"says": demand(tasks(9, seconds=900, GPU=1), workers=(busy(GPU0),))})
+    assert significant(before) != significant(after)
+
+
+def test_scaling_is_announced_with_its_reason():
+    before, after = pair({"says": CALM}, {"says": demand(tasks(4, seconds=900, GPU=1), workers=(busy(GPU0),))})
+    said = [item for item in announcements(before, after) if item.reason == Reason.SCALED_UP]
+    assert [item.message for item in said] == [
+        "pool gpu: 0 -> 4 pods (autoscale): 4 tasks wait, 0 assigned"
+        if before.pools[1].desired == 0
+        else f"pool gpu: {before.pools[1].desired} -> 4 pods (autoscale): 4 tasks wait, 0 assigned"
+    ]
+    assert announcements(after, after) == []
+
+
+def test_trouble_is_announced_once_as_a_warning():
+    before, after = pair({"says": CALM}, {"says": demand(tasks(3, GPU=2), workers=(worker(CPU0),))})
+    warned = [item for item in announcements(before, after) if item.warning]
+    assert [item.reason for item in warned] == [Reason.UNSERVABLE]
+    assert "3 tasks want GPU: 2" in warned[0].message
+    assert not [item for item in announcements(after, after) if item.warning]
+
+
+def test_readiness_is_announced_when_it_comes_and_goes():
+    before, after = status_of(seen(C, SCHEDULER, says=demand())), None
+    after = status_of(seen(C, SCHEDULER, CPU0, says=CALM), before)
+    assert [item.message for item in announcements(before, after)] == ["the cluster is ready"]
+    assert [item.reason for item in announcements(after, before)] == [Reason.PODS_MISSING]
+
+
+def test_an_override_of_zero_is_named_as_the_reason_that_demand_is_not_served():
+    of = cluster(scaled(least=1), gpu_pool(), overrides=[{"pool": "gpu", "replicas": 0}])
+    status = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), says=demand(tasks(1, GPU=1))))
+    assert "pool gpu offers GPU: 1 a worker but is set to 0 pods" in condition(status, "DemandServable")[2]
