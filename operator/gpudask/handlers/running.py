@@ -18,6 +18,7 @@ def run(settings: Settings) -> None:
         log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
     )
     logging.getLogger("gpudask").setLevel(settings.log_level)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[settings.log_level]))
     operator = Operator(settings)
     kopf.run(
