@@ -113,7 +113,10 @@ def check(world: World) -> None:
         assert planned.size.pods >= pool.autoscale.min, "never below the minimum"
         creates = sum(1 for action in planned.actions if isinstance(action, CreateWorker))
         back = sum(1 for action in planned.actions if isinstance(action, MarkRetiring) and action.retirement is None)
-        staying = sum(1 for pod in seen.workers(pool.name) if pod.live and pod.retirement is None)
+        gone = {action.pod.name for action in planned.actions if isinstance(action, DeletePod)}
+        staying = sum(
+            1 for pod in seen.workers(pool.name) if pod.live and pod.retirement is None and pod.name not in gone
+        )
         rolls = len({pod.spec_hash for pod in seen.workers(pool.name) if pod.live} | {world._hash(pool.name)}) > 1
         surge = max(1, planned.size.pods // 4) if rolls else 0
         if creates:

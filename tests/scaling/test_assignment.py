@@ -1,0 +1,76 @@
+"""Each demand goes to the cheapest pool that serves it; what none serves is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudask.scaling.assignment import assign, refusal, slots_per_pod
+from gpudask.scaling.demand import Requirement
+from tests.builders import a_pool, parsed_spec
+from tests.planning.builders import tasks
+
+CPU = a_pool("cpu", resources={"cpu": 4})
+GPU = a_pool("gpu", gpu={})
+FOUR = a_pool("four", gpu={"count": 4})
+WHOLE = a_pool("whole", gpu={"count": 2, "launcher": "dask"}, nthreads=4)
+HIMEM = a_pool("himem", offers={"MEMORY": "200G"}, nthreads=8)
+
+
+@pytest.mark.parametrize(
+    ("pool", "requirement", "slots"),
+    [
+        (CPU, tasks(1), 4),
+        (CPU, tasks(1, GPU=1), 0),
+        (GPU, tasks(1, GPU=1), 1),
+        (GPU, tasks(1, GPU=0.25), 1),  # one thread a GPU
+        (a_pool("gpu", gpu={}, nthreads=4), tasks(1, GPU=0.25), 4),
+        (FOUR, tasks(1, GPU=1), 4),
+        (FOUR, tasks(1, GPU=2), 0),  # each process offers one
+        (WHOLE, tasks(1, GPU=2), 1),
+        (WHOLE, tasks(1, GPU=1), 2),
+        (HIMEM, tasks(1, MEMORY=60e9), 3),
+        (HIMEM, tasks(1, MEMORY=60e9, GPU=1), 0),
+        (HIMEM, tasks(1, GPU=0), 8),  # nothing of something is always there
+        (a_pool("x", gpu={}, accepts="annotated"), tasks(1), 0),
+    ],
+)
+def test_slots_of_a_pod(pool: dict, requirement: Requirement, slots: int):
+    spec = parsed_spec(pool)
+    assert slots_per_pod(spec, spec.pools[0], requirement) == slots
+
+
+def test_the_cheapest_pool_serves():
+    spec = parsed_spec(FOUR, GPU, CPU)
+    shares = assign(spec, (tasks(3, GPU=1), tasks(8))).shares
+    assert {name: share.pods for name, share in shares.items()} == {"four": 0, "gpu": 3.0, "cpu": 2.0}
+
+
+def test_shares_of_several_demands_add_up():
+    spec = parsed_spec(WHOLE, CPU)
+    share = assign(spec, (tasks(2, GPU=1), tasks(1, running=1, seconds=60, GPU=2))).shares["whole"]
+    assert (share.unrunnable, share.processing, share.pods, share.pods_unknown, share.pod_seconds) == (3, 1, 3, 1, 60)
+
+
+def test_waiting_tasks_alone_size_nothing():
+    assert assign(parsed_spec(CPU), (tasks(0),)).shares["cpu"].pods == 0
+
+
+def test_what_nobody_serves_is_named_with_what_they_offer():
+    spec = parsed_spec(CPU, FOUR)
+    unserved = assign(spec, (tasks(3, GPU=2),)).unserved
+    assert [refusal(spec, item) for item in unserved] == [
+        "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker"
+    ]
+
+
+def test_plain_tasks_that_no_pool_takes_are_named():
+    spec = parsed_spec(a_pool("gpu", gpu={}, accepts="annotated"))
+    assert refusal(spec, assign(spec, (tasks(1),)).unserved[0]) == (
+        "1 task without resource annotations: every pool accepts annotated tasks only"
+    )
+
+
+def test_a_pool_at_zero_for_good_serves_nobody():
+    spec = parsed_spec(a_pool("cpu", replicas=0))
+    (unserved,) = assign(spec, (tasks(2),)).unserved
+    assert refusal(spec, unserved) == "2 tasks without resource annotations: pool cpu set to 0 pods"

@@ -1,0 +1,53 @@
+"""How many pods a demand asks for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudask.api.spec import Autoscale
+from gpudask.scaling.assignment import Share
+from gpudask.scaling.sizing import wanted
+
+LIMITS = Autoscale(min=0, max=10)  # targetDuration 30 s
+
+
+@pytest.mark.parametrize(
+    ("share", "ready", "pods"),
+    [
+        (Share(), 0, 0),
+        (Share(unrunnable=1, pods=1, pods_unknown=1), 0, 1),
+        (Share(unrunnable=100, pods=100, pods_unknown=100), 0, 1),
+        (Share(unrunnable=100, pods=100, pods_unknown=100), 1, 2),
+        (Share(unrunnable=100, pods=100, pods_unknown=100), 4, 8),
+        (Share(unrunnable=100, pods=100, pods_unknown=100), 8, 10),
+        (Share(unrunnable=100, pods=100, pod_seconds=90), 0, 3),
+        (Share(unrunnable=2, pods=2, pod_seconds=9000), 0, 2),  # two tasks fill two pods, however long
+        (Share(unrunnable=1, pods=0.1, pod_seconds=0.001), 0, 1),
+        (Share(processing=1, pods=0.1), 5, 1),  # work that runs keeps a pod
+        (Share(unrunnable=8, pods=8, pods_unknown=4, pod_seconds=60), 1, 4),  # two for the known, two by doubling
+    ],
+)
+def test_wanted(share: Share, ready: int, pods: int):
+    assert wanted(LIMITS, share, ready=ready)[0] == pods
+
+
+shares = st.builds(
+    Share, st.just(1), st.just(1), pods=st.floats(0, 1e4), pods_unknown=st.floats(0, 1e4), pod_seconds=st.floats(0, 1e6)
+)
+
+
+@given(st.integers(0, 5), st.integers(1, 50), shares, st.integers(0, 100))
+def test_the_limits_hold(least: int, more: int, share: Share, ready: int):
+    count, reason = wanted(Autoscale(min=least, max=least + more), share, ready=ready)
+    assert least <= count <= least + more
+    assert reason
+
+
+@given(st.floats(0, 100), st.floats(0, 100), st.integers(0, 50))
+def test_more_work_never_asks_for_fewer_pods(work: float, more: float, ready: int):
+    def pods(amount: float) -> int:
+        return wanted(LIMITS, Share(1, 0, amount, amount, 0.0), ready=ready)[0]
+
+    assert pods(work) <= pods(work + more)
