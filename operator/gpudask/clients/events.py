@@ -41,10 +41,20 @@ class EventRecorder:
             else:
                 await self._api.create(self._event(cluster, name, reason, message, warning=warning, moment=moment))
         except ApiError as error:
-            if error.conflict or error.not_found:
-                self._counts.pop(name, None)  # another operator began it, or it expired: begin anew next time
+            if error.conflict:
+                await self._go_on(cluster.namespace, name, moment)
+            elif error.not_found:
+                self._counts.pop(name, None)  # it expired: begin anew next time
             else:
                 _LOG.warning("an event was not recorded: %s", error)
+
+    async def _go_on(self, namespace: str, name: str, moment: str) -> None:
+        """Go on with what an operator before this one began; it may not read events, so the count starts over."""
+        self._counts[name] = 2
+        try:
+            await self._repeat(namespace, name, 2, moment)
+        except ApiError as error:
+            _LOG.warning("an event was not recorded: %s", error)
 
     async def _repeat(self, namespace: str, name: str, count: int, moment: str) -> None:
         body = {"series": {"count": count, "lastObservedTime": moment}}

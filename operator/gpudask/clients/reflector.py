@@ -23,6 +23,8 @@ _FULL = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _METADATA_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0
+# How many vanished objects are remembered: an answer of our own that comes after the news must not revive them.
+_GONE_KEPT = 10_000
 
 
 class Reflected(Protocol):
@@ -63,6 +65,7 @@ class Reflector(Generic[T]):
         self._accept = (_METADATA_LIST, _METADATA_ONE) if metadata_only else (_FULL, _FULL)
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
+        self._gone: dict[str, None] = {}
         self.synced = asyncio.Event()
 
     def owned(self, owner: str) -> tuple[T, ...]:
@@ -142,6 +145,8 @@ class Reflector(Generic[T]):
                 yield body["metadata"]["resourceVersion"]
 
     def _put(self, item: T) -> None:
+        if item.uid in self._gone:
+            return
         old = self._by_uid.get(item.uid)
         if old is not None and int(item.version) <= int(old.version):
             return
@@ -152,6 +157,9 @@ class Reflector(Generic[T]):
         self._changed(item.owner)
 
     def _drop(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > _GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
         item = self._by_uid.pop(uid, None)
         if item is not None:
             self._unindex(item)

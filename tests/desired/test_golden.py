@@ -1,0 +1,50 @@
+"""The rendered objects of the examples, word for word: `pytest --update-golden`, then read the diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpudask.api.resource import Cluster, parse
+from gpudask.desired import support
+from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired.workers import worker_pod
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+UID = "11111111-1111-1111-1111-111111111111"
+
+
+class Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the library's
+        return True
+
+
+def example(name: str) -> Cluster:
+    body = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+    body["metadata"] |= {"namespace": "default", "uid": UID, "generation": 1}
+    return parse(body)
+
+
+def rendered(cluster: Cluster) -> str:
+    objects = [
+        support.service(cluster),
+        support.preload(cluster, {"entry.py": "# the preload\n", "part/one.py": "# a part of it\n"}),
+        support.token_secret(cluster, "token"),
+        scheduler_pod(cluster, f"{cluster.name}-scheduler-abcde", frozenset({"entry.py", "part/one.py"})),
+        *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),
+    ]
+    return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=110)
+
+
+@pytest.mark.parametrize("name", ["minimal", "mixed", "multi-gpu"])
+def test_the_objects_of_an_example(name: str, update_golden: bool):
+    path = GOLDEN / f"{name}.yaml"
+    text = rendered(example(name))
+    if update_golden:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), f"{path} differs: run pytest tests/desired --update-golden and read the diff"

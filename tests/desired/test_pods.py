@@ -1,0 +1,147 @@
+"""What the pods are told: names, protocol, environment, templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gpudask.api.spec import CLUSTER_NAME, POOL_NAME
+from gpudask.desired import names
+from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired.workers import worker_pod
+from tests.builders import a_cluster, a_pool
+
+Json = dict[str, Any]
+clusters = st.from_regex(CLUSTER_NAME, fullmatch=True).filter(lambda name: len(name) <= 35)
+clusters |= st.sampled_from(["a", "a-b", "a-b-worker-1", "a-scheduler", "a-b-scheduler", "a-token"])
+pools = st.from_regex(POOL_NAME, fullmatch=True) | st.sampled_from(["b", "worker", "token", "preload"])
+numbers = st.integers(0, 4999)
+
+
+def of(pod: Json) -> Json:
+    return pod["spec"]["containers"][0]
+
+
+def worker(**spec: Any) -> Json:
+    cluster = a_cluster(**spec) if "pools" not in spec else a_cluster(*spec.pop("pools"), **spec)
+    return worker_pod(cluster, cluster.spec.pools[0], 3, "abcde")
+
+
+def scheduler(**spec: Any) -> Json:
+    return scheduler_pod(a_cluster(**spec), "demo-scheduler-12345", frozenset({"x.py"}))
+
+
+def value(pod: Json, name: str) -> str | None:
+    return next((item.get("value") for item in of(pod)["env"] if item["name"] == name), None)
+
+
+worker_pods = st.tuples(clusters, pools.filter(lambda name: name != "scheduler"), numbers)
+
+
+@given(worker_pods, worker_pods)
+def test_two_worker_pods_never_have_one_name(one: tuple[str, str, int], other: tuple[str, str, int]):
+    assume(one != other)
+    assert names.worker_pod(*one) != names.worker_pod(*other)
+
+
+@given(clusters, pools, numbers, clusters)
+def test_a_worker_pod_never_has_a_schedulers_name(one: str, pool: str, n: int, other: str):
+    assume(pool != "scheduler")
+    made = {names.scheduler_pod(other, "uid", frozenset()), names.service(other)}
+    assert names.worker_pod(one, pool, n) not in made
+
+
+@given(clusters, pools, numbers)
+def test_a_pods_name_is_a_host_name_and_is_read_back(cluster: str, pool: str, number: int):
+    name = names.worker_pod(cluster, pool, number)
+    assert len(name) <= 63
+    assert names.worker_number(cluster, pool, name) == number
+    assert f"{name}-worker" not in name
+    assert names.dask_name(name, "abcde").partition("-worker-")[0].rpartition("-")[2] or "-worker-" in cluster
+
+
+@given(st.integers(0, 8))
+def test_a_schedulers_successor_has_another_name(count: int):
+    taken: set[str] = set()
+    for _ in range(count):
+        taken.add(names.scheduler_pod("demo", "uid", frozenset(taken)))
+    assert len(taken) == count
+
+
+def test_the_closer_word_wins_in_the_environment():
+    env = [{"name": "A", "value": "cluster"}, {"name": "DASK_X__Y", "value": "cluster"}]
+    own = [{"name": "A", "value": "pool"}, {"name": "OMP_NUM_THREADS", "value": "8"}]
+    pod = worker(pools=[a_pool(env=own)], env=env, config={"x": {"y": 1, "z": 2}})
+    found = {name: value(pod, name) for name in ("A", "DASK_X__Y", "DASK_X__Z", "OMP_NUM_THREADS")}
+    assert found == {"A": "pool", "DASK_X__Y": "cluster", "DASK_X__Z": "2", "OMP_NUM_THREADS": "8"}
+
+
+def test_each_variable_stands_there_once():
+    pod = worker(pools=[a_pool(env=[{"name": "OMP_NUM_THREADS", "value": "8"}])])
+    listed = [item["name"] for item in of(pod)["env"]]
+    assert len(listed) == len(set(listed))
+
+
+def test_a_value_from_elsewhere_replaces_a_plain_one():
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    pod = worker(pools=[a_pool(env=[{"name": "A", "valueFrom": source}])], env=[{"name": "A", "value": "cluster"}])
+    assert [item for item in of(pod)["env"] if item["name"] == "A"] == [{"name": "A", "valueFrom": source}]
+
+
+@pytest.mark.parametrize("protocol", ["tls", "ws", "wss", "ucxx"])
+def test_every_peer_speaks_the_protocol(protocol: str):
+    for pod in (worker(protocol=protocol), scheduler(protocol=protocol)):
+        arguments = of(pod)["args"]
+        assert arguments[arguments.index("--protocol") + 1] == protocol
+    assert f"{protocol}://demo-scheduler.default.svc:8786" in of(worker(protocol=protocol))["args"]
+
+
+def test_a_gpu_pod_gets_its_devices_nodes_and_launcher():
+    pod = worker(pools=[a_pool("gpu", gpu={"count": 2, "resourceName": "nvidia.com/mig-1g.10gb"})])
+    assert of(pod)["args"][:3] == ["dask", "cuda", "worker"]
+    assert of(pod)["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == "2"
+    assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    assert {item["key"] for item in pod["spec"]["tolerations"]} == {"nvidia.com/gpu", "nvidia.com/mig-1g.10gb"}
+    assert of(pod)["args"][-2:] == ["--resources", "GPU=1"]
+
+
+def test_other_vendors_get_one_plain_worker_for_all_devices():
+    pod = worker(pools=[a_pool("gpu", gpu={"count": 2, "launcher": "dask", "resourceName": "amd.com/gpu"})])
+    assert of(pod)["args"][:2] == ["dask", "worker"]
+    assert "--no-nanny" in of(pod)["args"]
+    assert of(pod)["args"][-2:] == ["--resources", "GPU=2"]
+
+
+def test_the_memory_limit_is_each_workers_part():
+    pod = worker(pools=[a_pool("gpu", gpu={"count": 4}, resources={"memory": "8Gi"})])
+    assert str(2 * 1024**3) in of(pod)["args"]
+
+
+def test_a_template_reaches_everything_but_what_the_operator_relies_on():
+    template = {
+        "metadata": {"labels": {"team": "a", "gpudask.dev/pool": "other"}},
+        "spec": {"priorityClassName": "high", "containers": [{"name": "dask", "workingDir": "/w"}]},
+    }
+    pod = worker(template=template)
+    assert (pod["spec"]["priorityClassName"], of(pod)["workingDir"]) == ("high", "/w")
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["labels"]["gpudask.dev/pool"] == "cpu"
+
+
+def test_a_pools_template_goes_over_the_clusters():
+    pod = worker(
+        pools=[a_pool(template={"spec": {"priorityClassName": "pool"}})],
+        template={"spec": {"priorityClassName": "cluster", "hostNetwork": True}},
+    )
+    assert (pod["spec"]["priorityClassName"], pod["spec"]["hostNetwork"]) == ("pool", True)
+
+
+def test_every_pod_passes_the_restricted_level_and_has_no_account():
+    for pod in (worker(), scheduler()):
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert of(pod)["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert of(pod)["resources"]["requests"]
