@@ -84,3 +84,14 @@ def ends(client: Client, keys: Any) -> dict[str, list[str]]:
 def processing_on(dask_scheduler: Any) -> dict[str, int]:
     """Worker name -> tasks that it was given and has not finished."""
     return {str(ws.name): len(ws.processing) for ws in dask_scheduler.workers.values()}
+
+
+def who_has(key: str, dask_scheduler: Any) -> list[str]:
+    """The names of the workers that hold a result."""
+    task = dask_scheduler.tasks.get(key)
+    return [str(ws.name) for ws in (task.who_has or ())] if task else []
+
+
+def is_running(dask_scheduler: Any) -> bool:
+    """Whether any task runs or waits for a worker's slot."""
+    return any(ws.processing for ws in dask_scheduler.workers.values())

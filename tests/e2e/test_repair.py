@@ -1,0 +1,170 @@
+"""What breaks comes back: pods, Services, the operator, the API server; and what is deleted goes."""
+
+from __future__ import annotations
+
+import json
+
+from gpudask_e2e import ends, processing_on, record, work
+
+from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.space import Space
+from tests.eventually import eventually, steadily
+
+GPU = {"GPU": 1}
+
+
+def test_a_pod_deleted_by_hand_returns(space: Space) -> None:
+    space.apply(cluster("hand", cpu(replicas=2)))
+    space.wait_workers("hand", "cpu", 2)
+    before = {pod["metadata"]["uid"] for pod in space.pods("hand", "cpu")}
+    space.kubectl("delete", "pod", "hand-cpu-worker-0", "--wait=false")
+    space.wait(
+        lambda: (
+            len({pod["metadata"]["uid"] for pod in space.pods("hand", "cpu")} - before) == 1
+            and len(space.pods("hand", "cpu")) == 2
+        ),
+        "another pod took its place",
+    )
+    space.wait_workers("hand", "cpu", 2)
+
+
+def test_a_deleted_scheduler_returns_and_the_workers_find_it(space: Space) -> None:
+    space.apply(cluster("head", cpu(replicas=2)))
+    space.wait_workers("head", "cpu", 2)
+    (old,) = space.names("head")
+    space.kubectl("delete", "pod", old, "--wait=false")
+    space.wait(lambda: space.names("head") and old not in space.names("head"), "another scheduler pod")
+    space.wait_workers("head", "cpu", 2)
+    with space.client("head") as client:
+        assert client.submit(work, 1).result(timeout=60) == 1
+
+
+def test_a_service_that_was_edited_or_deleted_is_put_right(space: Space) -> None:
+    space.apply(cluster("drift", cpu()))
+    space.wait_ready("drift")
+    patch = {"metadata": {"labels": {"mine": "kept"}}, "spec": {"selector": {"dask.org/component": "nobody"}}}
+    space.kubectl("patch", "service", "drift-scheduler", "-p", json.dumps(patch))
+
+    def service() -> dict[str, dict[str, str]]:
+        body = json.loads(space.kubectl("get", "service", "drift-scheduler", "-o", "json").stdout)
+        return {"selector": body["spec"]["selector"], "labels": body["metadata"]["labels"]}
+
+    space.wait(lambda: service()["selector"]["dask.org/component"] == "scheduler", "its selector is ours again")
+    assert service()["labels"]["mine"] == "kept", "a label that is not ours was taken away"
+    space.kubectl("delete", "service", "drift-scheduler")
+    space.wait(
+        lambda: space.kubectl.attempt("get", "service", "drift-scheduler").returncode == 0, "the Service is back"
+    )
+
+
+def test_an_operator_killed_while_it_scales_up_ends_in_the_same_state(space: Space) -> None:
+    space.apply(cluster("kill1", cpu(), gpu(autoscale={"min": 0, "max": 3, "targetDuration": "1s"})))
+    space.wait_ready("kill1")
+    with space.client("kill1") as client:
+        record(client)
+        tasks = client.map(work, range(12), seconds=1.0, resources=GPU, pure=False)
+        space.wait(lambda: space.names("kill1", "gpu"), "the first GPU pod")
+        space.platform.kill_operator()
+        assert sorted(client.gather(tasks)) == list(range(12))
+        executions = ends(client, [task.key for task in tasks])
+        assert {len(workers) for workers in executions.values()} == {1}, executions
+    space.wait_pods("kill1", "gpu", 0)
+
+
+def test_an_operator_killed_during_a_drain_goes_on_with_it(space: Space) -> None:
+    space.apply(cluster("kill2", cpu(), gpu(replicas=2)))
+    space.wait_workers("kill2", "gpu", 2)
+    with space.client("kill2") as client:
+        record(client)
+        tasks = client.map(work, range(4), seconds=8.0, resources=GPU, pure=False)
+        space.wait(lambda: sum(1 for n in client.run_on_scheduler(processing_on).values() if n) == 2, "both work")
+        space.edit("kill2", {"op": "add", "path": "/spec/overrides", "value": [{"pool": "gpu", "replicas": 1}]})
+        space.wait(lambda: space.pool("kill2", "gpu")["retiring"] == 1, "one retires")
+        (leaving,) = [
+            pod["metadata"]["name"]
+            for pod in space.pods("kill2", "gpu")
+            if "gpudask.dev/retire" in pod["metadata"]["annotations"]
+        ]
+        space.platform.kill_operator()
+        space.wait_pods("kill2", "gpu", 1)
+        assert leaving not in space.names("kill2", "gpu")
+        assert sorted(client.gather(tasks)) == list(range(4))
+        executions = ends(client, [task.key for task in tasks])
+        assert {len(workers) for workers in executions.values()} == {1}, executions
+
+
+def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Space) -> None:
+    space.apply(cluster("stays", cpu(replicas=2)))
+    space.apply(cluster("goes", cpu()))
+    space.wait_workers("stays", "cpu", 2)
+    space.wait_ready("goes")
+    space.platform.scale_operator(0)
+    try:
+        space.kubectl("delete", "gdc", "goes", "--timeout=30s")
+        mine = ("-l", "gpudask.dev/cluster=goes")
+        eventually(
+            lambda: not any(space.get(kind, *mine) for kind in ("pods", "services", "configmaps", "secrets")),
+            "everything of the deleted cluster is gone without an operator",
+            show=space.show,
+        )
+        space.edit("stays", {"op": "replace", "path": "/spec/pools/0/replicas", "value": 1})
+        space.kubectl("delete", "pod", *space.names("stays"), "--wait=true")
+    finally:
+        space.platform.scale_operator(1)
+    space.wait_workers("stays", "cpu", 1)
+    space.wait_pods("stays", "cpu", 1)
+    assert len(space.names("stays")) == 1
+
+
+def test_the_api_server_restarts_and_nothing_else_does(space: Space) -> None:
+    space.apply(cluster("api", cpu(), gpu()))
+    space.wait_ready("api")
+    before = {pod["metadata"]["uid"] for pod in space.get("pods")}
+    space.platform.cluster.restart("kube-apiserver")
+    with space.client("api") as client:
+        assert client.submit(work, 2, resources=GPU).result(timeout=120) == 2
+    space.wait_pods("api", "gpu", 0)
+    assert before <= {pod["metadata"]["uid"] for pod in space.get("pods")}
+
+
+def test_a_new_operator_version_restarts_no_pod(space: Space) -> None:
+    space.apply(cluster("calm", cpu(replicas=2), gpu(replicas=1)))
+    space.wait_workers("calm", "gpu", 1)
+    before = {
+        pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in space.get("pods")
+    }
+    first = {pod["metadata"]["uid"] for pod in space.platform.operator_pods()}
+    space.platform.install("extraEnv[0].name=GPUDASK_TEST_VERSION", "extraEnv[0].value=next")
+    try:
+        eventually(
+            lambda: first.isdisjoint(pod["metadata"]["uid"] for pod in space.platform.operator_pods()),
+            "it was replaced",
+        )
+        space.kubectl("annotate", "gdc", "calm", "touched=1")
+        steadily(
+            lambda: (
+                {
+                    pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"]
+                    for pod in space.get("pods")
+                }
+                == before
+            ),
+            "the same pods, none restarted",
+            seconds=5,
+            show=space.show,
+        )
+    finally:
+        space.platform.install()
+
+
+def test_clusters_whose_names_could_collide_leave_each_others_pods_alone(space: Space) -> None:
+    """`a` with pool `b`, and `a-b`: their pods are `a-b-worker-<n>` and `a-b-<pool>-worker-<n>`."""
+    for name, pool in (("a", "b"), ("a-b", "worker"), ("a-b-worker", "b")):
+        space.apply(cluster(name, {"name": pool, "nthreads": 1, "replicas": 1}))
+    for name, pool in (("a", "b"), ("a-b", "worker"), ("a-b-worker", "b")):
+        space.wait_workers(name, pool, 1)
+    space.kubectl("delete", "gdc", "a-b", "--timeout=30s")
+    space.wait(lambda: not space.pods("a-b", "worker"), "its own pods are gone")
+    assert len(space.names("a", "b")) == 1
+    assert len(space.names("a-b-worker", "b")) == 1
+    steadily(lambda: bool(space.names("a", "b") and space.names("a-b-worker", "b")), "the others stay", seconds=2)
