@@ -37,6 +37,7 @@ class DemandFeed:
         self._silent_since = 0.0
         self._trouble = ""
         self._told = ""
+        self._complained = False
         self.demand: Demand | None = None
         self.heard_at = 0.0
         self.scheduler_since = 0.0
@@ -61,7 +62,7 @@ class DemandFeed:
             self._task.cancel()
         self._task, self._pod = None, None
         self._forget()
-        self._trouble = ""
+        self._trouble, self._complained = "", False
 
     @property
     def problem(self) -> str:
@@ -116,7 +117,7 @@ class DemandFeed:
         if demand.desired_version != self._told:
             self._told = demand.desired_version
             news = True
-        self.demand, self.heard_at, self._trouble = demand, now, ""
+        self.demand, self.heard_at, self._trouble, self._complained = demand, now, "", False
         if news:
             self._changed()
 
@@ -125,6 +126,9 @@ class DemandFeed:
         if known:
             self._silent_since = self._context.clock()
         if error.trouble == SchedulerTrouble.UNREACHABLE and not known and self._trouble:
+            if self.problem and not self._complained:
+                self._complained = True
+                self._changed()
             return  # nothing new
         _LOG.info("%s", error)
         self._forget()

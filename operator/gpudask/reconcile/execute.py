@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -56,19 +56,21 @@ class Executor:
     def _one(self, cluster: Cluster, action: Action) -> Awaitable[bool]:
         match action:
             case CreateScheduler(name):
-                return self._create(cluster, "", scheduler_pod(cluster, name, frozenset(self._context.preload)))
+                files = frozenset(self._context.preload)
+                return self._create(cluster, "", lambda: scheduler_pod(cluster, name, files))
             case CreateWorker(pool_name, number):
                 pool = next(pool for pool in cluster.spec.pools if pool.name == pool_name)
-                return self._create(cluster, pool_name, worker_pod(cluster, pool, number, self._context.nonce()))
+                nonce = self._context.nonce()
+                return self._create(cluster, pool_name, lambda: worker_pod(cluster, pool, number, nonce))
             case DeletePod(pod, why, only_if_unchanged):
                 return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement):
                 return self._annotate(pod, {ANNOTATION_RETIRE: retirement.dump() if retirement else None})
 
-    async def try_out(self, pool: str, body: Json) -> None:
-        """Ask the API server whether it would create `body`, so that a typo shows before the pod is needed."""
+    async def try_out(self, pool: str, render: Callable[[], Json]) -> None:
+        """Ask the API server whether it would create such a pod, so that a typo shows before the pod is needed."""
         try:
-            await self._context.api.create(body, dry_run=True)
+            await self._context.api.create(_rendered(render), dry_run=True)
         except ApiError as error:
             if error.invalid:
                 self._memory.refused(pool, error, self._context.clock())
@@ -77,9 +79,11 @@ class Executor:
         else:
             self._memory.created(pool)
 
-    async def _create(self, cluster: Cluster, pool: str, body: Json) -> bool:
-        name = body["metadata"]["name"]
+    async def _create(self, cluster: Cluster, pool: str, render: Callable[[], Json]) -> bool:
+        name = ""
         try:
+            body = _rendered(render)
+            name = body["metadata"]["name"]
             self._context.pods.lay_over(cluster.namespace, await self._context.api.create(body))
         except ApiError as error:
             if error.conflict:
@@ -138,6 +142,19 @@ class Executor:
         self._context.pods.lay_over(pod.namespace, body)
         _LOG.info("%s/%s: %s", pod.namespace, pod.name, annotations)
         return False
+
+
+def _rendered(render: Callable[[], Json]) -> Json:
+    """The object; a template that cannot be merged is as good as one that the API server refuses.
+
+    Raises:
+        ApiError: the template has the wrong shape.
+    """
+    try:
+        return render()
+    except ValueError as error:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        raise ApiError(status, "Invalid", f"template.{error}", "merge of the template") from error
 
 
 async def _together(*work: Awaitable[bool]) -> bool:

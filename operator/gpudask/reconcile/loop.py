@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import Any
 
 from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_status
@@ -45,6 +46,7 @@ class ClusterLoop:
         self._body = body
         self._seen_at = context.clock()
         self._wake = asyncio.Event()
+        self._edited = asyncio.Event()
         self._memory = Memory()
         self._feed = DemandFeed(context, body["metadata"]["uid"], self.wake)
         self._support = Support(context)
@@ -59,6 +61,7 @@ class ClusterLoop:
         if old.get("generation") != new.get("generation"):
             self._memory.edited()
             self._tried_out.clear()
+            self._edited.set()
             self.wake()
         elif "deletionTimestamp" in new:
             self.wake()
@@ -93,8 +96,10 @@ class ClusterLoop:
             self._feed.stop()
 
     async def _hold_off(self, delay: float) -> float:
-        """Wait before the next try; how long the one after it waits."""
-        await asyncio.sleep(delay)
+        """Wait before the next try, but for an edit, which is perhaps the cure; how long the one after it waits."""
+        self._edited.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._edited.wait(), delay)
         self._wake.set()
         return min(2 * delay, _LAST_RETRY_SECONDS)
 
@@ -180,9 +185,8 @@ class ClusterLoop:
             )
             if digest in self._tried_out or made or planned.pools[pool.name].size.pods:
                 continue
+            await self._executor.try_out(pool.name, partial(workers.worker_pod, cluster, pool, 0, "trial"))
             self._tried_out.add(digest)
-            body = workers.worker_pod(cluster, pool, 0, "trial")
-            await self._executor.try_out(pool.name, body)
 
 
 def _retiring(seen: Observation) -> list[Json]:

@@ -1,0 +1,35 @@
+"""A stage in a namespace of its own for each test, and an operator on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.reconcile.start import Operator
+from tests.kubectl import Kubectl
+from tests.reconcile.stage import Stage, operating
+
+
+@pytest.fixture
+async def stage(in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """A namespace with a fake node; no operator runs."""
+    assert in_namespace.kubeconfig is not None
+    monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    api = await Kubernetes.connect(str(in_namespace.kubeconfig))
+    stage = Stage(api, in_namespace.namespace, in_namespace.kubeconfig)
+    stage.kubelet.start()
+    try:
+        yield stage
+    finally:
+        await stage.kubelet.stop()
+        await api.close()
+
+
+@pytest.fixture
+async def operator(stage: Stage) -> AsyncIterator[Operator]:
+    """The operator, for the stage's namespace."""
+    async with operating(stage.settings) as running:
+        yield running

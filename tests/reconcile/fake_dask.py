@@ -1,0 +1,145 @@
+"""Dask schedulers that speak docs/preload-protocol.md, each on an address of its own, port 8787."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+Json = dict[str, Any]
+_addresses = itertools.count(2)
+
+
+def free_address() -> str:
+    """A loopback address that no other scheduler of this process has."""
+    number = next(_addresses)
+    return f"127.{100 + os.getpid() % 100}.{number // 250}.{2 + number % 250}"
+
+
+@dataclass
+class FakeScheduler:
+    """One scheduler process. `busy`: Dask names of pods with work; `stuck`: of pods whose drain does not end."""
+
+    address: str = field(default_factory=free_address)
+    demand: list[Json] = field(default_factory=list)
+    pods: dict[str, str] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
+    desired: Json = field(default_factory=dict)
+    told: list[Json] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+    tasks: int = 0
+    idle_seconds: float = 1000.0
+    counter: int = 0
+    polls: int = 0
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        app = web.Application()
+        app.router.add_get("/gpudask/v1/demand", self._demand)
+        app.router.add_post("/gpudask/v1/desired", self._desire)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self.address, 8787).start()
+
+    async def stop(self) -> None:
+        """Hang up."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def say(self) -> None:
+        """Something changed: answer the polls."""
+        async with self._changed:
+            self.counter += 1
+            self._changed.notify_all()
+
+    async def want(self, unrunnable: int, *, running: int = 0, **resources: float) -> None:
+        """The demand is now this, and nothing else."""
+        row = {"resources": resources, "waiting": 0, "unrunnable": unrunnable, "processing": running}
+        row |= {"seconds": 0.0, "unknown": unrunnable + running, "since_seconds": 0.0}
+        self.demand = [row] if unrunnable + running else []
+        self.tasks = unrunnable + running
+        await self.say()
+
+    async def register(self, dask_name: str, pool: str) -> None:
+        """A worker came."""
+        self.pods[dask_name] = pool
+        await self.say()
+
+    async def leave(self, dask_name: str) -> None:
+        """A worker went."""
+        if self.pods.pop(dask_name, None) is not None:
+            await self.say()
+
+    @property
+    def version(self) -> str:
+        return f"S-{self.address}/{self.counter}"
+
+    @property
+    def retiring(self) -> set[str]:
+        """Dask names of the pods that were asked to retire."""
+        return {item["pod"] for item in self.desired.get("retiring", ())}
+
+    async def _demand(self, request: web.Request) -> web.Response:
+        self.tokens.add(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        self.polls += 1
+        if request.query["seen"] == self.version:
+            async with self._changed:
+                before = self.counter
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        self._changed.wait_for(lambda: self.counter != before), float(request.query["wait"])
+                    )
+        return web.json_response(
+            {
+                "protocol": 1,
+                "version": self.version,
+                "scheduler_id": f"S-{self.address}",
+                "desired_version": self.desired.get("version", ""),
+                "features": {"demand": "", "fence": "", "retire": ""},
+                "tasks": self.tasks,
+                "demand": self.demand,
+                "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],
+            }
+        )
+
+    def _worker(self, name: str, pool: str) -> Json:
+        busy = name in self.busy
+        retiring = ""
+        if name in self.retiring:
+            retiring = "draining" if busy or name in self.stuck else "drained"
+        return {
+            "name": name,
+            "address": f"tcp://{name}",
+            "pool": pool,
+            "status": "running",
+            "nthreads": 1,
+            "resources": {},
+            "processing": int(busy),
+            "own": int(busy),
+            "idle_seconds": 0.0 if busy else self.idle_seconds,
+            "blockers": ["running"] if busy else [],
+            "held_keys": 0,
+            "held_bytes": 0,
+            "retiring": retiring,
+            "detail": "",
+        }
+
+    async def _desire(self, request: web.Request) -> web.Response:
+        wanted = await request.json()
+        refused = [
+            {"pod": item["pod"], "why": "it is busy"}
+            for item in wanted["retiring"]
+            if item["if_idle"] and item["pod"] in self.busy and item["pod"] not in self.retiring
+        ]
+        self.desired = wanted
+        self.told.append(wanted)
+        await self.say()
+        return web.json_response({"protocol": 1, "desired_version": wanted["version"], "refused": refused})

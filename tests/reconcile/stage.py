@@ -1,0 +1,214 @@
+"""The stage of the tests on a real API server: a namespace, a fake node, and what a person does with kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import kopf
+
+from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_POOL
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.handlers.clusters import register
+from gpudask.reconcile.start import Operator
+from gpudask.settings import Settings
+from tests.builders import a_manifest
+from tests.reconcile.fake_dask import FakeScheduler
+from tests.reconcile.fake_kubelet import FakeKubelet
+
+Json = dict[str, Any]
+WAIT_SECONDS = 20.0
+
+
+class Stage:
+    """One namespace. Its methods do what a person would, and say what is there."""
+
+    def __init__(self, api: Kubernetes, namespace: str, kubeconfig: Path) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.kubeconfig = kubeconfig
+        self.kubelet = FakeKubelet(api, namespace)
+        self._core = f"/api/v1/namespaces/{namespace}"
+        self._clusters = f"/apis/{API_VERSION}/namespaces/{namespace}/gpudaskclusters"
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of an operator for this namespace alone."""
+        return Settings(
+            namespace=self.namespace, watch_namespaces=(self.namespace,), kubeconfig=str(self.kubeconfig), health_port=0
+        )
+
+    # what people do
+
+    async def apply(self, *pools: Json, name: str = "demo", **spec: Any) -> Json:
+        """`kubectl apply --server-side`."""
+        body = a_manifest(*pools, name=name, **spec)
+        query = {"fieldManager": "test", "force": "true"}
+        kind = "application/apply-patch+yaml"
+        return await self.api.request("PATCH", f"{self._clusters}/{name}", query=query, body=body, content_type=kind)
+
+    async def delete_cluster(self, name: str = "demo") -> None:
+        """`kubectl delete gdc`."""
+        await self.api.request("DELETE", f"{self._clusters}/{name}")
+
+    async def create(self, plural: str, body: Json) -> Json:
+        """`kubectl create`."""
+        return await self.api.request("POST", f"{self._core}/{plural}", body=body)
+
+    async def delete(self, plural: str, name: str, **options: Any) -> None:
+        """`kubectl delete`."""
+        await self.api.request("DELETE", f"{self._core}/{plural}/{name}", body=options or None)
+
+    async def patch(self, plural: str, name: str, body: Json) -> None:
+        """`kubectl patch`."""
+        kind = "application/merge-patch+json"
+        await self.api.request("PATCH", f"{self._core}/{plural}/{name}", body=body, content_type=kind)
+
+    # what is there
+
+    async def cluster(self, name: str = "demo") -> Json:
+        return await self.api.request("GET", f"{self._clusters}/{name}")
+
+    async def status(self, name: str = "demo") -> Json:
+        return dict((await self.cluster(name)).get("status", {}))
+
+    async def condition(self, kind: str, name: str = "demo") -> str:
+        """A condition as `True AllReady: message`."""
+        found = {item["type"]: item for item in (await self.status(name)).get("conditions", ())}
+        item = found.get(kind, {})
+        return f"{item.get('status')} {item.get('reason')}: {item.get('message', '')}"
+
+    async def get(self, plural: str, name: str) -> Json | None:
+        try:
+            return await self.api.request("GET", f"{self._core}/{plural}/{name}")
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    async def list(self, plural: str, group: str = "") -> list[Json]:
+        core = f"/apis/{group}/namespaces/{self.namespace}" if group else self._core
+        return list((await self.api.request("GET", f"{core}/{plural}"))["items"])
+
+    async def pods(self, name: str = "demo", pool: str | None = None) -> list[Json]:
+        """The worker pods of a cluster that are not being deleted."""
+        labels = [(pod, pod["metadata"].get("labels", {})) for pod in await self.list("pods")]
+        return [
+            pod
+            for pod, label in labels
+            if label.get(LABEL_CLUSTER) == name
+            and LABEL_POOL in label
+            and (pool is None or label[LABEL_POOL] == pool)
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    async def names(self, name: str = "demo", pool: str | None = None) -> list[str]:
+        return [pod["metadata"]["name"] for pod in await self.pods(name, pool)]
+
+    async def scheduler(self, name: str = "demo") -> FakeScheduler:
+        """The running scheduler of a cluster, once the operator listens to it."""
+
+        async def look() -> FakeScheduler | None:
+            found = self.kubelet.schedulers.get(name)
+            return found if found and found.polls else None
+
+        found = await eventually(look, bool, f"the operator listens to the scheduler of {name}")
+        assert found is not None
+        return found
+
+    async def becomes(self, look: Callable[[], Awaitable[Any]], wanted: Any, what: str = "", **wait: float) -> None:
+        """Wait until `look()` is `wanted`."""
+        await eventually(look, lambda found: found == wanted, what or f"{wanted!r}", **wait)
+
+    async def shows(self, kind: str, words: str, name: str = "demo", **wait: float) -> str:
+        """Wait until a condition holds these words."""
+        return str(
+            await eventually(lambda: self.condition(kind, name), lambda c: words in c, f"{kind}: {words}", **wait)
+        )
+
+
+async def eventually(
+    look: Callable[[], Awaitable[Any]], accept: Callable[[Any], bool], what: str, seconds: float = WAIT_SECONDS
+) -> Any:
+    """What `look` finds once it is accepted; after `seconds` an AssertionError with what was seen instead."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = await look()
+        if accept(found):
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}; seen last: {found!r}")
+        await asyncio.sleep(0.05)
+
+
+async def stays(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float) -> None:
+    """`look()` is `wanted` all the time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = await look()
+        assert found == wanted
+        await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def operating(settings: Settings) -> AsyncIterator[Operator]:
+    """The operator in this process, with kopf around it, until the block ends.
+
+    It has a thread and a loop of its own: kopf cancels every task of its loop when it ends.
+    """
+    operator = Operator(settings)
+    stop = threading.Event()
+
+    async def run() -> None:
+        await kopf.operator(
+            registry=register(operator),
+            standalone=True,
+            clusterwide=not settings.watch_namespaces,
+            namespaces=settings.watch_namespaces,
+            stop_flag=stop,
+        )
+
+    running = asyncio.create_task(asyncio.to_thread(asyncio.run, run()))
+    try:
+        deadline = time.monotonic() + 30
+        while not operator.synced:
+            if running.done():
+                await running
+            assert time.monotonic() < deadline, "the operator's caches did not fill in 30 s"
+            await asyncio.sleep(0.02)
+        yield operator
+    finally:
+        stop.set()
+        await asyncio.wait_for(running, 30)
+
+
+class OperatorProcess:
+    """The operator as a process of its own, that can be killed."""
+
+    def __init__(self, settings: Settings, log: Path) -> None:
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("GPUDASK_")},
+            "KUBECONFIG": settings.kubeconfig,
+            "GPUDASK_NAMESPACE": settings.namespace,
+            "GPUDASK_WATCH_NAMESPACES": ",".join(settings.watch_namespaces),
+            "GPUDASK_HEALTH_PORT": str(20000 + os.getpid() % 20000),
+        }
+        self._log = log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gpudask"], env=environment, stdout=self._log, stderr=self._log
+        )
+
+    def kill(self) -> None:
+        """End it at once, in the middle of whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()

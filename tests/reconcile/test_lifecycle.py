@@ -1,0 +1,143 @@
+"""From a manifest to objects and back, on a real API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudask.reconcile.start import Operator
+from tests.builders import a_pool
+from tests.planning.builders import gpu_pool, scaled
+from tests.reconcile.stage import Stage, operating, stays
+
+pytestmark = pytest.mark.api
+
+
+async def test_a_manifest_becomes_objects_that_belong_to_it(stage: Stage, operator: Operator):
+    made = await stage.apply(a_pool(replicas=2), gpu_pool())
+    await stage.shows("Ready", "True AllReady")
+    assert await stage.names() == ["demo-cpu-worker-0", "demo-cpu-worker-1"]
+    owned = [await stage.list(plural) for plural in ("pods", "services", "configmaps", "secrets")]
+    ours = [item for items in owned for item in items if item["metadata"]["name"].startswith("demo-")]
+    assert len(ours) == 2 + 1 + 3
+    for item in ours:
+        (reference,) = item["metadata"]["ownerReferences"]
+        assert (reference["uid"], reference["controller"]) == (made["metadata"]["uid"], True)
+        assert "finalizers" not in item["metadata"]
+    assert "finalizers" not in (await stage.cluster())["metadata"]
+    status = await stage.status()
+    assert status["summary"] == {"cpu": "2/2", "gpu": "0/0"}
+    assert status["scheduler"]["address"] == f"tcp://demo-scheduler.{stage.namespace}.svc:8786"
+
+
+async def test_a_gpu_task_brings_a_gpu_pod_and_its_end_takes_it_away(stage: Stage, operator: Operator):
+    await stage.apply(scaled(least=1), gpu_pool(idle="1s"))
+    scheduler = await stage.scheduler()
+    await scheduler.want(1, GPU=1)
+    await stage.becomes(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"])
+    await scheduler.want(0)
+    await stage.becomes(lambda: stage.names(pool="gpu"), [])
+    assert await stage.names() == ["demo-cpu-worker-0"]
+    assert not [name for name in scheduler.tokens if len(name) != 64], "every request carried the token"
+
+
+async def test_deletion_while_the_operator_is_away_leaves_it_nothing_to_do(stage: Stage):
+    async with operating(stage.settings):
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Ready", "True AllReady")
+    await stage.delete_cluster()
+    with pytest.raises(Exception, match="not found"):
+        await stage.cluster()
+    # Kubernetes' garbage collector takes the rest by the owner references; none runs here, and nothing holds it back.
+    for plural in ("pods", "services", "configmaps", "secrets"):
+        for item in await stage.list(plural):
+            assert not item["metadata"].get("finalizers")
+    before = await stage.names()
+    async with operating(stage.settings):
+        await stays(stage.names, before, 1.5)
+
+
+async def test_a_pod_deleted_by_hand_returns(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(replicas=2))
+    await stage.shows("Ready", "True AllReady")
+    old = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await stage.pods()}
+    await stage.delete("pods", "demo-cpu-worker-0", gracePeriodSeconds=0)
+
+    async def fresh() -> bool:
+        return len({pod["metadata"]["uid"] for pod in await stage.pods()} - set(old.values())) == 1
+
+    await stage.becomes(fresh, wanted=True, what="a new pod")
+    await stage.shows("Ready", "True AllReady")
+    assert len(await stage.names()) == 2
+
+
+async def test_an_edited_or_deleted_service_comes_back(stage: Stage, operator: Operator):
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+
+    async def selector() -> object:
+        found = await stage.get("services", "demo-scheduler")
+        return found and found["spec"]["selector"]
+
+    wanted = await selector()
+    await stage.patch("services", "demo-scheduler", {"spec": {"selector": {"dask.org/component": "other"}}})
+    await stage.becomes(selector, wanted)
+    await stage.patch("services", "demo-scheduler", {"metadata": {"annotations": {"by": "somebody"}}})
+    await stage.delete("services", "demo-scheduler")
+    await stage.becomes(selector, wanted)
+
+
+async def test_an_edited_or_deleted_configmap_comes_back(stage: Stage, operator: Operator):
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+
+    async def pools() -> object:
+        found = await stage.get("configmaps", "demo-preload")
+        return found and found["data"].get("pools.json")
+
+    wanted = await pools()
+    assert wanted
+    await stage.patch("configmaps", "demo-preload", {"data": {"pools.json": "{}"}})
+    await stage.becomes(pools, wanted)
+    await stage.delete("configmaps", "demo-preload")
+    await stage.becomes(pools, wanted)
+
+
+async def test_what_others_add_to_a_service_stays(stage: Stage, operator: Operator):
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+    await stage.patch("services", "demo-scheduler", {"metadata": {"annotations": {"by": "somebody"}}})
+    await stage.apply(a_pool(), scheduler={"service": {"annotations": {"ours": "1"}}})
+
+    async def annotations() -> object:
+        found = await stage.get("services", "demo-scheduler")
+        return found and found["metadata"].get("annotations")
+
+    await stage.becomes(annotations, {"by": "somebody", "ours": "1"})
+
+
+async def test_delete_and_apply_again_at_once_makes_another_cluster(stage: Stage, operator: Operator):
+    first = await stage.apply(a_pool(replicas=2))
+    await stage.shows("Ready", "True AllReady")
+    await stage.delete_cluster()
+    second = await stage.apply(a_pool(replicas=2))
+
+    async def owners() -> list[str]:
+        return sorted({pod["metadata"]["ownerReferences"][0]["uid"] for pod in await stage.pods()})
+
+    both = sorted([first["metadata"]["uid"], second["metadata"]["uid"]])
+    await stage.becomes(owners, both, "the second cluster's pods beside the first's, which nobody collects here")
+    await stage.shows("Ready", "True AllReady")
+    assert await stage.names() == [f"demo-cpu-worker-{n}" for n in range(4)]
+    service = await stage.get("services", "demo-scheduler")
+    assert service
+    assert [owner["uid"] for owner in service["metadata"]["ownerReferences"]] == [second["metadata"]["uid"]]
+
+
+async def test_suspension_takes_everything_down_and_keeps_the_resource(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(replicas=2))
+    await stage.shows("Ready", "True AllReady")
+    await stage.apply(a_pool(replicas=2), suspend=True)
+    await stage.shows("Ready", "False Suspended")
+    assert await stage.list("pods") == []
+    await stage.apply(a_pool(replicas=2))
+    await stage.shows("Ready", "True AllReady")
