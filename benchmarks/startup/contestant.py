@@ -1,0 +1,33 @@
+"""What a contestant must be able to do. Whoever measures knows nothing else of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from distributed import Client
+
+
+class Contestant(Protocol):
+    """Runs Dask clusters in a namespace of its own. Its methods return when the request is made, not when it is met."""
+
+    title: str
+    namespace: str
+    starts_gpu_workers: bool
+
+    async def prepare(self) -> None:
+        """Become ready for requests; the namespace exists."""
+
+    async def start(self, cluster: str, workers: int) -> None:
+        """Ask for a cluster with so many CPU workers."""
+
+    async def scale(self, cluster: str, workers: int, client: Client) -> None:
+        """Ask for another number of CPU workers; `client` is connected to the cluster."""
+
+    async def gpu_task_submitted(self, cluster: str) -> None:
+        """A GPU task is on its way to a scheduler that has no GPU worker."""
+
+    async def remove(self, cluster: str) -> None:
+        """Ask for a cluster's end, so that nothing makes its pods anew; they themselves are swept away after it."""
+
+    async def close(self) -> None:
+        """Leave nothing behind that it brought; the namespace goes after it."""
