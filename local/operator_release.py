@@ -22,7 +22,9 @@ def install_operator(commands: Path, kubeconfig: Path, image: str, *settings: st
     environment = {"KUBECONFIG": str(kubeconfig), "PATH": f"{commands}{os.pathsep}{os.environ.get('PATH', '')}"}
     crds = ["apply", "--server-side", "--force-conflicts", "-f", str(_CHART / "crds")]
     run([str(commands / "kubectl"), *crds], environment=environment)
-    repository, _, tag = image.rpartition(":")
+    repository, colon, tag = image.rpartition(":")
+    if not colon or "/" in tag:  # no tag, but perhaps a registry's port
+        repository, tag = image, "latest"
     values = [f"image.repository={repository}", f"image.tag={tag}", f"image.pullPolicy={pull_policy}", *settings]
     run(
         [

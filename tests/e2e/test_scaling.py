@@ -99,7 +99,7 @@ def test_demand_that_no_pool_can_serve_is_named_and_starts_nothing(space: Space)
         future = client.submit(work, 1, resources={"GPU": 2})
         space.wait(lambda: space.condition("unserved", "DemandServable").get("status") == "False", "it is reported")
         message = space.condition("unserved", "DemandServable")["message"]
-        assert message.startswith("1 task want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1")
+        assert message.startswith("1 task wants GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1")
         events = space.get("events.events.k8s.io")
         assert any(event["reason"] == "NoPoolServes" and message in event["note"] for event in events)
         assert space.names("unserved", "gpu") == set()

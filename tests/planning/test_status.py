@@ -88,7 +88,7 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
     "a feature of the preload is off": (
         seen(C, SCHEDULER, CPU0, says=demand(workers=(worker(CPU0),), features={"demand": "no hook"})),
         "SchedulerReady",
-        ("True", "PreloadFailed", "no hook"),
+        ("True", "PreloadFailed", "demand is off: no hook"),
         "Running",
     ),
     "the demand is not known yet": (

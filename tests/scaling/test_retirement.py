@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.scaling.retirement import Candidate, idle, releases, surplus
+from gpudask.scaling.retirement import Candidate, idle, pending, releases, surplus
 
 candidates = st.lists(
     st.builds(
@@ -40,13 +40,15 @@ def test_pending_pods_go_first_then_who_was_idle_longest_then_least_data_then_th
     assert surplus(pods, -1) == []
 
 
-def test_idle_pods_leave_after_the_timeout_and_pending_ones_at_once():
+def test_idle_pods_leave_after_the_timeout_and_pending_ones_are_another_policy():
     pods = [
         Candidate("short", 0, idle_seconds=29),
         Candidate("long", 1, idle_seconds=30),
         Candidate("pending", 2, pending=True, busy=True),
     ]
-    assert names(idle(pods, 9, timeout_seconds=30, release_after_seconds=None)) == ["pending", "long"]
+    assert names(idle(pods, 9, timeout_seconds=30, release_after_seconds=None)) == ["long"]
+    assert names(pending(pods, 9)) == ["pending"]
+    assert pending(pods, 0) == []
 
 
 def test_held_data_is_let_go_in_time_and_nothing_else_is():
@@ -64,4 +66,4 @@ def test_an_idle_retirement_takes_no_busy_pod_and_none_that_something_holds(
 ):
     chosen = idle(pods, count, timeout_seconds=timeout, release_after_seconds=None)
     assert len(chosen) <= count
-    assert all(c.pending or (not c.busy and not c.blockers and c.idle_seconds >= timeout) for c in chosen)
+    assert all(not c.pending and not c.busy and not c.blockers and c.idle_seconds >= timeout for c in chosen)

@@ -41,6 +41,11 @@ class ApiError(Exception):
         return self.status == HTTPStatus.FORBIDDEN and not self.quota
 
     @property
+    def ending(self) -> bool:
+        """Whether the namespace is being deleted, and takes nothing new."""
+        return self.status == HTTPStatus.FORBIDDEN and "because it is being terminated" in self.message
+
+    @property
     def invalid(self) -> bool:
         """Whether the object itself is at fault, so that trying again is in vain."""
         return self.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)

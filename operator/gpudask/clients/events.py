@@ -1,4 +1,4 @@
-"""Events, one series for each object and reason: a repetition counts up instead of adding an object.
+"""Events, in series: a repetition counts up instead of adding an object.
 
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -28,10 +28,12 @@ class EventRecorder:
         self._instance = instance
         self._counts: dict[str, int] = {}
 
-    async def record(self, cluster: Cluster, reason: str, message: str, *, warning: bool, now: float) -> None:
-        """Say what happened to `cluster`. `now`: seconds since the epoch."""
+    async def record(
+        self, cluster: Cluster, reason: str, message: str, *, series: str, warning: bool, now: float
+    ) -> None:
+        """Say what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds."""
         moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        digest = hashlib.sha256(f"{cluster.uid}/{reason}/{message}".encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{cluster.uid}/{reason}/{series}".encode()).hexdigest()[:16]
         name = f"{cluster.name}.{digest}"
         count = self._counts.get(name, 0) + 1
         self._counts[name] = count

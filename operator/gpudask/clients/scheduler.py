@@ -34,7 +34,12 @@ class SchedulerClient:
             SchedulerError: no answer, or none that can be acted on.
         """
         query = {"seen": seen, "wait": f"{wait_seconds:g}"}
-        answer = await self._request("GET", f"{base}/gpudask/v1/demand", token, wait_seconds, params=query)
+        try:
+            answer = await self._request("GET", f"{base}/gpudask/v1/demand", token, wait_seconds, params=query)
+        except SchedulerError as error:
+            if error.trouble is not SchedulerTrouble.NO_PRELOAD:
+                raise
+            raise SchedulerError(error.trouble, await self._why_no_preload(base, token)) from error
         try:
             return parse(answer)
         except UnknownProtocolError as error:
@@ -49,6 +54,15 @@ class SchedulerClient:
         body = {"protocol": PROTOCOL, **desired}
         answer = await self._request("POST", f"{base}/gpudask/v1/desired", token, 0.0, json=body)
         return {item["pod"]: item["why"] for item in answer.get("refused", ())}
+
+    async def _why_no_preload(self, base: str, token: str) -> str:
+        """The last line of what the preload left on its health route; where even that is missing, where to look."""
+        try:
+            health = await self._request("GET", f"{base}/gpudask/v1/health", token, 0.0)
+        except SchedulerError:
+            return "the scheduler runs without the preload: its arguments were changed, or its log says why"
+        lines = str(health.get("error", "")).strip().splitlines()
+        return f"the preload did not start in the scheduler: {lines[-1] if lines else 'its log says why'}"
 
     async def _request(self, method: str, url: str, token: str, wait_seconds: float, **kwargs: Any) -> Json:
         if self._session is None:

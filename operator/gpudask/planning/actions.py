@@ -47,10 +47,11 @@ Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """An event to record, once the pass has written the status."""
+    """An event to record, once the pass has written the status. Those of one `series` count up instead of adding."""
 
     reason: Reason
     message: str
+    series: str
     warning: bool = False
 
 

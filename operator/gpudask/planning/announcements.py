@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpudask.api.status import ConditionType, PoolStatus, Reason, Status
 from gpudask.planning.actions import Announcement
 
@@ -24,7 +26,8 @@ def _scaled(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
         return []
     up = after.desired > was
     why = f"pool {after.name}: {was} -> {after.desired} pods ({after.size_set_by}): {after.reason}"
-    return [Announcement(Reason.SCALED_UP if up else Reason.SCALED_DOWN, why)]
+    reason = Reason.SCALED_UP if up else Reason.SCALED_DOWN
+    return [Announcement(reason, why, series=f"{after.name} {was} {after.desired}")]
 
 
 def _conditions(before: Status, after: Status) -> list[Announcement]:
@@ -35,8 +38,13 @@ def _conditions(before: Status, after: Status) -> list[Announcement]:
         if old is not None and (old.status, old.reason) == (condition.status, condition.reason):
             continue
         if _WARNINGS.get(condition.type) == condition.status:
-            found.append(Announcement(condition.reason, condition.message, warning=True))
+            found.append(Announcement(condition.reason, condition.message, _series(condition.message), warning=True))
         elif condition.type == ConditionType.READY and (old is None or old.status != condition.status):
             message = condition.message or "the cluster is ready"
-            found.append(Announcement(condition.reason, message))
+            found.append(Announcement(condition.reason, message, _series(message)))
     return found
+
+
+def _series(message: str) -> str:
+    """`message` without its numbers: one that differs in a count only is the same again."""
+    return re.sub(r"\d+", "#", message)

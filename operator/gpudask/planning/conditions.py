@@ -27,6 +27,9 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
         ConditionType.DEGRADED: _degraded(seen, status),
         ConditionType.READY: _ready(seen, status),
     }
+    accepted = verdicts[ConditionType.ACCEPTED]
+    if accepted[0] == "False":
+        verdicts[ConditionType.READY] = accepted
     return with_verdicts(status, verdicts, before, seen.now)
 
 
@@ -87,10 +90,19 @@ def _scheduler_ready(seen: Observation) -> Verdict:
         return "False", Reason.SCHEDULER_PENDING, f"{pod.name}: {pod.unschedulable or pod.waiting or 'starting'}"
     if scheduler.outdated(seen, pod):
         waits = "holds tasks or results" if seen.cluster.spec.rollout == "WhenIdle" else "runs tasks"
+        if seen.demand is None:
+            waits = "does not say what it holds: delete the pod to replace it all the same"
         return "True", Reason.SCHEDULER_OUTDATED, f"{pod.name} keeps its older spec while it {waits}"
-    if seen.demand is not None and seen.demand.features.get("demand"):
-        return "True", Reason.PRELOAD_FAILED, seen.demand.features["demand"]
-    return "True", Reason.SCHEDULER_RUNNING, ""
+    off = _features_off(seen)
+    return ("True", Reason.PRELOAD_FAILED, off) if off else ("True", Reason.SCHEDULER_RUNNING, "")
+
+
+def _features_off(seen: Observation) -> str:
+    """What does not work inside the scheduler, each with the last line of why."""
+    if seen.deaf:
+        return seen.demand_problem
+    features = seen.demand.features if seen.demand else {}
+    return "; ".join(f"{name} is off: {why.strip().splitlines()[-1]}" for name, why in features.items() if why.strip())
 
 
 def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
@@ -104,7 +116,8 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
 
 def _degraded(seen: Observation, status: Status) -> Verdict:
     if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
-        return "True", Reason.SCHEDULER_UNREACHABLE, f"{seen.demand_problem}; sizes stay"
+        reason = Reason.PRELOAD_FAILED if seen.deaf else Reason.SCHEDULER_UNREACHABLE
+        return "True", reason, f"{seen.demand_problem}; sizes stay"
     for pool in status.pools:
         trouble = _trouble(seen, pool)
         if trouble is not None:

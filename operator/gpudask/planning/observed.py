@@ -102,7 +102,8 @@ class Observation:
     """Everything that a pass decides on. Times are seconds since the epoch.
 
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
-    this scheduler process is known. `refused`: Dask names of pods that the scheduler would not retire.
+    this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
+    `refused`: Dask names of pods that the scheduler would not retire.
     """
 
     cluster: Cluster
@@ -111,6 +112,7 @@ class Observation:
     demand: Demand | None = None
     demand_at: float = 0.0
     demand_problem: str = ""
+    deaf: bool = False
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
     memory: dict[str, PoolMemory] = field(default_factory=dict)
@@ -129,6 +131,11 @@ class Observation:
     def scheduler_runs(self) -> bool:
         """Whether there is a scheduler process now: without one nothing waits for any worker's work."""
         return self.scheduler is not None and self.scheduler.running
+
+    @property
+    def drains(self) -> bool:
+        """Whether a worker can be drained: somebody has to be there to do it, now or soon."""
+        return self.scheduler_runs and not self.deaf
 
     def idle_seconds(self, worker: Worker) -> float:
         """How long `worker` has had no work of its pool's own by now."""

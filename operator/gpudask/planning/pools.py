@@ -81,7 +81,7 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
                 for c in leaving
             ),
         ]
-    nobody_asks = seen.cluster.spec.suspend and not seen.scheduler_runs
+    nobody_asks = seen.cluster.spec.suspend and not seen.drains
     if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None and not nobody_asks:
         pods_to_cancel = [pod for pod in pods if not pod.running]
         return [_leave(pod, size.reason) for pod in pods_to_cancel[: len(pods) - size.pods]]
@@ -126,7 +126,7 @@ def _finish(seen: Observation, pool: Pool, back: set[Pod]) -> Iterable[Action]:
 def is_empty(seen: Observation, pod: Pod) -> bool:
     """Whether a retiring pod holds nothing that anybody waits for."""
     if seen.demand is None:
-        return seen.cluster.spec.suspend and not seen.scheduler_runs
+        return seen.cluster.spec.suspend and not seen.drains
     workers = seen.registered(pod)
     if workers:
         return all(worker.retiring == "drained" for worker in workers)

@@ -69,7 +69,8 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     before = memory.size if memory and memory.size is not None else len(pods)
     if seen.demand is None:
         kept = min(max(before, limits.min), limits.max)
-        return Size(kept, "the demand is not known: the size stays", "autoscale"), []
+        why = "the demand is not known: the size stays" if before else f"at its minimum of {limits.min}"
+        return Size(kept, why, "autoscale"), []
     ready = sum(1 for pod in pods if seen.registered(pod))
     want, reason = sizing.wanted(limits, share, ready=ready)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
@@ -77,10 +78,14 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     have = min(before, len(pods), limits.max) if _rolls(seen, pool, pods) else min(len(pods), limits.max)
     if want >= have:
         return Size(want, reason, "autoscale"), []
+    candidates = [candidate(seen, pod, pod_number(pod)) for pod in pods]
+    # A better estimate is no reason to cancel a pod that starts: only that there are no tasks for it.
+    cancelled = retirement.pending(candidates, have - max(want, sizing.fillable(share)))
     leaving = retirement.idle(
-        [candidate(seen, pod, pod_number(pod)) for pod in pods],
-        have - want,
+        candidates,
+        have - len(cancelled) - want,
         timeout_seconds=limits.idle_timeout_seconds,
         release_after_seconds=pool.held_data.release_after_seconds if pool.held_data else None,
     )
-    return Size(have - len(leaving), reason, "autoscale"), leaving
+    gone = [*cancelled, *leaving]
+    return Size(have - len(gone), reason, "autoscale"), gone

@@ -28,9 +28,10 @@ class DemandFeed:
     `demand` is None while nothing is known: sizes then stay.
     """
 
-    def __init__(self, context: Context, cluster_uid: str, changed: Callable[[], None]) -> None:
+    def __init__(self, context: Context, cluster: Json, changed: Callable[[], None]) -> None:
         self._context = context
-        self._uid = cluster_uid
+        self._uid = cluster["metadata"]["uid"]
+        self._key = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
         self._changed = changed
         self._pod: Pod | None = None
         self._task: asyncio.Task[None] | None = None
@@ -41,6 +42,7 @@ class DemandFeed:
         self.demand: Demand | None = None
         self.heard_at = 0.0
         self.scheduler_since = 0.0
+        self.deaf = False
         self.refused: frozenset[str] = frozenset()
 
     def listen_to(self, pod: Pod | None) -> None:
@@ -70,7 +72,7 @@ class DemandFeed:
         if self.demand is not None or self._pod is None:
             return ""
         silent = self._context.clock() - self._silent_since
-        return self._trouble if silent >= _PATIENCE_SECONDS else ""
+        return self._trouble if self.deaf or silent >= _PATIENCE_SECONDS else ""
 
     async def tell(self, pools: Json, retiring: list[Json]) -> None:
         """Make what is wanted known, if the scheduler does not know it already."""
@@ -85,12 +87,12 @@ class DemandFeed:
                 _base(self._pod), self._context.token(self._uid), {**wanted, "version": version}
             )
         except SchedulerError as error:
-            _LOG.warning("%s: could not tell what is wanted: %s", self._pod.name, error)
+            _LOG.warning("%s: could not tell what is wanted: %s", self._key, error)
             return
         self._told = version
         self.refused = frozenset(refused)
         for pod, why in refused.items():
-            _LOG.info("%s stays: %s", pod, why)
+            _LOG.info("%s: %s stays: %s", self._key, pod, why)
         if refused:
             self._changed()
 
@@ -130,13 +132,15 @@ class DemandFeed:
                 self._complained = True
                 self._changed()
             return  # nothing new
-        _LOG.info("%s", error)
+        _LOG.info("%s: %s", self._key, error)
         self._forget()
         self._trouble = str(error)
+        self.deaf = error.trouble in (SchedulerTrouble.NO_PRELOAD, SchedulerTrouble.PROTOCOL)
         self._changed()
 
     def _forget(self) -> None:
         self.demand, self.heard_at, self._told = None, 0.0, ""
+        self.deaf = False
         self.refused = frozenset()
 
 

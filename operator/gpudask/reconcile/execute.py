@@ -88,7 +88,7 @@ class Executor:
         except ApiError as error:
             if error.conflict:
                 return await self._look_at(cluster, pool, name)
-            if not (error.invalid or error.quota or error.forbidden):
+            if error.ending or not (error.invalid or error.quota or error.forbidden):
                 raise
             _LOG.warning("%s: %s", cluster.key, error)
             self._memory.refused(pool, error, self._context.clock())

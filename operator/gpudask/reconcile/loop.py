@@ -21,6 +21,7 @@ from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
+from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.reporter import Reporter
 from gpudask.reconcile.support import Support
@@ -34,10 +35,6 @@ _FRESH_SECONDS = 5.0
 _RESYNC_SECONDS = 600.0
 
 
-class ClusterGoneError(Exception):
-    """The cluster does not exist any more: its loop ends."""
-
-
 class ClusterLoop:
     """Everything that is done for one cluster is done here, one pass at a time."""
 
@@ -48,7 +45,7 @@ class ClusterLoop:
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
         self._memory = Memory()
-        self._feed = DemandFeed(context, body["metadata"]["uid"], self.wake)
+        self._feed = DemandFeed(context, body, self.wake)
         self._support = Support(context)
         self._executor = Executor(context, self._memory)
         self._reporter = Reporter(context, parse_status(body))
@@ -85,6 +82,9 @@ class ClusterLoop:
                 except ClusterGoneError:
                     raise
                 except ApiError as error:
+                    if error.ending:
+                        _LOG.info("%s: its namespace is being deleted: nothing is made for it any more", self._key)
+                        return
                     _LOG.warning("%s: %s; trying again in %.1f s", self._key, error, delay)
                     delay = await self._hold_off(delay)
                 except Exception:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
@@ -148,6 +148,7 @@ class ClusterLoop:
             demand=self._feed.demand,
             demand_at=self._feed.heard_at,
             demand_problem=self._feed.problem,
+            deaf=self._feed.deaf,
             scheduler_since=self._feed.scheduler_since,
             refused=self._feed.refused,
             memory=seen.memory,

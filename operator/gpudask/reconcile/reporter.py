@@ -13,6 +13,7 @@ from gpudask.planning.announcements import announcements
 from gpudask.planning.observed import Observation
 from gpudask.planning.status import lively, significant
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.gone import ClusterGoneError
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ class Reporter:
         """Write `status` if it says something new; in how many seconds to come back for live figures, if at all.
 
         Raises:
-            ApiError: it could not be written, and the cluster exists.
+            ApiError: it could not be written.
+            ClusterGoneError: there is no such cluster any more.
         """
         self.status = status
         if significant(status) != significant(self._written):
@@ -51,6 +53,7 @@ class Reporter:
 
         Raises:
             ApiError: as `write`.
+            ClusterGoneError: as `write`.
         """
         metadata, now = body["metadata"], self._context.clock()
         generation = metadata.get("generation", 0)
@@ -63,15 +66,18 @@ class Reporter:
         before = self._written
         await self._send(cluster.namespace, cluster.name, cluster.uid, status, now)
         for item in announcements(before, status):
-            await self._context.events.record(cluster, item.reason, item.message, warning=item.warning, now=now)
+            await self._context.events.record(
+                cluster, item.reason, item.message, series=item.series, warning=item.warning, now=now
+            )
 
     async def _send(self, namespace: str, name: str, uid: str, status: Status, now: float) -> None:
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         try:
             await self._context.api.write_status(namespace, name, uid=uid, status=body)
         except ApiError as error:
-            if error.not_found or error.invalid:
-                _LOG.info("%s/%s: the status was not written: %s", namespace, name, error)
-            else:
+            if error.not_found:
+                raise ClusterGoneError from error
+            if not error.invalid:
                 raise
+            _LOG.warning("%s/%s: the status was not written: %s", namespace, name, error)
         self._written, self._written_at = status, now

@@ -88,7 +88,8 @@ def refusal(spec: Spec, requirement: Requirement) -> str:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
         why = f"pool {' and pool '.join(held)} set to 0 pods" if held else "every pool accepts annotated tasks only"
         return f"{tasks} without resource annotations: {why}"
-    return f"{tasks} want {requirement}; {', '.join(_offer(spec, pool, requirement) for pool in spec.pools)}"
+    want = "wants" if requirement.active == 1 else "want"
+    return f"{tasks} {want} {requirement}; {', '.join(_offer(spec, pool, requirement) for pool in spec.pools)}"
 
 
 def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:

@@ -38,15 +38,20 @@ def surplus(candidates: list[Candidate], count: int) -> list[Candidate]:
     return sorted(candidates, key=order)[: max(0, count)]
 
 
+def pending(candidates: list[Candidate], count: int) -> list[Candidate]:
+    """At most `count` of those that never ran, to be cancelled at once: no demand is left that could fill them."""
+    return sorted((c for c in candidates if c.pending), key=order)[: max(0, count)]
+
+
 def idle(
     candidates: list[Candidate], count: int, *, timeout_seconds: float, release_after_seconds: float | None
 ) -> list[Candidate]:
-    """At most `count` that demand does not need: pending ones at once, others once idle for the timeout.
+    """At most `count` running ones that demand does not need, once they are idle for the timeout.
 
     A pod with a blocker stays. Held data that has nowhere to go is let go after `release_after_seconds`, if set.
     """
     return sorted(
-        (c for c in candidates if c.pending or _may_leave(c, timeout_seconds, release_after_seconds)), key=order
+        (c for c in candidates if not c.pending and _may_leave(c, timeout_seconds, release_after_seconds)), key=order
     )[: max(0, count)]
 
 

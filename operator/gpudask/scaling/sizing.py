@@ -36,5 +36,10 @@ def wanted(limits: Autoscale, share: Share, *, ready: int) -> tuple[int, str]:
     return pods, _tasks(share) if pods else "no demand"
 
 
+def fillable(share: Share) -> int:
+    """How many pods the tasks that run or could run would fill, whatever time that takes."""
+    return math.ceil(share.pods)
+
+
 def _tasks(share: Share) -> str:
     return f"{share.unrunnable} tasks wait, {share.processing} assigned"
