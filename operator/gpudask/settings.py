@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_LAST_PORT = 65535
 _FORMATS = ("plain", "json")
 
 
@@ -37,7 +38,7 @@ def read(environment: Mapping[str, str]) -> Settings:
     """
     default = Settings()
     port = environment.get("GPUDASK_HEALTH_PORT", str(default.health_port))
-    if not port.isdigit():
+    if not (port.isdecimal() and int(port) <= _LAST_PORT):
         raise SettingsError(f"GPUDASK_HEALTH_PORT: expected a port number, got {port!r}")
     namespaces = (name.strip() for name in environment.get("GPUDASK_WATCH_NAMESPACES", "").split(","))
     return Settings(

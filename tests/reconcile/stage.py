@@ -82,10 +82,12 @@ class Stage:
         return dict((await self.cluster(name)).get("status", {}))
 
     async def condition(self, kind: str, name: str = "demo") -> str:
-        """A condition as `True AllReady: message`."""
-        found = {item["type"]: item for item in (await self.status(name)).get("conditions", ())}
-        item = found.get(kind, {})
-        return f"{item.get('status')} {item.get('reason')}: {item.get('message', '')}"
+        """A condition as `True AllReady: message`, of the spec as it is now."""
+        body = await self.cluster(name)
+        status = body.get("status", {})
+        item = next((item for item in status.get("conditions", ()) if item["type"] == kind), {})
+        stale = "(older spec) " if status.get("observedGeneration") != body["metadata"]["generation"] else ""
+        return f"{stale}{item.get('status')} {item.get('reason')}: {item.get('message', '')}"
 
     async def get(self, plural: str, name: str) -> Json | None:
         try:
@@ -132,7 +134,12 @@ class Stage:
     async def shows(self, kind: str, words: str, name: str = "demo", **wait: float) -> str:
         """Wait until a condition holds these words."""
         return str(
-            await eventually(lambda: self.condition(kind, name), lambda c: words in c, f"{kind}: {words}", **wait)
+            await eventually(
+                lambda: self.condition(kind, name),
+                lambda c: words in c and "(older" not in c,
+                f"{kind}: {words}",
+                **wait,
+            )
         )
 
 

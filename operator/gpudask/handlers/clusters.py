@@ -10,13 +10,14 @@ from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.reconcile.start import Operator, ResourceMissingError
 
 Json = dict[str, Any]
+_RETRY_SECONDS = 3.0  # kopf's own pause is a minute: long, where the API server just restarts
 
 
 def register(operator: Operator) -> kopf.OperatorRegistry:
     """A registry with the handlers of `operator`."""
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.startup(registry=registry)
+    @kopf.on.startup(registry=registry, backoff=_RETRY_SECONDS)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
         try:

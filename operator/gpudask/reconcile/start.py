@@ -54,6 +54,14 @@ class Operator:
             TimeoutError: the caches did not fill.
         """
         api = await Kubernetes.connect(self.settings.kubeconfig or None)
+        try:
+            await self._start(api)
+        except BaseException:
+            await self._end_watches()  # kopf tries again, from the beginning
+            await api.close()
+            raise
+
+    async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
         key = await _operator_key(api, self.settings.namespace, self.settings.key_secret)
         pods = self._caches(api, "pods", observe_pod, metadata_only=False)
@@ -80,12 +88,15 @@ class Operator:
     async def stop(self) -> None:
         """End all loops and watches, and close the connections. Clusters stay as they are."""
         await self.registry.stop()
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await self._end_watches()
         if self._context is not None:
             await self._context.schedulers.close()
             await self._context.api.close()
+
+    async def _end_watches(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
 
     def _caches(self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool) -> Caches:
         namespaces = self.settings.watch_namespaces

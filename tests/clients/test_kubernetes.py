@@ -1,0 +1,100 @@
+"""What the operator relies on of the API server, asked of a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
+from tests.builders import a_manifest
+from tests.kubectl import Kubectl
+
+pytestmark = pytest.mark.api
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def api(in_namespace: Kubectl) -> AsyncIterator[Kubernetes]:
+    api = await Kubernetes.connect(str(in_namespace.kubeconfig))
+    yield api
+    await api.close()
+
+
+def pod(namespace: str, name: str = "p", **spec: Any) -> Json:
+    body = {"containers": [{"name": "dask", "image": "i"}], "terminationGracePeriodSeconds": 0}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": body | spec,
+    }
+
+
+async def test_a_typo_is_refused_with_its_path(api: Kubernetes, in_namespace: Kubectl):
+    with pytest.raises(ApiError, match=r'unknown field "spec\.nodeSelecter"') as caught:
+        await api.create(pod(in_namespace.namespace, nodeSelecter={}))
+    assert caught.value.invalid
+
+
+async def test_a_dry_run_makes_nothing(api: Kubernetes, in_namespace: Kubectl):
+    await api.create(pod(in_namespace.namespace), dry_run=True)
+    with pytest.raises(ApiError) as caught:
+        await api.get_pod(in_namespace.namespace, "p")
+    assert caught.value.not_found
+
+
+async def test_a_name_that_exists_is_a_conflict(api: Kubernetes, in_namespace: Kubectl):
+    await api.create(pod(in_namespace.namespace))
+    with pytest.raises(ApiError) as caught:
+        await api.create(pod(in_namespace.namespace))
+    assert caught.value.conflict
+
+
+async def test_applying_the_same_twice_writes_once(api: Kubernetes, in_namespace: Kubectl):
+    meta = {"name": "c", "namespace": in_namespace.namespace}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "1"}}
+    versions = [(await api.apply(body))["metadata"]["resourceVersion"] for _ in range(2)]
+    assert versions[0] == versions[1]
+
+
+async def test_a_pod_that_changed_or_is_another_is_not_deleted(api: Kubernetes, in_namespace: Kubectl):
+    made = (await api.create(pod(in_namespace.namespace)))["metadata"]
+    changed = await api.annotate_pod(in_namespace.namespace, "p", uid=made["uid"], annotations={"a": "1"})
+    for uid, version in ((made["uid"], made["resourceVersion"]), ("another", None)):
+        with pytest.raises(ApiError) as caught:
+            await api.delete_pod(in_namespace.namespace, "p", uid=uid, version=version)
+        assert caught.value.conflict
+    version = changed["metadata"]["resourceVersion"]
+    await api.delete_pod(in_namespace.namespace, "p", uid=made["uid"], version=version)
+
+
+async def test_an_annotation_is_not_put_on_another_pod_of_that_name(api: Kubernetes, in_namespace: Kubectl):
+    await api.create(pod(in_namespace.namespace))
+    with pytest.raises(ApiError) as caught:
+        await api.annotate_pod(in_namespace.namespace, "p", uid="another", annotations={"a": "1"})
+    assert caught.value.conflict or caught.value.invalid
+
+
+async def test_a_status_is_not_written_to_another_cluster_of_that_name(api: Kubernetes, in_namespace: Kubectl):
+    in_namespace("apply", "-f", "-", stdin=json.dumps(a_manifest()))
+    body = await api.get_cluster(in_namespace.namespace, "demo")
+    with pytest.raises(ApiError) as caught:
+        await api.write_status(in_namespace.namespace, "demo", uid="another", status={"phase": "x"})
+    assert caught.value.invalid
+    await api.write_status(in_namespace.namespace, "demo", uid=body["metadata"]["uid"], status={"phase": "x"})
+    assert (await api.get_cluster(in_namespace.namespace, "demo"))["status"]["phase"] == "x"
+
+
+async def test_no_server_is_an_error_of_ours(in_namespace: Kubectl):
+    api = await Kubernetes.connect(str(in_namespace.kubeconfig))
+    api._api.configuration.host = "https://127.0.0.1:9"
+    try:
+        with pytest.raises(ApiError) as caught:
+            await api.get_pod("default", "p")
+        assert caught.value.status == 0
+    finally:
+        await api.close()

@@ -1,0 +1,196 @@
+"""The cache holds what the API server holds, whatever befalls its watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gpudask.clients.errors import ApiError
+from gpudask.clients.reflector import Reflector
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Item:
+    uid: str
+    owner: str
+    version: str
+
+
+def body(uid: str, version: int, owner: str = "c") -> Json:
+    return {"metadata": {"uid": uid, "resourceVersion": str(version)}, "owner": owner}
+
+
+def event(kind: str, uid: str, version: int, owner: str = "c") -> Json:
+    return {"type": kind, "object": body(uid, version, owner)}
+
+
+GONE = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
+
+
+@dataclass
+class Script:
+    """An API server that plays lists and watches in turn; errors are raised, and the last watch stays open."""
+
+    lists: list[Any]
+    watches: list[Any]
+    asked: list[str] = field(default_factory=list)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def list_page(self, _path: str, *, query: Json, **_: str) -> Json:
+        page = self.lists.pop(0)
+        self.asked.append(f"list{'+' if 'continue' in query else ''}")
+        if isinstance(page, Exception):
+            raise page
+        items, version, *rest = page
+        return {"items": items, "metadata": {"resourceVersion": str(version)} | ({"continue": rest[0]} if rest else {})}
+
+    async def stream(self, _path: str, *, query: Json, **_: str) -> AsyncIterator[Json]:
+        self.asked.append(f"watch {query['resourceVersion']}")
+        if not self.watches:
+            self.open.set()
+            await asyncio.Event().wait()
+        events = self.watches.pop(0)
+        for item in events:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
+class Cache:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.changed: list[str] = []
+        self.reflector: Reflector[Item] = Reflector(
+            script,  # type: ignore[arg-type]
+            "/pods",
+            label="l",
+            reduce=lambda b: Item(b["metadata"]["uid"], b["owner"], b["metadata"]["resourceVersion"]),
+            changed=self.changed.append,
+        )
+
+    async def play(self) -> None:
+        """Run the script to its end."""
+        task = asyncio.create_task(self.reflector.run())
+        try:
+            await asyncio.wait_for(self.script.open.wait(), 10)
+        finally:
+            task.cancel()
+
+    def uids(self, owner: str = "c") -> list[str]:
+        return sorted(item.uid for item in self.reflector.owned(owner))
+
+
+@pytest.mark.parametrize(
+    ("lists", "watches", "uids", "asked"),
+    [
+        pytest.param([([], 5)], [], [], ["list", "watch 5"], id="an empty list"),
+        pytest.param([(None, 5)], [], [], ["list", "watch 5"], id="a list that is null"),
+        pytest.param(
+            [([body("a", 1)], 5, "more"), ([body("b", 2)], 5)], [], ["a", "b"], ["list", "list+", "watch 5"], id="pages"
+        ),
+        pytest.param(
+            [([body("a", 1)], 5)],
+            [[event("ADDED", "b", 6), event("DELETED", "a", 7), event("BOOKMARK", "", 9)]],
+            ["b"],
+            ["list", "watch 5", "watch 9"],
+            id="a watch that ends goes on from its bookmark",
+        ),
+        pytest.param(
+            [([body("a", 1), body("b", 2)], 5), ([body("b", 2)], 9)],
+            [[GONE]],
+            ["b"],
+            ["list", "watch 5", "list", "watch 9"],
+            id="after 410 what vanished is gone",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5), ([], 9)],
+            [[ApiError(410, "Expired", "", "")]],
+            [],
+            ["list", "watch 5", "list", "watch 9"],
+            id="a 410 as an answer is the same",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5)],
+            [[event("ADDED", "b", 6), ApiError(0, "ClientError", "cut", "")]],
+            ["a", "b"],
+            ["list", "watch 5", "watch 6"],
+            id="a cut connection goes on where it was",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5), ([body("a", 1)], 6)],
+            [[{"type": "ERROR", "object": {"code": 500, "reason": "x", "message": "etcdserver: leader changed"}}]],
+            ["a"],
+            ["list", "watch 5", "list", "watch 6"],
+            id="a 500 event lists again and ends nothing",
+        ),
+        pytest.param(
+            [ApiError(0, "x", "refused", ""), ([body("a", 1)], 5)],
+            [],
+            ["a"],
+            ["list", "list", "watch 5"],
+            id="no server",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5), ([body("b", 2)], 6)],
+            [[{"type": "ADDED", "object": {"metadata": {"uid": "x"}}}]],
+            ["b"],
+            ["list", "watch 5", "list", "watch 6"],
+            id="what cannot be reduced is a defect, and the cache lives",
+        ),
+        pytest.param(
+            [([body("a", 5)], 5)],
+            [[event("MODIFIED", "a", 7), event("MODIFIED", "a", 6)]],
+            ["a"],
+            ["list", "watch 5", "watch 6"],
+            id="old news changes nothing",
+        ),
+    ],
+)
+async def test_the_cache_follows(lists: list[Any], watches: list[Any], uids: list[str], asked: list[str]):
+    cache = Cache(Script(lists, watches))
+    await cache.play()
+    assert (cache.uids(), cache.script.asked) == (uids, asked)
+
+
+async def test_a_vanished_object_wakes_its_owner():
+    cache = Cache(Script([([body("a", 1, "x"), body("b", 1, "y")], 5), ([body("a", 1, "x")], 9)], [[GONE]]))
+    await cache.play()
+    assert cache.changed == ["x", "y", "y"]
+
+
+def test_our_own_write_is_seen_at_once_and_an_older_event_does_not_undo_it():
+    cache = Cache(Script([], []))
+    cache.reflector.lay_over(body("a", 7))
+    cache.reflector._put(Item("a", "other", "6"))
+    assert cache.uids() == ["a"]
+
+
+async def test_what_we_made_while_a_list_was_read_stays():
+    cache = Cache(Script([([], 5)], []))
+    cache.reflector.lay_over(body("new", 6))
+    cache.reflector.lay_over(body("old", 4))
+    await cache.play()
+    assert cache.uids() == ["new"]
+
+
+async def test_an_answer_that_comes_after_the_news_of_the_deletion_makes_no_ghost():
+    cache = Cache(Script([([body("a", 1)], 5)], [[event("DELETED", "a", 8), event("DELETED", "b", 9)]]))
+    await cache.play()
+    cache.reflector.lay_over(body("a", 7))
+    cache.reflector.lay_over(body("b", 7))
+    assert cache.uids() == []
+
+
+def test_an_object_that_changes_hands_is_under_its_new_owner_alone():
+    cache = Cache(Script([], []))
+    cache.reflector.lay_over(body("a", 1, "x"))
+    cache.reflector.lay_over(body("a", 2, "y"))
+    assert (cache.uids("x"), cache.uids("y")) == ([], ["a"])
+    cache.reflector.forget("a")
+    assert cache.uids("y") == []

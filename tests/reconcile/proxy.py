@@ -1,0 +1,112 @@
+"""A proxy before the API server that can keep watch events back, and end watches with 410 as a compaction does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+Json = dict[str, Any]
+_EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
+
+
+class Proxy:
+    """`blind`: swallow the events of watches. `expire()`: end every watch with 410, and let new ones see."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        self._cluster = config["clusters"][0]["cluster"]
+        self._user = config["users"][0]["user"]
+        self._watches: set[web.StreamResponse] = set()
+        self._ended: set[web.StreamResponse] = set()
+        self.blind = False
+        self.expired = 0
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._tls(), limit=0))
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", self._pass)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Hang up."""
+        await self._session.close()
+        await self._runner.cleanup()
+
+    def kubeconfig(self, path: Path) -> Path:
+        """A kubeconfig that leads here."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "u", "user": {"token": "none"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    async def expire(self) -> None:
+        """End every watch with 410."""
+        self.blind = False
+        for response in list(self._watches):
+            self._watches.discard(response)
+            self._ended.add(response)
+            await response.write(json.dumps(_EXPIRED).encode() + b"\n")
+            self.expired += 1
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        headers = {k: v for k, v in request.headers.items() if k.lower() in ("accept", "content-type", "user-agent")}
+        url = self._cluster["server"] + request.raw_path
+        body = await request.read()
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self._session.request(
+            request.method, url, headers=headers, data=body or None, timeout=timeout
+        ) as answer:
+            response = web.StreamResponse(status=answer.status)
+            response.content_type = answer.content_type
+            await response.prepare(request)
+            if "watch=true" in request.query_string:
+                await self._relay(answer, response)
+            else:
+                await response.write(await answer.read())
+            return response
+
+    async def _relay(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+        self._watches.add(response)
+        lines = answer.content
+        while response not in self._ended:
+            try:
+                line = await asyncio.wait_for(lines.readline(), 0.1)
+            except TimeoutError:
+                continue
+            if not line:
+                break
+            if not self.blind and response not in self._ended:
+                await response.write(line)
+        self._watches.discard(response)
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._file(self._cluster, "certificate-authority"))
+        context.load_cert_chain(self._file(self._user, "client-certificate"), self._file(self._user, "client-key"))
+        return context
+
+    def _file(self, section: Json, name: str) -> str:
+        if name in section:
+            return str(section[name])
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            file.write(base64.b64decode(section[f"{name}-data"]))
+        return file.name

@@ -1,0 +1,134 @@
+"""An idle cluster costs the API server nothing, a busy one little; counted in its audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.reconcile.start import Operator, ResourceMissingError
+from gpudask.settings import Settings
+from local.api_server import ApiServer
+from tests.builders import a_pool
+from tests.conftest import CRD
+from tests.kubectl import Kubectl
+from tests.planning.builders import gpu_pool
+from tests.reconcile.stage import Stage, eventually, operating
+
+pytestmark = pytest.mark.api
+IDLE_SECONDS = float(os.environ.get("GPUDASK_IDLE_SECONDS", "60"))
+CLUSTERS = 50
+
+
+@pytest.fixture(scope="module")
+def audited() -> Iterator[ApiServer]:
+    """An API server of this module's own, with an audit log; the CRD is not there yet."""
+    server = ApiServer.start(f"tests-audit-{os.getpid()}", audit=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def stage(audited: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    monkeypatch.setenv("KUBECONFIG", str(audited.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    api = await Kubernetes.connect(str(audited.kubeconfig))
+    stage = Stage(api, "default", audited.kubeconfig)
+    stage.kubelet.start()
+    yield stage
+    await stage.kubelet.stop()
+    await api.close()
+
+
+@pytest.fixture
+def crd(audited: ApiServer) -> None:
+    kubectl = Kubectl(str(audited.kubectl), audited.kubeconfig)
+    kubectl("apply", "--server-side", "-f", str(CRD))
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/gpudaskclusters.gpudask.dev")
+
+
+def requests(server: ApiServer, since: float, until: float) -> list[dict[str, Any]]:
+    """What clients asked for in that time: a line of the log each, watches left out."""
+    found = []
+    for line in server.audit_log.read_text().splitlines():
+        event = json.loads(line)
+        at = datetime.fromisoformat(event["requestReceivedTimestamp"]).replace(tzinfo=UTC).timestamp()
+        ours = not event["user"]["username"].startswith("system:")
+        if ours and since <= at <= until and event["verb"] != "watch":
+            found.append(event)
+    return found
+
+
+async def test_without_the_crd_the_operator_says_what_to_install(stage: Stage):
+    operator = Operator(Settings(kubeconfig=str(stage.kubeconfig)))
+    with pytest.raises(ResourceMissingError, match="kubectl apply --server-side -f crds/gpudaskclusters"):
+        await operator.start()
+
+
+async def test_idle_clusters_cause_no_requests(stage: Stage, audited: ApiServer, crd: None):
+    settings = Settings(kubeconfig=str(stage.kubeconfig))
+    names = [f"c{number}" for number in range(CLUSTERS)]
+    async with operating(settings):
+        await asyncio.gather(*(stage.apply(a_pool(), gpu_pool(), name=name) for name in names))
+
+        async def ready() -> int:
+            bodies = (await stage.api.request("GET", stage._clusters))["items"]
+            phases = [body.get("status", {}) for body in bodies]
+            return sum(
+                1
+                for status in phases
+                if status.get("phase") == "Running"
+                and {"DemandServable": "True"}.items()
+                <= {item["type"]: item["status"] for item in status["conditions"]}.items()
+                and status["pools"][0]["workers"] == 1
+            )
+
+        await eventually(ready, lambda count: count == CLUSTERS, f"{CLUSTERS} clusters run", seconds=90)
+        await asyncio.sleep(6)  # live figures are written up to five seconds late
+        since = time.time()
+        await asyncio.sleep(IDLE_SECONDS)
+        until = time.time()
+        polls = sum(scheduler.polls for scheduler in stage.kubelet.schedulers.values())
+    asked = Counter(f"{event['verb']} {event['requestURI'].split('?')[0]}" for event in requests(audited, since, until))
+    print(f"{CLUSTERS} idle clusters, {IDLE_SECONDS:g} s: {sum(asked.values())} requests but watches, {polls} polls")
+    assert not asked
+    for name in names:
+        await stage.delete_cluster(name)
+
+
+@pytest.mark.parametrize("resources", [{"GPU": 1}, {"GPU": 9}], ids=["served", "unserved"])
+async def test_a_thousand_changes_a_second_are_written_every_five_seconds_at_most(
+    stage: Stage, audited: ApiServer, crd: None, resources: dict[str, int]
+):
+    settings = Settings(kubeconfig=str(stage.kubeconfig))
+    async with operating(settings):
+        await stage.apply(a_pool("gpu", gpu={}, replicas=1), name="busy")
+        scheduler = await stage.scheduler("busy")
+        await scheduler.want(1, **resources)
+        await stage.shows("DemandServable", "True" if resources["GPU"] == 1 else "False", name="busy")
+        await asyncio.sleep(1)
+        since, changes = time.time(), 0
+        while time.time() < since + 10:
+            for _ in range(10):
+                changes += 1
+                await scheduler.want(1 + changes % 97, **resources)
+            await asyncio.sleep(max(0.0, since + changes / 1000 - time.time()))
+        writes = [
+            event
+            for event in requests(audited, since, time.time())
+            if event["verb"] == "patch" and event["objectRef"].get("subresource") == "status"
+        ]
+    print(f"{changes} changes in 10 s, {scheduler.polls} polls, {len(writes)} status writes")
+    assert len(writes) <= 3
+    await stage.delete_cluster("busy")
+    await stage.kubelet.schedulers.pop("busy").stop()
+    for pod in await stage.list("pods"):
+        await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)

@@ -1,0 +1,144 @@
+"""What the API server refuses: said in its own words, tried again in time, and no other pool's business."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpudask.reconcile.start import Operator
+from tests.builders import a_pool
+from tests.planning.builders import gpu_pool
+from tests.reconcile.stage import Stage, stays
+
+pytestmark = pytest.mark.api
+
+
+def quota(pods: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": str(pods)}},
+    }
+
+
+async def limit(stage: Stage, gpus: int) -> None:
+    """A quota; its usage is a controller's figure, and none runs here."""
+    if await stage.get("resourcequotas", "few") is None:
+        await stage.create("resourcequotas", quota(gpus))
+    else:
+        await stage.patch("resourcequotas", "few", {"spec": {"hard": {"requests.nvidia.com/gpu": str(gpus)}}})
+    hard = {"hard": {"requests.nvidia.com/gpu": str(gpus)}, "used": {"requests.nvidia.com/gpu": "0"}}
+    await stage.patch("resourcequotas", "few/status", {"status": hard})
+
+
+async def test_a_quota_holds_back_its_pool_alone_until_it_is_raised(stage: Stage, operator: Operator):
+    await limit(stage, 1)
+    await stage.apply(a_pool("gpu", gpu={}, replicas=3), a_pool("cpu", replicas=2))
+    said = await stage.shows("Degraded", "QuotaExceeded")
+    assert "exceeded quota: few, requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=1" in said
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
+    assert len(await stage.names(pool="gpu")) == 1
+    await limit(stage, 9)
+    await stage.becomes(
+        lambda: stage.names(pool="gpu"), [f"demo-gpu-worker-{n}" for n in range(3)], "no edit is needed"
+    )
+    await stage.shows("Ready", "True AllReady")
+    await stage.shows("Degraded", "False Healthy")
+
+
+TYPO: dict[str, Any] = {"spec": {"nodeSelecter": {"a": "b"}}}
+
+
+@pytest.mark.parametrize("size", [{"replicas": 1}, {"replicas": 0}], ids=["needed", "at-zero"])
+async def test_a_typo_in_a_template_is_told_with_its_path(stage: Stage, operator: Operator, size: dict[str, int]):
+    await stage.apply(a_pool("odd", template=TYPO, **size), a_pool("cpu"))
+    said = await stage.shows("Accepted", "False TemplateRefused")
+    assert "pool odd: " in said
+    assert 'unknown field "spec.nodeSelecter"' in said
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+    assert await stage.names(pool="odd") == []
+    await stage.apply(a_pool("odd", **size), a_pool("cpu"))
+    await stage.shows("Accepted", "True Valid")
+    await stage.becomes(lambda: stage.names(pool="odd"), ["demo-odd-worker-0"][: size["replicas"]])
+
+
+@pytest.mark.parametrize("size", [{"replicas": 1}, {"replicas": 0}], ids=["needed", "at-zero"])
+async def test_a_template_of_the_wrong_shape_is_told_too(stage: Stage, operator: Operator, size: dict[str, int]):
+    await stage.apply(a_pool("odd", template={"spec": {"containers": {"name": "dask"}}}, **size), a_pool("cpu"))
+    said = await stage.shows("Accepted", "False TemplateRefused")
+    assert "pool odd: template.spec.containers: expected a list" in said
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+
+
+async def test_a_typo_for_the_scheduler_is_told_and_mended_by_an_edit(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(), scheduler={"template": {"spec": {"containers": [{"name": "dask", "imagge": "x"}]}}})
+    said = await stage.shows("Accepted", "False TemplateRefused")
+    assert "scheduler: " in said
+    assert "imagge" in said
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+
+
+async def test_a_value_that_the_api_server_refuses_is_told(stage: Stage, operator: Operator):
+    await stage.apply(a_pool("odd", template={"spec": {"restartPolicy": "Sometimes"}}))
+    assert "spec.restartPolicy" in await stage.shows("Accepted", "False TemplateRefused")
+
+
+async def test_what_an_admission_policy_refuses_is_told_and_tried_again(stage: Stage, operator: Operator):
+    await stage.apply(a_pool("odd", template={"spec": {"priorityClassName": "none"}}), a_pool("cpu"))
+    assert "no PriorityClass with name none was found" in await stage.shows("Degraded", "True Forbidden")
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+
+
+async def test_a_name_that_somebody_else_has_is_left_alone(stage: Stage, operator: Operator):
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    await stage.create("pods", pod | {"metadata": {"name": "demo-cpu-worker-0"}})
+    await stage.apply(a_pool(replicas=1))
+    await stage.becomes(stage.names, ["demo-cpu-worker-1"])
+    await stage.shows("Ready", "True AllReady")
+    stranger = await stage.get("pods", "demo-cpu-worker-0")
+    assert stranger
+    assert "ownerReferences" not in stranger["metadata"]
+
+
+async def test_a_terminating_pod_keeps_its_name_until_it_is_gone(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(replicas=1))
+    await stage.shows("Ready", "True AllReady")
+    stage.kubelet.keeps.add("demo-cpu-worker-0")
+    await stage.delete("pods", "demo-cpu-worker-0")
+    await stage.becomes(stage.names, ["demo-cpu-worker-1"])
+    await stage.shows("Ready", "True AllReady")
+    assert await stage.get("pods", "demo-cpu-worker-0")
+
+
+async def test_clusters_whose_names_could_collide_do_not_meet(stage: Stage, operator: Operator):
+    await stage.apply(a_pool("b", replicas=2), name="a")
+    await stage.apply(a_pool("b", replicas=1), name="a-b")
+    await stage.shows("Ready", "True AllReady", name="a")
+    await stage.shows("Ready", "True AllReady", name="a-b")
+    await stage.apply(a_pool("b", replicas=0), name="a")
+    await stage.becomes(lambda: stage.names("a"), [])
+    await stays(lambda: stage.names("a-b"), ["a-b-b-worker-0"], 0.5)
+
+
+async def test_a_pool_without_a_node_says_so_and_the_other_works(stage: Stage, operator: Operator):
+    stage.kubelet.full.add("gpu")
+    await stage.apply(a_pool(replicas=1), gpu_pool())
+    scheduler = await stage.scheduler()
+    await scheduler.want(5, GPU=1)
+    said = await stage.shows("Degraded", "True Unschedulable")
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu." in said
+    await stage.shows("Ready", "True AllReady")
+    assert await stage.names(pool="gpu") == ["demo-gpu-worker-0"]
+    await scheduler.want(0)
+    await stage.becomes(lambda: stage.names(pool="gpu"), [])
+
+
+async def test_a_demand_that_nobody_serves_is_named(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(replicas=1), gpu_pool())
+    scheduler = await stage.scheduler()
+    await scheduler.want(3, GPU=2)
+    said = await stage.shows("DemandServable", "False NoPoolServes")
+    assert "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker" in said

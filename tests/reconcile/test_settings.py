@@ -1,0 +1,59 @@
+"""Settings are read once, and a wrong one says which and what to write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gpudask.settings import Settings, SettingsError, read
+
+
+def test_nothing_set_is_the_default():
+    assert read({}) == Settings()
+
+
+def test_each_setting_is_read():
+    found = read(
+        {
+            "GPUDASK_NAMESPACE": "ops",
+            "GPUDASK_WATCH_NAMESPACES": " a, b,,",
+            "GPUDASK_KEY_SECRET": "k",
+            "GPUDASK_LOG_LEVEL": "debug",
+            "GPUDASK_LOG_FORMAT": "JSON",
+            "GPUDASK_HEALTH_PORT": "9000",
+            "KUBECONFIG": "/k",
+        }
+    )
+    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("GPUDASK_LOG_LEVEL", "loud", "expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'"),
+        ("GPUDASK_LOG_FORMAT", "xml", "expected one of plain, json, got 'xml'"),
+        ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
+        ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),
+        ("GPUDASK_HEALTH_PORT", "70000", "expected a port number, got '70000'"),
+    ],
+)
+def test_a_wrong_value_names_its_variable(name: str, value: str, words: str):
+    with pytest.raises(SettingsError) as caught:
+        read({name: value})
+    assert str(caught.value) == f"{name}: {words}"
+
+
+def test_the_program_says_it_and_ends():
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudask"],
+        env={"GPUDASK_LOG_LEVEL": "loud"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (
+        2,
+        "GPUDASK_LOG_LEVEL: expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'",
+    )
