@@ -181,7 +181,7 @@ SCALING = {
     ),
     "held data keeps an idle pod for ever": Sequence(
         [CPU, gpu_pool()],
-        [(None, 4, {}), (submits(1, 5, GPU=1), 6, {}), (holds("gpu-0", "data"), 4000, {"gpu": "0I"})],
+        [(None, 4, {}), (submits(1, 5, GPU=1), 6, {}), (holds("gpu-0", "data"), 900, {"gpu": "0I"})],
     ),
     "held data is let go after releaseAfter": Sequence(
         [CPU, gpu_pool(heldData={"releaseAfter": "2m"})],

@@ -1,0 +1,151 @@
+"""The ear of a cluster: what it knows, and when it says that it knows nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.reconcile import demand_feed
+from gpudask.reconcile.demand_feed import DemandFeed
+from gpudask.scaling.demand import Demand
+from tests.builders import a_manifest, a_pool
+from tests.planning.builders import cluster, scheduler_pod, stored
+
+POD = scheduler_pod(cluster(a_pool()))
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Ear:
+    """A feed on a scheduler whose answers are given one by one."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.answers: asyncio.Queue[Any] = asyncio.Queue()
+        self.asks = asyncio.Event()
+        self.told: list[Any] = []
+        self.wakes = 0
+        context: Any = SimpleNamespace(clock=self.clock, schedulers=self, token=lambda uid: uid)
+        self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
+
+    async def listens(self) -> None:
+        """Begin, and wait for the first question."""
+        self.feed.listen_to(POD)
+        await asyncio.wait_for(self.asks.wait(), 5)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    async def demand(self, *_: str, **__: Any) -> Demand:
+        if self.answers.empty():
+            self.asks.set()
+        answer = await self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def desire(self, _base: str, _token: str, desired: Any) -> dict[str, str]:
+        self.told.append(desired)
+        return {item["pod"]: "busy" for item in desired["retiring"] if item["if_idle"]}
+
+    async def hears(self, answer: Any) -> None:
+        """Give it this answer; the feed has acted on it when it asks for the next."""
+        self.asks.clear()
+        await self.answers.put(answer)
+        await asyncio.wait_for(self.asks.wait(), 5)
+
+
+@pytest.fixture
+def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
+    monkeypatch.setattr(demand_feed, "_FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(demand_feed, "_LAST_RETRY_SECONDS", 0.0)
+    return Ear()
+
+
+def unreachable() -> SchedulerError:
+    return SchedulerError(SchedulerTrouble.UNREACHABLE, "refused")
+
+
+async def test_silence_is_told_once_when_it_has_lasted_longer_than_a_start(ear: Ear):
+    await ear.listens()
+    for _ in range(3):
+        await ear.hears(unreachable())
+    assert (ear.wakes, ear.feed.problem) == (1, "")
+    ear.clock.now += 21
+    for _ in range(3):
+        await ear.hears(unreachable())
+    assert (ear.wakes, ear.feed.problem) == (2, "refused")
+    ear.feed.stop()
+
+
+async def test_an_answer_ends_the_silence(ear: Ear):
+    await ear.listens()
+    ear.clock.now += 21
+    await ear.hears(unreachable())
+    await ear.hears(Demand("s/1", "s"))
+    assert (ear.feed.problem, ear.feed.demand) == ("", Demand("s/1", "s"))
+    await ear.hears(unreachable())
+    assert ear.feed.demand is None, "what was known before is not known now"
+    ear.feed.stop()
+
+
+async def test_the_same_answer_again_wakes_nobody(ear: Ear):
+    await ear.listens()
+    for _ in range(3):
+        await ear.hears(Demand("s/1", "s"))
+    assert ear.wakes == 1
+    ear.feed.stop()
+
+
+async def test_another_scheduler_process_is_noticed(ear: Ear):
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s"))
+    ear.clock.now += 60
+    await ear.hears(Demand("s/2", "s"))
+    assert ear.feed.scheduler_since == 1000
+    await ear.hears(Demand("t/1", "t"))
+    assert ear.feed.scheduler_since == 1060
+    ear.feed.stop()
+
+
+async def test_what_is_wanted_is_told_once_and_again_to_a_scheduler_that_forgot(ear: Ear):
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s"))
+    for _ in range(3):
+        await ear.feed.tell({}, [])
+    assert len(ear.told) == 1
+    await ear.hears(Demand("s/2", "s", desired_version=ear.told[0]["version"]))
+    await ear.feed.tell({}, [])
+    assert len(ear.told) == 1
+    await ear.hears(Demand("t/1", "t", desired_version=""))
+    await ear.feed.tell({}, [])
+    assert len(ear.told) == 2
+    ear.feed.stop()
+
+
+async def test_a_refusal_is_kept_until_the_next_word(ear: Ear):
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s"))
+    await ear.feed.tell({}, [{"pod": "p", "data": "move", "if_idle": True}])
+    assert ear.feed.refused == {"p"}
+    await ear.feed.tell({}, [])
+    assert ear.feed.refused == frozenset()
+    ear.feed.stop()
+
+
+@pytest.mark.parametrize("change", [lambda ear: ear.feed.listen_to(None), lambda ear: ear.feed.stop()])
+async def test_without_a_scheduler_nothing_is_known(ear: Ear, change: Callable[[Ear], None]):
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s"))
+    change(ear)
+    assert (ear.feed.demand, ear.feed.problem) == (None, "")

@@ -1,0 +1,62 @@
+"""How a loop backs off: per pool, twice as long each time, forgiven after a while or an edit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpudask.api.status import Reason
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.memory import Memory
+
+QUOTA = ApiError(403, "Forbidden", "exceeded quota: q", "POST")
+POLICY = ApiError(403, "Forbidden", "violates PodSecurity", "POST")
+TYPO = ApiError(400, "BadRequest", 'unknown field "x"', "POST")
+
+
+def test_each_failure_waits_twice_as_long_up_to_five_minutes():
+    memory, now, waits = Memory(), 1000.0, []
+    for _ in range(11):
+        memory.failed("gpu", now)
+        waits.append(memory.of("gpu").not_before - now)
+        now = memory.of("gpu").not_before
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert memory.of("cpu").not_before == 0
+
+
+def test_many_pods_that_end_at_once_are_one_failure():
+    memory = Memory()
+    for pod in range(20):
+        memory.failed("gpu", 1000 + pod * 0.01)
+    assert memory.of("gpu").not_before == 1001
+
+
+def test_a_failure_long_ago_is_forgiven():
+    memory = Memory()
+    for now in (0.0, 1.0, 2.0, 1000.0):
+        memory.failed("gpu", now)
+    assert memory.of("gpu").not_before == 1001
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "waits"),
+    [(QUOTA, Reason.QUOTA, 1), (POLICY, Reason.FORBIDDEN, 1), (TYPO, Reason.TEMPLATE_REFUSED, math.inf)],
+)
+def test_a_refusal_keeps_the_words_and_waits(error: ApiError, reason: Reason, waits: float):
+    memory = Memory()
+    memory.refused("gpu", error, 50)
+    found = memory.of("gpu")
+    assert (found.refusal, found.refusal_reason, found.not_before) == (error.message, reason, 50 + waits)
+
+
+def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
+    memory = Memory()
+    memory.sized("gpu", 3)
+    memory.refused("gpu", TYPO, 50)
+    memory.created("gpu")
+    assert (memory.of("gpu").refusal, memory.of("gpu").not_before) == ("", 0)
+    memory.refused("gpu", TYPO, 50)
+    memory.name_taken("gpu", "demo-gpu-worker-0", "nobody")
+    memory.edited()
+    assert (memory.of("gpu").refusal, memory.of("gpu").taken, memory.of("gpu").size) == ("", frozenset(), 3)
