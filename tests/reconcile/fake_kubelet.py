@@ -121,8 +121,8 @@ class FakeKubelet:
         if old is not None:
             await old.stop()
         fresh.pods = {dask_name: pool for home, dask_name, pool in self._homes.values() if home == cluster}
+        self.schedulers[cluster] = fresh  # before the first await: workers that start meanwhile register here
         await fresh.start()
-        self.schedulers[cluster] = fresh
         return fresh.address
 
     async def _refuse(self, body: Json) -> None:
