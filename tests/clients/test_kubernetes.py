@@ -66,10 +66,10 @@ async def test_a_pod_that_changed_or_is_another_is_not_deleted(api: Kubernetes, 
     changed = await api.annotate_pod(in_namespace.namespace, "p", uid=made["uid"], annotations={"a": "1"})
     for uid, version in ((made["uid"], made["resourceVersion"]), ("another", None)):
         with pytest.raises(ApiError) as caught:
-            await api.delete_pod(in_namespace.namespace, "p", uid=uid, version=version)
+            await api.delete_pod(in_namespace.namespace, "p", uid=uid, never_ran=version)
         assert caught.value.conflict
     version = changed["metadata"]["resourceVersion"]
-    await api.delete_pod(in_namespace.namespace, "p", uid=made["uid"], version=version)
+    await api.delete_pod(in_namespace.namespace, "p", uid=made["uid"], never_ran=version)
 
 
 async def test_an_annotation_is_not_put_on_another_pod_of_that_name(api: Kubernetes, in_namespace: Kubectl):

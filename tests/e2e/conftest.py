@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / "uploaded"))  # what the tasks do
 
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
+from tests.eventually import eventually
 
 _numbers = itertools.count(1)
 
@@ -42,7 +43,9 @@ def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]
         print(room.show())
         print(room.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout)
         print(platform.operator_log())
-    platform.kubectl("delete", "namespace", namespace, "--wait=true", "--timeout=90s")
+    room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=30s")
+    eventually(lambda: not room.get("pods"), "the test's pods are gone", show=room.show)
+    platform.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 @pytest.hookimpl(hookwrapper=True)

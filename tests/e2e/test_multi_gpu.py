@@ -9,7 +9,7 @@ from tests.e2e.space import Space
 
 
 def test_a_pod_with_two_gpus_has_two_workers_and_they_leave_together(space: Space) -> None:
-    space.apply(cluster("multi", cpu(), gpu(count=2)))
+    space.apply(cluster("multi", cpu(), gpu(count=2, autoscale={"min": 0, "max": 1})))
     space.wait_ready("multi")
     with space.client("multi") as client:
         record(client)

@@ -148,10 +148,16 @@ class Kubernetes:
         """A pod."""
         return await self.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    async def delete_pod(self, namespace: str, name: str, *, uid: str, version: str | None = None) -> Json:
-        """Delete this very pod; with `version`, only if it did not change since."""
-        preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    async def delete_pod(self, namespace: str, name: str, *, uid: str, never_ran: str | None = None) -> Json:
+        """Delete this very pod; with `never_ran`, its version, only if it did not change since, and without grace.
+
+        A process that is told to end while it starts, as process 1 without a handler, would not hear it: it would
+        come up, take work, and be killed with it when the grace ends.
+        """
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        if never_ran is not None:
+            body["preconditions"]["resourceVersion"] = never_ran
+            body["gracePeriodSeconds"] = 1
         return await self.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body=body)
 
     async def annotate_pod(self, namespace: str, name: str, *, uid: str, annotations: dict[str, str | None]) -> Json:

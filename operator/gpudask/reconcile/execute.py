@@ -113,9 +113,9 @@ class Executor:
         return True
 
     async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> bool:
-        version = pod.version if only_if_unchanged else None
+        never_ran = pod.version if only_if_unchanged else None
         try:
-            body = await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, version=version)
+            body = await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=never_ran)
         except ApiError as error:
             if error.not_found:
                 self._context.pods.forget(pod.namespace, pod.uid)

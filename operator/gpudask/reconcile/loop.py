@@ -191,13 +191,19 @@ class ClusterLoop:
 
 
 def _retiring(seen: Observation) -> list[Json]:
-    """What the preload is to retire: all pods so marked, whole, every time."""
-    return [
+    """What the preload is to retire, whole, every time: all pods so marked, and those that end for whatever reason.
+
+    A pod that somebody else deletes has its grace period left: what it holds may still be moved, and nothing is to be
+    moved to it.
+    """
+    asked = [
         {
             "pod": pod.dask_name,
             "data": "release" if pod.retirement.release else "move",
-            "if_idle": pod.retirement.if_idle,
+            "if_idle": pod.retirement.if_idle and not pod.deleting,
         }
         for pod in seen.pods
         if pod.pool and pod.retirement is not None and not pod.finished
     ]
+    ending = [pod for pod in seen.pods if pod.pool and pod.deleting and pod.retirement is None and not pod.finished]
+    return asked + [{"pod": pod.dask_name, "data": "move", "if_idle": False} for pod in ending]
