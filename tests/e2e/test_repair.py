@@ -134,7 +134,7 @@ def test_a_new_operator_version_restarts_no_pod(space: Space) -> None:
         pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in space.get("pods")
     }
     first = {pod["metadata"]["uid"] for pod in space.platform.operator_pods()}
-    space.platform.install("extraEnv[0].name=GPUDASK_TEST_VERSION", "extraEnv[0].value=next")
+    space.platform.install("podAnnotations.version=next")
     try:
         eventually(
             lambda: first.isdisjoint(pod["metadata"]["uid"] for pod in space.platform.operator_pods()),

@@ -64,8 +64,8 @@ def test_an_edited_scheduler_waits_until_nothing_is_held_and_is_then_replaced(sp
         held.release()
         del held
         space.wait(lambda: space.names("head") and not old & space.names("head"), "it was replaced once idle")
+    space.wait(lambda: space.condition("head", "SchedulerReady")["reason"] == "SchedulerRunning", "it runs")
     space.wait_workers("head", "cpu", 1)
-    assert space.condition("head", "SchedulerReady")["reason"] == "SchedulerRunning"
 
 
 def test_a_rollout_that_drains_replaces_the_scheduler_when_no_task_runs(space: Space) -> None:

@@ -91,14 +91,14 @@ async def test_an_edited_or_deleted_configmap_comes_back(stage: Stage, operator:
     await stage.shows("Ready", "True AllReady")
 
     async def pools() -> object:
-        found = await stage.get("configmaps", "demo-preload")
+        found = await stage.get("configmaps", "demo-gpudask-preload")
         return found and found["data"].get("pools.json")
 
     wanted = await pools()
     assert wanted
-    await stage.patch("configmaps", "demo-preload", {"data": {"pools.json": "{}"}})
+    await stage.patch("configmaps", "demo-gpudask-preload", {"data": {"pools.json": "{}"}})
     await stage.becomes(pools, wanted)
-    await stage.delete("configmaps", "demo-preload")
+    await stage.delete("configmaps", "demo-gpudask-preload")
     await stage.becomes(pools, wanted)
 
 

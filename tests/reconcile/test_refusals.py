@@ -142,3 +142,20 @@ async def test_a_demand_that_nobody_serves_is_named(stage: Stage, operator: Oper
     await scheduler.want(3, GPU=2)
     said = await stage.shows("DemandServable", "False NoPoolServes")
     assert "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker" in said
+
+
+async def test_a_service_that_is_somebody_elses_is_left_alone_and_named(stage: Stage, operator: Operator):
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "demo-scheduler"},
+        "spec": {"selector": {"app": "theirs"}, "ports": [{"name": "tcp-comm", "port": 8786, "targetPort": 1}]},
+    }
+    await stage.create("services", theirs)
+    await stage.apply(a_pool("cpu"))
+    said = await stage.shows("Degraded", "True NameConflict")
+    assert "demo-scheduler" in said
+    found = await stage.get("services", "demo-scheduler")
+    assert found is not None
+    assert found["spec"]["selector"] == {"app": "theirs"}
+    assert "ownerReferences" not in found["metadata"], "it would be deleted with the cluster"

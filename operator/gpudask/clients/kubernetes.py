@@ -138,9 +138,9 @@ class Kubernetes:
             query["dryRun"] = "All"
         return await self.request("POST", collection(body), query=query, body=body)
 
-    async def apply(self, body: Json) -> Json:
-        """Server-side apply: our fields become as given, others' stay."""
-        query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}
+    async def apply(self, body: Json, *, force: bool = True) -> Json:
+        """Server-side apply: our fields become as given, others' stay. Without `force`, not those that others set."""
+        query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "fieldValidation": "Strict"}
         path = f"{collection(body)}/{body['metadata']['name']}"
         return await self.request("PATCH", path, query=query, body=body, content_type=_APPLY)
 

@@ -19,12 +19,12 @@ def service(cluster: str) -> str:
 
 def preload(cluster: str) -> str:
     """The ConfigMap with what runs inside the scheduler."""
-    return f"{cluster}-preload"
+    return f"{cluster}-gpudask-preload"
 
 
 def token(cluster: str) -> str:
     """The Secret with the token that guards the preload's routes."""
-    return f"{cluster}-token"
+    return f"{cluster}-gpudask-token"
 
 
 def scheduler_pod(cluster: str, uid: str, taken: frozenset[str]) -> str:

@@ -47,6 +47,8 @@ def skeleton(cluster: Cluster, meta: Json, container: Json) -> Json:
         "restartPolicy": "Always",  # a worker that lost its scheduler exits 0 and must come back
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        # Else Dask is process 1, which does not hear SIGTERM while it starts, and would be waited for until SIGKILL.
+        "shareProcessNamespace": True,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {

@@ -115,6 +115,8 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
 
 
 def _degraded(seen: Observation, status: Status) -> Verdict:
+    if seen.support_refusal is not None:
+        return "True", seen.support_refusal.reason, seen.support_refusal.message
     if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
         reason = Reason.PRELOAD_FAILED if seen.deaf else Reason.SCHEDULER_UNREACHABLE
         return "True", reason, f"{seen.demand_problem}; sizes stay"

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpudask.api import resource
 from gpudask.api.resource import Cluster
+from gpudask.api.status import Reason
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
 
@@ -87,6 +88,14 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server would not take, in its words."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolMemory:
     """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry."""
 
@@ -103,6 +112,7 @@ class Observation:
 
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
+    `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
     `refused`: Dask names of pods that the scheduler would not retire.
     """
 
@@ -113,6 +123,7 @@ class Observation:
     demand_at: float = 0.0
     demand_problem: str = ""
     deaf: bool = False
+    support_refusal: Refusal | None = None
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
     memory: dict[str, PoolMemory] = field(default_factory=dict)

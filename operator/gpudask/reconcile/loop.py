@@ -31,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
 # A copy of the resource older than this is looked at again before pods are made from it: it may be gone.
 _FRESH_SECONDS = 5.0
+# How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
+_SUPPORT_RETRY_SECONDS = 30.0
 # The slow resync, which reads the caches only.
 _RESYNC_SECONDS = 600.0
 
@@ -124,7 +126,9 @@ class ClusterLoop:
             if refreshed is not cluster:
                 self.wake()
                 return _RESYNC_SECONDS
-        await self._support.ensure(cluster)
+        if any(isinstance(action, CreateScheduler) for action in planned.actions):
+            self._support.forget_blind()
+        self._memory.support_refused(await self._support.ensure(cluster))
         for name, pool in planned.pools.items():
             self._memory.sized(name, pool.size.pods)
         surprised = await self._executor.execute(cluster, planned.actions)
@@ -134,7 +138,8 @@ class ClusterLoop:
         if surprised:
             self.wake()
         soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
-        moments = [_RESYNC_SECONDS, planned.wake_after_seconds, soon]
+        again = _SUPPORT_RETRY_SECONDS if self._memory.support else None
+        moments = [_RESYNC_SECONDS, planned.wake_after_seconds, soon, again]
         return max(0.01, min(moment for moment in moments if moment is not None))
 
     def _observe(self, cluster: Cluster) -> Observation:
@@ -149,6 +154,7 @@ class ClusterLoop:
             demand_at=self._feed.heard_at,
             demand_problem=self._feed.problem,
             deaf=self._feed.deaf,
+            support_refusal=self._memory.support,
             scheduler_since=self._feed.scheduler_since,
             refused=self._feed.refused,
             memory=seen.memory,

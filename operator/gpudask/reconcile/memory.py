@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
-from gpudask.planning.observed import PoolMemory
+from gpudask.planning.observed import PoolMemory, Refusal
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
@@ -25,6 +25,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.pools: dict[str, PoolMemory] = {}
+        self.support: Refusal | None = None
         self._failures: dict[str, _Failures] = {}
 
     def of(self, pool: str) -> PoolMemory:
@@ -53,6 +54,12 @@ class Memory:
         self.pools[pool] = replace(
             self.of(pool), refusal=error.message or str(error), refusal_reason=reason, not_before=not_before
         )
+
+    def support_refused(self, errors: list[ApiError]) -> None:
+        """Keep what the objects beside the pods met, until it is over."""
+        self.support = None
+        for error in errors:
+            self.support = Refusal(Reason.NAME_CONFLICT if error.conflict else _reason(error), str(error))
 
     def name_taken(self, pool: str, name: str, owner: str) -> None:
         """A name belongs to somebody else: the next number serves."""

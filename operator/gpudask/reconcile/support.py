@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from gpudask.api.resource import Cluster
+from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.reconcile.context import Context, Owned
 
@@ -25,11 +26,15 @@ class Support:
         self._context = context
         self._applied: dict[str, tuple[str, str]] = {}
 
-    async def ensure(self, cluster: Cluster) -> None:
-        """Apply what differs.
+    def forget_blind(self) -> None:
+        """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
+        self._applied = {kind: seen for kind, seen in self._applied.items() if kind in self._context.support}
+
+    async def ensure(self, cluster: Cluster) -> list[ApiError]:
+        """Apply what differs; what the API server refused, such as an object of that name that is somebody else's.
 
         Raises:
-            ApiError: as the API server says.
+            ApiError: the API server could not be reached, or the namespace is being deleted.
         """
         existing: dict[tuple[str, str], Owned] = {
             (item.kind, item.name): item
@@ -41,9 +46,17 @@ class Support:
             support.preload(cluster, self._context.preload),
             support.token_secret(cluster, self._context.token(cluster.uid)),
         ]
-        await asyncio.gather(
-            *(self._apply(body, existing.get((body["kind"], body["metadata"]["name"]))) for body in wanted)
+        results = await asyncio.gather(
+            *(self._apply(body, existing.get((body["kind"], body["metadata"]["name"]))) for body in wanted),
+            return_exceptions=True,
         )
+        refused = []
+        for result in results:
+            if isinstance(result, ApiError) and _refusal(result):
+                refused.append(result)
+            elif isinstance(result, BaseException):
+                raise result
+        return refused
 
     async def _apply(self, body: Json, existing: Owned | None) -> None:
         kind = body["kind"]
@@ -53,7 +66,13 @@ class Support:
             version = self._applied.get(kind, ("", ""))[1]
         if version and self._applied.get(kind) == (digest, version):
             return
-        answer = await self._context.api.apply(body)
+        # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
+        ours = existing is not None or kind not in self._context.support
+        answer = await self._context.api.apply(body, force=ours)
         self._applied[kind] = (digest, answer["metadata"]["resourceVersion"])
         if kind in self._context.support:
             self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
+
+
+def _refusal(error: ApiError) -> bool:
+    return not error.ending and (error.conflict or error.invalid or error.quota or error.forbidden)
