@@ -6,7 +6,7 @@ STAMP := .venv/.locked-$(shell sha256sum requirements/dev.lock | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
 CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
-FAST := -m "not api and not e2e"
+FAST := -m "not api and not dask and not e2e"
 
 .PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup
 .DEFAULT_GOAL := help

@@ -18,11 +18,18 @@ from local.api_server import ApiServer  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
+_REAL_DASK = {"preload", "kubecluster", "examples"}  # folders whose tests start schedulers and workers
 _numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew; then read their diff")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _REAL_DASK.intersection(item.path.relative_to(ROOT / "tests").parts):
+            item.add_marker(pytest.mark.dask)
 
 
 @pytest.fixture(scope="session")
