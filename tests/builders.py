@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, Cluster, parse
-from gpudask.api.spec import Pool, Spec
+from gpudask.api.pool import Pool
+from gpudask.api.spec import Spec
 
 Json = dict[str, Any]
 

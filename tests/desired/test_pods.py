@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpudask.api.spec import CLUSTER_NAME, POOL_NAME
+from gpudask.api.pool import POOL_NAME
+from gpudask.api.spec import CLUSTER_NAME
 from gpudask.desired import names
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod

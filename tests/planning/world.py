@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpudask.api.resource import Cluster
-from gpudask.api.spec import Pool
+from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
 from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring, Plan

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.api.spec import Autoscale
+from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.sizing import wanted
 

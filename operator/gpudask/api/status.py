@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpudask.api.spec import Model
+from gpudask.api.model import Model
 
 
 class ConditionType(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api import resource
+from gpudask.api.pod_parts import EnvVar, ResourceList, Template
 from gpudask.api.resource import Cluster
-from gpudask.api.spec import EnvVar, ResourceList, Template
 from gpudask.desired import dask_config
 from gpudask.desired.merge import merge_pod
 

@@ -10,7 +10,8 @@ import hashlib
 import json
 from typing import Any
 
-from gpudask.api.spec import Pool, Spec
+from gpudask.api.pool import Pool
+from gpudask.api.spec import Spec
 
 _SHARED = {"image", "image_pull_policy", "image_pull_secrets", "env", "config", "template", "protocol"}
 # What sizes or steers a pool but changes no pod.

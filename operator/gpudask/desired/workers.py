@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api import resource
+from gpudask.api.pool import DEFAULT_GPU_RESOURCE, Gpu, Pool
 from gpudask.api.resource import Cluster
-from gpudask.api.spec import DEFAULT_GPU_RESOURCE, Gpu, Pool
 from gpudask.api.values import number
 from gpudask.desired import names, pod, spec_hash
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from gpudask.api.spec import Pool
+from gpudask.api.pool import Pool
 from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Status
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan

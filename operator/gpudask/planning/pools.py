@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpudask.api.spec import Pool
+from gpudask.api.pool import Pool
 from gpudask.desired import names, spec_hash
 from gpudask.planning import sizes
 from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan

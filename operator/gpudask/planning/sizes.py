@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpudask.api.spec import Autoscale, Override, Pool
+from gpudask.api.pool import Autoscale, Pool
+from gpudask.api.spec import Override
 from gpudask.desired import spec_hash
 from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling import retirement, sizing

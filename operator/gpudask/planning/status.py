@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from gpudask.api.spec import Pool
+from gpudask.api.pool import Pool
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
 from gpudask.desired import names, spec_hash
 from gpudask.planning.actions import Plan, PoolPlan

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpudask.api.spec import Pool, Spec
+from gpudask.api.pool import Pool
+from gpudask.api.spec import Spec
 from gpudask.scaling.demand import Requirement
 
 

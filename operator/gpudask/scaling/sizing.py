@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gpudask.api.spec import Autoscale
+from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
 
 

@@ -1,0 +1,221 @@
+"""A pool of equal worker pods: its size, its devices, what it offers and accepts."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpudask.api.model import Model
+from gpudask.api.pod_parts import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
+from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
+from gpudask.api.values import DURATION_PATTERN, Duration, Quantity, number, seconds
+
+MAX_REPLICAS = 5000
+POOL_NAME = "^[a-z][a-z0-9]{0,14}$"
+EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
+OWN_FLAGS = (
+    "--name",
+    "--nthreads",
+    "--resources",
+    "--memory-limit",
+    "--preload",
+    "--protocol",
+    "--nworkers",
+    "--scheduler-file",
+)
+
+
+class Autoscale(Model):
+    """Limits between which a pool follows demand. All counts are pods."""
+
+    rules = (
+        Rule(
+            "self.min <= self.max",
+            "min is larger than max: raise max or lower min",
+            lambda autoscale: autoscale.min <= autoscale.max,
+        ),
+        Rule(
+            f"type(self.targetDuration) != string || !self.targetDuration.matches('{DURATION_PATTERN}')"
+            " || duration(self.targetDuration) > duration('0s')",
+            "the queue cannot clear in no time: write a duration above zero, such as 30s",
+            lambda autoscale: autoscale.target_duration_seconds > 0,
+            ".targetDuration",
+        ),
+    )
+
+    min: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods that stay without demand")] = 0
+    max: Annotated[int, Field(ge=1, le=MAX_REPLICAS, description="pods at most")]
+    idle_timeout: Annotated[
+        Duration, Field(description="how long a pod has had no work of its pool's own before it leaves")
+    ] = "60s"
+    target_duration: Annotated[
+        Duration, Field(description="in what time the queue should clear, where durations are known")
+    ] = "30s"
+
+    @property
+    def idle_timeout_seconds(self) -> float:
+        """`idleTimeout` in seconds."""
+        return seconds(self.idle_timeout)
+
+    @property
+    def target_duration_seconds(self) -> float:
+        """`targetDuration` in seconds."""
+        return seconds(self.target_duration)
+
+
+class Gpu(Model):
+    """Makes a pool a GPU pool: each pod gets `count` devices, one worker process for each."""
+
+    rules = (
+        Rule(
+            f"self.resourceName.matches('{EXTENDED_RESOURCE}')",
+            "a device plugin's resource has a domain and a name: write for example nvidia.com/gpu",
+            lambda gpu: re.fullmatch(EXTENDED_RESOURCE, gpu.resource_name) is not None,
+            ".resourceName",
+        ),
+    )
+
+    count: Annotated[int, Field(ge=1, le=64, description="GPUs of each pod")] = 1
+    resource_name: Annotated[
+        str,
+        Field(
+            max_length=128,
+            description="the extended resource that a device plugin offers, e.g. nvidia.com/mig-1g.10gb",
+        ),
+    ] = DEFAULT_GPU_RESOURCE
+    node_selector: Annotated[
+        dict[str, str],
+        Field(
+            max_length=16,
+            description="labels of the nodes that have these devices; by default nvidia.com/gpu.present: true",
+        ),
+    ] = Field(default_factory=lambda: {"nvidia.com/gpu.present": "true"})
+    launcher: Annotated[
+        Literal["dask-cuda", "dask"],
+        Field(description="dask-cuda: one worker for each GPU; dask: one worker that sees all of the pod's GPUs"),
+    ] = "dask-cuda"
+
+
+def _asks_for_gpus(resource: str, gpu: Gpu | None) -> bool:
+    own = gpu is not None and resource == gpu.resource_name
+    return own or resource.startswith("nvidia.com/") or resource.endswith("/gpu")
+
+
+class HeldData(Model):
+    """What happens to results that keep an idle pod because they have nowhere to go. Absent: they keep it."""
+
+    release_after: Annotated[Duration, Field(description="let them go after the pod was idle this long")]
+
+    @property
+    def release_after_seconds(self) -> float:
+        """`releaseAfter` in seconds."""
+        return seconds(self.release_after)
+
+
+class Pool(Model):
+    """A set of equal worker pods with a size of its own."""
+
+    rules = (
+        Rule(
+            f"self.name.matches('{POOL_NAME}')",
+            "a pool's name is 1 to 15 lower-case letters and digits, a letter first, no hyphen: write gpu2, not gpu-2",
+            lambda pool: re.fullmatch(POOL_NAME, pool.name) is not None,
+            ".name",
+        ),
+        Rule(
+            "self.name != 'scheduler'",
+            "the name scheduler is taken: call the pool otherwise",
+            lambda pool: pool.name != "scheduler",
+            ".name",
+        ),
+        Rule(
+            "!(has(self.replicas) && has(self.autoscale))",
+            "a pool has replicas (fixed) or autoscale (min, max), not both: remove one",
+            lambda pool: pool.replicas is None or pool.autoscale is None,
+        ),
+        Rule(
+            "!has(self.resources) || !self.resources.exists(k, k.startsWith('nvidia.com/') || k.endsWith('/gpu')"
+            " || (has(self.gpu) && k == self.gpu.resourceName))",
+            "GPUs are not asked for in resources: write gpu: {count: 1} beside it (and resourceName for others"
+            " than nvidia.com/gpu), which also sets nodes and launcher",
+            lambda pool: not any(_asks_for_gpus(name, pool.gpu) for name in pool.resources),
+            ".resources",
+        ),
+        ENOUGH_MEMORY,
+        no_own_flags(OWN_FLAGS, "use the pool's offers, nthreads and resources"),
+        distinct("env", "name"),
+    )
+
+    name: Annotated[
+        str, Field(min_length=1, max_length=63, description="1 to 15 lower-case letters and digits, a letter first")
+    ]
+    replicas: (
+        Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods, fixed; without it and autoscale: 1")] | None
+    ) = None
+    autoscale: Autoscale | None = None
+    resources: Annotated[
+        ResourceList,
+        Field(description="of each pod: requests, and for memory the limit too; by default cpu 1, memory 2Gi"),
+    ] = Field(default_factory=lambda: default_resources(1, "2Gi"))
+    gpu: Gpu | None = None
+    offers: (
+        Annotated[
+            dict[str, Quantity],
+            Field(max_length=16, description="Dask resources of each worker; GPU pools offer GPU: 1 by default"),
+        ]
+        | None
+    ) = None
+    accepts: (
+        Annotated[
+            Literal["any", "annotated"],
+            Field(
+                description="whether tasks without resource annotations may run here; by default GPU pools take"
+                " annotated ones only where another pool accepts any"
+            ),
+        ]
+        | None
+    ) = None
+    nthreads: (
+        Annotated[
+            int,
+            Field(ge=1, le=1024, description="threads of each worker; by default the pod's cores, on a GPU worker 1"),
+        ]
+        | None
+    ) = None
+    shm_size: Quantity | None = Field(default=None, description="size of /dev/shm; by default the node's, 64Mi")
+    image: Image | None = Field(default=None, description="instead of the cluster's; Dask's versions must agree")
+    env: EnvList
+    extra_args: ExtraArgs
+    template: Template = Field(default_factory=Template)
+    held_data: HeldData | None = None
+
+    @property
+    def gpus_per_pod(self) -> int:
+        """GPUs that one pod holds."""
+        return self.gpu.count if self.gpu else 0
+
+    @property
+    def workers_per_pod(self) -> int:
+        """Dask worker processes of one pod."""
+        return self.gpu.count if self.gpu and self.gpu.launcher == "dask-cuda" else 1
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Threads of one worker: as written, else 1 beside a GPU, else the pod's cores rounded up."""
+        if self.nthreads is not None:
+            return self.nthreads
+        if self.gpu is not None:
+            return 1
+        return max(1, -int(-number(self.resources.get("cpu", 1)) // 1))
+
+    @property
+    def offered_resources(self) -> dict[str, float]:
+        """Dask resources that one worker offers."""
+        if self.offers is not None:
+            return {name: number(quantity) for name, quantity in self.offers.items()}
+        if self.gpu is None:
+            return {}
+        return {"GPU": float(self.gpu.count) if self.gpu.launcher == "dask" else 1.0}
