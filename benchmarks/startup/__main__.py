@@ -100,7 +100,7 @@ def _print(turns: Sequence[Turn], titles: Sequence[str]) -> None:
 
 
 def _results(turns: Sequence[Turn]) -> report.Results:
-    return report.Results((turn.contestant, turn.figures) for turn in turns)
+    return report.Results((turn.contestant, turn.figures) for turn in turns if not turn.error)
 
 
 def main() -> None:

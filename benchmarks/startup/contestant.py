@@ -26,6 +26,9 @@ class Contestant(Protocol):
     async def gpu_task_submitted(self, cluster: str) -> None:
         """A GPU task is on its way to a scheduler that has no GPU worker."""
 
+    async def served_by(self) -> str:
+        """What carries requests out. A turn in which this changed was disturbed from outside."""
+
     async def remove(self, cluster: str) -> None:
         """Ask for a cluster's end, so that nothing makes its pods anew; they themselves are swept away after it."""
 

@@ -45,6 +45,10 @@ class Floor:
         """POST the GPU worker."""
         await self._api.create(self._rendered(cluster).gpu_worker())
 
+    async def served_by(self) -> str:
+        """Nothing."""
+        return ""
+
     async def remove(self, cluster: str) -> None:
         """DELETE what is beside the pods."""
         base = self._rendered(cluster).base()

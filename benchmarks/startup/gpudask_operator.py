@@ -7,6 +7,7 @@ from distributed import Client
 from benchmarks.startup.workload import manifest
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.kubernetes import Kubernetes
+from local.operator_release import NAMESPACE
 
 
 class GpudaskOperator:
@@ -33,6 +34,16 @@ class GpudaskOperator:
 
     async def gpu_task_submitted(self, cluster: str) -> None:
         """Nothing: it is the operator that has to see it."""
+
+    async def served_by(self) -> str:
+        """The operator's pods, and how often each was restarted."""
+        query = {"labelSelector": "app.kubernetes.io/name=gpudask"}
+        pods = (await self._api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", query=query))["items"]
+        restarts = {
+            pod["metadata"]["uid"]: [item["restartCount"] for item in pod["status"].get("containerStatuses", ())]
+            for pod in pods
+        }
+        return str(sorted(restarts.items()))
 
     async def remove(self, cluster: str) -> None:
         """DELETE the resource; Kubernetes collects the rest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -40,8 +41,8 @@ class Peer:
 
     async def prepare(self) -> None:
         """Install the definitions, start the operator."""
-        for path in self._environment.crds:
-            await self._define(yaml.safe_load(path.read_text()))
+        for definition in self._definitions():
+            await self._define(definition)
         await self._process.start(await self._dns_address())
 
     async def start(self, cluster: str, workers: int) -> None:
@@ -58,6 +59,10 @@ class Peer:
         """It cannot: see `starts_gpu_workers`."""
         raise NotImplementedError(cluster)
 
+    async def served_by(self) -> str:
+        """Its process, which nobody else knows of."""
+        return ""
+
     async def remove(self, cluster: str) -> None:
         """DELETE the DaskCluster, and the Deployments that would last as long as its finalizer."""
         deployments = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
@@ -67,9 +72,12 @@ class Peer:
     async def close(self) -> None:
         """Stop the operator; take its finalizers and its definitions away."""
         await self._process.stop()
+        for definition in self._definitions():
+            await self._release(definition["spec"]["names"]["plural"])
         for name in self._brought:
-            await self._release(name.partition(".")[0])
             await self._api.request("DELETE", f"{_CRDS}/{name}")
+        for name in self._brought:
+            await self._poll(name, lambda definition: definition is None, "is still there")
 
     def _manifest(self, cluster: str, workers: int) -> Json:
         rendered = Rendered(manifest(cluster, self.namespace, workers))
@@ -98,11 +106,25 @@ class Peer:
                 raise
             return  # somebody else's: it stays
         self._brought.append(name)
+        await self._poll(name, _established, "is not served")
+
+    def _definitions(self) -> list[Json]:
+        return [yaml.safe_load(path.read_text()) for path in self._environment.crds]
+
+    async def _poll(self, name: str, check: Callable[[Json | None], bool], otherwise: str) -> None:
+        """Look at a definition until `check` holds; it is given None where there is none.
+
+        Raises:
+            RuntimeError: it did not come to hold.
+        """
         for _ in range(_POLLS):
-            if _established(await self._api.request("GET", f"{_CRDS}/{name}")):
+            definition = None
+            with suppress(ApiError):
+                definition = await self._api.request("GET", f"{_CRDS}/{name}")
+            if check(definition):
                 return
             await asyncio.sleep(_POLL_SECONDS)
-        raise RuntimeError(f"the API server does not serve {name} after {_POLLS * _POLL_SECONDS:.0f} s")
+        raise RuntimeError(f"{name} {otherwise} after {_POLLS * _POLL_SECONDS:.0f} s")
 
     async def _release(self, plural: str) -> None:
         """Whatever an operator that stopped early left waiting for it."""
@@ -119,6 +141,6 @@ class Peer:
         return str(service["spec"]["clusterIP"])
 
 
-def _established(definition: Json) -> bool:
-    conditions = definition.get("status", {}).get("conditions") or ()
+def _established(definition: Json | None) -> bool:
+    conditions = (definition or {}).get("status", {}).get("conditions") or ()
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)

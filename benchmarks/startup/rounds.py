@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ import aiohttp
 
 from benchmarks.startup.contestant import Contestant
 from benchmarks.startup.sight import PodWatch
-from benchmarks.startup.trial import STEP_SECONDS, Figures, Trial
+from benchmarks.startup.trial import STEP_SECONDS, Figures, StepTookTooLongError, Trial
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
@@ -23,14 +24,16 @@ _POLL_SECONDS = 0.2
 
 @dataclass
 class Turn:
-    """What one contestant's turn gave. `load`: the machine's one-minute load when it began and when it ended."""
+    """What one contestant's turn gave; with an `error`, its figures do not count.
+
+    `began` is in seconds since the epoch, `load` the machine's one-minute load at the beginning and at the end.
+    """
 
     round: int
     contestant: str
     began: float
     load: list[float]
     figures: Figures = field(default_factory=dict)
-    watch_breaks: int = 0
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -40,35 +43,43 @@ class Turn:
 
 def order(titles: Sequence[str], number: int) -> list[str]:
     """Who goes when in round `number`: nobody is always the first."""
-    start = number % len(titles)
+    start = number % max(1, len(titles))
     return [*titles[start:], *titles[:start]]
 
 
 async def run(api: Kubernetes, contestants: Sequence[Contestant], repeats: int) -> AsyncGenerator[Turn]:
-    """So many rounds; one Turn each, when it ends."""
+    """So many rounds; one Turn each, when it ends. Who lost a turn gets another, in at most as many rounds more."""
+    complete: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession(trust_env=False))
+        session = await stack.enter_async_context(_session())
         by_title = {contestant.title: contestant for contestant in contestants}
         watches = {c.title: await stack.enter_async_context(_place(api, c)) for c in contestants}
-        for number in range(repeats):
-            for title in order(list(by_title), number):
-                yield await _turn(by_title[title], api, watches[title], session, number)
+        for number in range(2 * repeats):
+            for title in order([title for title in by_title if complete[title] < repeats], number):
+                turn = await _turn(by_title[title], api, watches[title], session, number)
+                complete[title] += not turn.error
+                yield turn
 
 
 async def _turn(
     contestant: Contestant, api: Kubernetes, watch: PodWatch, session: aiohttp.ClientSession, number: int
 ) -> Turn:
-    breaks = watch.breaks
     turn = Turn(number, contestant.title, time.time(), [os.getloadavg()[0]])
     trial = Trial(contestant, api, watch, session, number)
     try:
+        before = (watch.breaks, await contestant.served_by())
         await trial.run()
-    except (TimeoutError, ApiError, OSError) as error:  # the other turns still count
+        if (watch.breaks, await contestant.served_by()) != before:
+            turn.error = "disturbed: the API server or the operator was restarted meanwhile"
+    except (StepTookTooLongError, TimeoutError, ApiError, OSError) as error:  # the other turns still count
         turn.error = f"{type(error).__name__}: {error}"
     turn.figures = trial.figures
-    turn.watch_breaks = watch.breaks - breaks
     turn.load.append(os.getloadavg()[0])
     return turn
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
 
 
 @asynccontextmanager

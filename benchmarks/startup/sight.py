@@ -118,14 +118,16 @@ async def service_address(api: Kubernetes, namespace: str, cluster: str) -> str:
 async def registered(session: aiohttp.ClientSession, address: str, workers: int) -> float:
     """Wait until the scheduler counts exactly so many workers; when that was seen, in `time.monotonic` seconds.
 
-    Polled through the Service: a count is up to 0.04 s old.
+    Polled through the Service: a count is up to 0.04 s old. `session` must not keep connections: one that was opened
+    before kube-proxy knew the Service has gone elsewhere.
     """
+    url = f"http://{address}:8787/json/counts.json"
     while True:
         try:
-            async with session.get(f"http://{address}:8787/json/counts.json", timeout=_ANSWER) as response:
-                counts = await response.json(content_type=None)
+            async with session.get(url, timeout=_ANSWER, raise_for_status=True) as response:
+                counts = await response.json()
                 if counts["workers"] == workers:
                     return time.monotonic()
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError):
+        except (aiohttp.ClientError, TimeoutError, ValueError):
             pass  # it does not listen yet
         await asyncio.sleep(_POLL_SECONDS)

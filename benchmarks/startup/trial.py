@@ -19,12 +19,16 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
 # A step that takes longer failed. The slowest that was ever seen took 40 s.
-STEP_SECONDS = 150.0
+STEP_SECONDS = 90.0
 # Between steps, so that none pays for what the one before it left to do.
 _SETTLE_SECONDS = 2.0
 _SWEEP_SECONDS = 3.0
 
 Figures = dict[str, float]
+
+
+class StepTookTooLongError(Exception):
+    """A step was given up."""
 
 
 class Trial:
@@ -44,7 +48,7 @@ class Trial:
         """A small cluster that grows, shrinks and gets a GPU task; then a large one.
 
         Raises:
-            TimeoutError: a step took too long.
+            StepTookTooLongError: what was asked for did not come; the text shows the pods.
             ApiError: a request was refused.
         """
         async with self._cluster(f"small{self._number}", FEW, "ready_2") as (name, address), _client(address) as client:
@@ -66,11 +70,24 @@ class Trial:
                 self.figures[figure] = await registered(self._session, address, workers) - begun
             await asyncio.sleep(_SETTLE_SECONDS)
             yield name, address
+        except TimeoutError as error:
+            raise StepTookTooLongError(f"not within {STEP_SECONDS:.0f} s; {await self._shown(name)}") from error
         finally:
             with suppress(ApiError):
                 await self._contestant.remove(name)
             async with asyncio.timeout(STEP_SECONDS):
                 await self._sweep(name)
+
+    async def _shown(self, name: str) -> str:
+        """The cluster's pods, as far as they tell why it does not come."""
+        path = f"/api/v1/namespaces/{self._contestant.namespace}/pods"
+        listed = await self._api.request("GET", path, query={"labelSelector": f"{LABEL_DASK_CLUSTER}={name}"})
+        pods = {item["metadata"]["name"]: item["status"] for item in listed["items"]}
+        states = {
+            pod: [container["state"] for container in status.get("containerStatuses", ())] or status["phase"]
+            for pod, status in pods.items()
+        }
+        return f"pods: {states or 'none'}"
 
     async def _sweep(self, name: str) -> None:
         """End a cluster's pods without their grace, again and again: whoever made them may not have heard yet."""
