@@ -30,11 +30,15 @@ def example(name: str) -> Cluster:
 
 
 def rendered(cluster: Cluster) -> str:
+    name, preload = (
+        f"{cluster.name}-scheduler-abcde",
+        {"entry.py": "# the preload\n", "part/one.py": "# a part of it\n"},
+    )
     objects = [
-        support.service(cluster),
-        support.preload(cluster, {"entry.py": "# the preload\n", "part/one.py": "# a part of it\n"}),
+        support.service(cluster, name),
+        support.preload(cluster, preload),
         support.token_secret(cluster, "token"),
-        scheduler_pod(cluster, f"{cluster.name}-scheduler-abcde", frozenset({"entry.py", "part/one.py"})),
+        scheduler_pod(cluster, name, preload),
         *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),
     ]
     return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=110)

@@ -32,7 +32,7 @@ def worker(**spec: Any) -> Json:
 
 
 def scheduler(**spec: Any) -> Json:
-    return scheduler_pod(a_cluster(**spec), "demo-scheduler-12345", frozenset({"x.py"}))
+    return scheduler_pod(a_cluster(**spec), "demo-scheduler-12345", {"x.py": ""})
 
 
 def value(pod: Json, name: str) -> str | None:

@@ -285,7 +285,7 @@ def test_unserved_demand_that_changes_in_number_is_not_significant():
 
 
 def test_time_alone_is_nothing_to_write():
-    before, after = pair({"says": CALM}, {"says": CALM, "now": NOW + 100})
+    before, after = pair({"says": CALM}, {"says": CALM, "now": NOW + 10})
     assert before != after
     assert lively(before) == lively(after)
 

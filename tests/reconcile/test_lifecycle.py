@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpudask.reconcile.start import Operator
+from gpudask.desired import names
+from gpudask.preload import sources
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.stage import Stage, operating, stays
@@ -90,15 +92,17 @@ async def test_an_edited_or_deleted_configmap_comes_back(stage: Stage, operator:
     await stage.apply(a_pool())
     await stage.shows("Ready", "True AllReady")
 
+    name = names.preload("demo", sources())
+
     async def pools() -> object:
-        found = await stage.get("configmaps", "demo-gpudask-preload")
+        found = await stage.get("configmaps", name)
         return found and found["data"].get("pools.json")
 
     wanted = await pools()
     assert wanted
-    await stage.patch("configmaps", "demo-gpudask-preload", {"data": {"pools.json": "{}"}})
+    await stage.patch("configmaps", name, {"data": {"pools.json": "{}"}})
     await stage.becomes(pools, wanted)
-    await stage.delete("configmaps", "demo-gpudask-preload")
+    await stage.delete("configmaps", name)
     await stage.becomes(pools, wanted)
 
 

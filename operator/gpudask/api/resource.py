@@ -21,6 +21,7 @@ SHORT = "gdc"
 
 LABEL_CLUSTER = f"{GROUP}/cluster"
 LABEL_POOL = f"{GROUP}/pool"
+LABEL_SCHEDULER = f"{GROUP}/scheduler"
 ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
 ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
 ANNOTATION_RETIRE = f"{GROUP}/retire"

@@ -48,6 +48,8 @@ class Reason(StrEnum):
     FORBIDDEN = "Forbidden"
     IMAGE = "ImageNotPulled"
     CRASHING = "PodsFail"
+    UNREGISTERED = "WorkerNotRegistered"
+    API_FAILED = "ApiServerFailed"
     DRAIN_BLOCKED = "DrainBlocked"
     HEALTHY = "Healthy"
     SCALED_UP = "ScaledUp"

@@ -14,6 +14,8 @@ Json = dict[str, Any]
 _CONNECT_SECONDS = 5.0
 # A scheduler that unpickles a large graph answers nothing for seconds; longer silence is a lost connection.
 _SILENCE_SECONDS = 60.0
+# What is wanted is told between the polls, and the cluster waits for it: better tried again soon.
+_TELL_SECONDS = 10.0
 
 
 class SchedulerClient:
@@ -35,7 +37,9 @@ class SchedulerClient:
         """
         query = {"seen": seen, "wait": f"{wait_seconds:g}"}
         try:
-            answer = await self._request("GET", f"{base}/gpudask/v1/demand", token, wait_seconds, params=query)
+            answer = await self._request(
+                "GET", f"{base}/gpudask/v1/demand", token, wait_seconds + _SILENCE_SECONDS, params=query
+            )
         except SchedulerError as error:
             if error.trouble is not SchedulerTrouble.NO_PRELOAD:
                 raise
@@ -52,24 +56,22 @@ class SchedulerClient:
             SchedulerError: no answer, or a refusal.
         """
         body = {"protocol": PROTOCOL, **desired}
-        answer = await self._request("POST", f"{base}/gpudask/v1/desired", token, 0.0, json=body)
+        answer = await self._request("POST", f"{base}/gpudask/v1/desired", token, _TELL_SECONDS, json=body)
         return {item["pod"]: item["why"] for item in answer.get("refused", ())}
 
     async def _why_no_preload(self, base: str, token: str) -> str:
         """The last line of what the preload left on its health route; where even that is missing, where to look."""
         try:
-            health = await self._request("GET", f"{base}/gpudask/v1/health", token, 0.0)
+            health = await self._request("GET", f"{base}/gpudask/v1/health", token, _TELL_SECONDS)
         except SchedulerError:
             return "the scheduler runs without the preload: its arguments were changed, or its log says why"
         lines = str(health.get("error", "")).strip().splitlines()
         return f"the preload did not start in the scheduler: {lines[-1] if lines else 'its log says why'}"
 
-    async def _request(self, method: str, url: str, token: str, wait_seconds: float, **kwargs: Any) -> Json:
+    async def _request(self, method: str, url: str, token: str, seconds: float, **kwargs: Any) -> Json:
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
-        timeout = aiohttp.ClientTimeout(
-            total=wait_seconds + _SILENCE_SECONDS, connect=_CONNECT_SECONDS, sock_connect=_CONNECT_SECONDS
-        )
+        timeout = aiohttp.ClientTimeout(total=seconds, connect=_CONNECT_SECONDS, sock_connect=_CONNECT_SECONDS)
         headers = {"Authorization": f"Bearer {token}"}
         try:
             async with self._session.request(method, url, headers=headers, timeout=timeout, **kwargs) as response:

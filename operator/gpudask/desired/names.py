@@ -6,6 +6,7 @@ Pool names hold no hyphen, so `<cluster>-<pool>-worker-<n>` has one reading: clu
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 SCHEDULER_PORT = 8786
@@ -17,9 +18,13 @@ def service(cluster: str) -> str:
     return f"{cluster}-scheduler"
 
 
-def preload(cluster: str) -> str:
-    """The ConfigMap with what runs inside the scheduler."""
-    return f"{cluster}-gpudask-preload"
+def preload(cluster: str, sources: dict[str, str]) -> str:
+    """The ConfigMap with what runs inside the scheduler, one for each content.
+
+    A scheduler that runs keeps the one that it was made with: another operator version adds its own beside it.
+    """
+    digest = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{cluster}-gpudask-preload-{digest}"
 
 
 def token(cluster: str) -> str:

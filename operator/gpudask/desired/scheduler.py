@@ -18,10 +18,11 @@ POOLS_KEY = "pools.json"
 ENTRY = "gpudask_entry.py"
 
 
-def scheduler_pod(cluster: Cluster, name: str, preload_files: frozenset[str]) -> Json:
-    """The scheduler pod `name`, with the preload's files mounted at their relative paths."""
+def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
+    """The scheduler pod `name`, with the preload's files (relative path -> text) mounted at their paths."""
     section = cluster.spec.scheduler
     meta = pod.metadata(cluster, name, "scheduler")
+    meta["labels"][resource.LABEL_SCHEDULER] = name
     meta["annotations"] = {resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec)}
     container = {
         "image": section.image or cluster.spec.image,
@@ -42,7 +43,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload_files: frozenset[str]) ->
     rendered = pod.skeleton(cluster, meta, container)
     rendered["spec"]["affinity"] = pod.away_from_gpus()
     rendered["spec"]["volumes"] = [
-        {"name": "gpudask-preload", "configMap": _preload_volume(cluster, preload_files)},
+        {"name": "gpudask-preload", "configMap": _preload_volume(cluster, preload)},
         {"name": "gpudask-token", "secret": {"secretName": names.token(cluster.name)}},
     ]
     return pod.overlaid(rendered, cluster.spec.template, section.template)
@@ -79,9 +80,9 @@ def config_map_key(path: str) -> str:
     return path.replace("/", "--")
 
 
-def _preload_volume(cluster: Cluster, files: frozenset[str]) -> Json:
-    paths = sorted({*files, POOLS_KEY})
+def _preload_volume(cluster: Cluster, preload: dict[str, str]) -> Json:
+    paths = sorted({*preload, POOLS_KEY})
     return {
-        "name": names.preload(cluster.name),
+        "name": names.preload(cluster.name, preload),
         "items": [{"key": config_map_key(path), "path": path} for path in paths],
     }

@@ -6,18 +6,19 @@ import base64
 import json
 from typing import Any
 
-from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, Cluster
+from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, Cluster
 from gpudask.desired import names, pod
 from gpudask.desired.scheduler import POOLS_KEY, TOKEN_KEY, config_map_key
 
 Json = dict[str, Any]
 
 
-def service(cluster: Cluster) -> Json:
-    """The Service by which workers and clients find the scheduler.
+def service(cluster: Cluster, scheduler: str) -> Json:
+    """The Service by which workers and clients find the scheduler pod `scheduler`, and no other.
 
     It publishes addresses that are not ready: workers connect as soon as the scheduler listens, without
-    waiting for a probe.
+    waiting for a probe. Because Kubernetes then publishes ending pods too, it names the one pod: a predecessor on a
+    lost node would get half of the connections.
     """
     exposed = cluster.spec.scheduler.service
     meta = pod.metadata(cluster, names.service(cluster.name), "scheduler")
@@ -31,7 +32,7 @@ def service(cluster: Cluster) -> Json:
         "spec": {
             "type": exposed.type,
             "publishNotReadyAddresses": True,
-            "selector": {LABEL_CLUSTER: cluster.name, LABEL_DASK_COMPONENT: "scheduler"},
+            "selector": {LABEL_DASK_COMPONENT: "scheduler", LABEL_SCHEDULER: scheduler},
             "ports": [{"name": n, "port": p, "targetPort": n, "protocol": "TCP"} for n, p in ports],
         },
     }
@@ -42,7 +43,7 @@ def preload(cluster: Cluster, sources: dict[str, str]) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": pod.metadata(cluster, names.preload(cluster.name), "scheduler"),
+        "metadata": pod.metadata(cluster, names.preload(cluster.name, sources), "scheduler"),
         "data": {
             **{config_map_key(path): text for path, text in sorted(sources.items())},
             POOLS_KEY: json.dumps(fence(cluster), sort_keys=True),

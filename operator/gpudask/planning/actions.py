@@ -57,11 +57,12 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What to do for one pool."""
+    """What to do for one pool. `missing`: pods that it lacks, created now or held back."""
 
     size: Size
     actions: tuple[Action, ...] = ()
     wake_after_seconds: float | None = None
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,11 @@ from gpudask.scaling.assignment import refusal
 
 # A container that came back this often without staying up is not merely starting.
 _CRASHING_RESTARTS = 2
+# A pod that runs this long without its worker being registered is in trouble.
+_SILENT_SECONDS = 120.0
+# Of many requirements that no pool serves, so many are named.
+_NAMED = 10
+_MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 
 Verdict = tuple[Literal["True", "False", "Unknown"], Reason, str]
 
@@ -44,7 +49,7 @@ def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before
                 type=kind,
                 status=value,
                 reason=why,
-                message=message,
+                message=message[:_MESSAGE_LIMIT],
                 observed_generation=status.observed_generation,
                 last_transition_time=old.last_transition_time if old and old.status == value else _iso(now),
             )
@@ -109,7 +114,10 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
     if seen.demand is None:
         return "Unknown", Reason.DEMAND_UNKNOWN, seen.demand_problem or "the scheduler has not been heard yet"
     if plan.assignment.unserved:
-        said = "; ".join(refusal(seen.cluster.spec, requirement) for requirement in plan.assignment.unserved)
+        unserved = plan.assignment.unserved
+        said = "; ".join(refusal(seen.cluster.spec, requirement) for requirement in unserved[:_NAMED])
+        if len(unserved) > _NAMED:
+            said += f"; and {len(unserved) - _NAMED} more kinds"
         return "False", Reason.UNSERVABLE, said
     return "True", Reason.SERVABLE, ""
 
@@ -125,7 +133,16 @@ def _degraded(seen: Observation, status: Status) -> Verdict:
         if trouble is not None:
             reason, message = trouble
             return "True", reason, f"pool {pool.name}: {message}"
+    for pod in _of_removed_pools(seen):
+        blocked = [worker for worker in seen.registered(pod) if worker.retiring == "blocked"]
+        if blocked:
+            return "True", Reason.DRAIN_BLOCKED, f"{pod.name}, of a removed pool: {blocked[0].detail or 'its data'}"
     return "False", Reason.HEALTHY, ""
+
+
+def _of_removed_pools(seen: Observation) -> list[Pod]:
+    known = {pool.name for pool in seen.cluster.spec.pools}
+    return [pod for pod in seen.pods if pod.pool and pod.pool not in known and not pod.deleting]
 
 
 def _trouble(seen: Observation, pool: PoolStatus) -> tuple[Reason, str] | None:
@@ -137,6 +154,10 @@ def _trouble(seen: Observation, pool: PoolStatus) -> tuple[Reason, str] | None:
     for pod in seen.workers(pool.name):
         if pod.live and pod.waiting and (trouble := _trouble_of(pod)):
             return trouble
+    for pod in seen.workers(pool.name):
+        unheard = seen.counts and pod.live and pod.running and not seen.registered(pod)
+        if unheard and seen.unheard_seconds(pod) >= _SILENT_SECONDS:
+            return Reason.UNREGISTERED, f"{pod.name} runs, but the scheduler does not know its worker: see its log"
     if any(worker.retiring == "blocked" for pod in seen.workers(pool.name) for worker in seen.registered(pod)):
         return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
     return None

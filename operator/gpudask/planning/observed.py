@@ -146,7 +146,21 @@ class Observation:
     @property
     def drains(self) -> bool:
         """Whether a worker can be drained: somebody has to be there to do it, now or soon."""
-        return self.scheduler_runs and not self.deaf
+        off = self.demand is not None and bool(self.demand.features.get("retire"))
+        return self.scheduler_runs and not self.deaf and not off
+
+    @property
+    def counts(self) -> bool:
+        """Whether the demand is known: an empty one from a scheduler that cannot count says nothing."""
+        return self.demand is not None and not self.demand.features.get("demand")
+
+    def works(self, pod: Pod) -> bool:
+        """Whether `pod` has a process that may hold something: the kubelet says so, or the scheduler, if sooner."""
+        return pod.running or bool(self.registered(pod))
+
+    def unheard_seconds(self, pod: Pod) -> float:
+        """For how long a running pod could have registered its workers, and did not."""
+        return max(0.0, self.now - max(pod.started, self.scheduler_since))
 
     def idle_seconds(self, worker: Worker) -> float:
         """How long `worker` has had no work of its pool's own by now."""

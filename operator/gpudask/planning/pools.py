@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpudask.api.pool import Pool
+from gpudask.api.status import Reason
 from gpudask.desired import names, spec_hash
 from gpudask.planning import sizes
 from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan
@@ -15,8 +16,6 @@ from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
 
-# A worker that is up but unknown to the scheduler for this long has nothing that anybody waits for.
-_UNREGISTERED_SECONDS = 15.0
 # A new pod that the room of one old pod does not help within this time gets the room of the next.
 _STUCK_SECONDS = 60.0
 _EDITED = "its spec was edited"
@@ -31,10 +30,12 @@ def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
     rolling = _rolling(seen, pool, size, [*pods, *back])
     if rolling is None:
         missing = size.pods - len(pods) - len(back)
-        retire = _retire(seen, pool, size, leaving, pods)
+        retire = list(_retire(seen, pool, size, leaving, pods))
     else:
         missing = rolling.create
-        retire = [_leave(pod, _EDITED) for pod in rolling.retire if pod not in back]  # one word a pass for a pod
+        retire = [_leave(seen, pod, _EDITED) for pod in rolling.retire if pod not in back]  # one word a pass for a pod
+    if not seen.drains and not seen.cluster.spec.suspend:
+        retire = [action for action in retire if isinstance(action, DeletePod)]  # nobody would drain them: sizes stay
     creates = _creates(seen, pool, missing, memory)
     actions: list[Action] = [
         *(DeletePod(p, f"it ended: {_why_ended(p)}") for p in seen.workers(pool.name) if p.finished and not p.deleting),
@@ -43,7 +44,7 @@ def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
         *_finish(seen, pool, set(back)),
         *creates,
     ]
-    return PoolPlan(size, tuple(actions), _wake_after(seen, pool, size, memory))
+    return PoolPlan(size, tuple(actions), _wake_after(seen, pool, size, memory), missing=max(0, missing))
 
 
 def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> list[Action]:
@@ -77,18 +78,18 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
         return [
             *_leave_above_maximum(seen, pool, [pod for pod in pods if pod.name not in {c.pod for c in leaving}]),
             *(
-                _leave(by_name[c.pod], "idle", if_idle=True, release=retirement.releases(c, release_after))
+                _leave(seen, by_name[c.pod], "idle", if_idle=True, release=retirement.releases(c, release_after))
                 for c in leaving
             ),
         ]
     nobody_asks = seen.cluster.spec.suspend and not seen.drains
     if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None and not nobody_asks:
         pods_to_cancel = [pod for pod in pods if not pod.running]
-        return [_leave(pod, size.reason) for pod in pods_to_cancel[: len(pods) - size.pods]]
+        return [_leave(seen, pod, size.reason) for pod in pods_to_cancel[: len(pods) - size.pods]]
     candidates = [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods]
     release = size.set_by == "suspend"
     chosen = retirement.surplus(candidates, len(pods) - size.pods)
-    return [_leave(by_name[c.pod], size.reason, release=release) for c in chosen]
+    return [_leave(seen, by_name[c.pod], size.reason, release=release) for c in chosen]
 
 
 def _leave_above_maximum(seen: Observation, pool: Pool, pods: list[Pod]) -> list[Action]:
@@ -99,12 +100,12 @@ def _leave_above_maximum(seen: Observation, pool: Pool, pods: list[Pod]) -> list
     chosen = retirement.surplus(
         [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods], len(pods) - pool.autoscale.max
     )
-    return [_leave(candidates[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
+    return [_leave(seen, candidates[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
 
 
-def _leave(pod: Pod, why: str, *, if_idle: bool = False, release: bool = False) -> Action:
+def _leave(seen: Observation, pod: Pod, why: str, *, if_idle: bool = False, release: bool = False) -> Action:
     """Cancel a pod that does not run; retire one that does."""
-    if not pod.running:
+    if not seen.works(pod):
         return DeletePod(pod, why, only_if_unchanged=True)
     return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release))
 
@@ -114,7 +115,7 @@ def _finish(seen: Observation, pool: Pool, back: set[Pod]) -> Iterable[Action]:
     for pod in seen.workers(pool.name):
         if not pod.live or pod.retirement is None or pod in back:
             continue
-        if not pod.running:
+        if not seen.works(pod):
             yield DeletePod(pod, pod.retirement.why, only_if_unchanged=True)
         elif is_empty(seen, pod):
             yield DeletePod(pod, pod.retirement.why)
@@ -130,7 +131,7 @@ def is_empty(seen: Observation, pod: Pod) -> bool:
     workers = seen.registered(pod)
     if workers:
         return all(worker.retiring == "drained" for worker in workers)
-    return seen.now - max(pod.started, seen.scheduler_since) >= _UNREGISTERED_SECONDS
+    return seen.unheard_seconds(pod) >= sizes.UNREGISTERED_SECONDS
 
 
 def _may_release(seen: Observation, pool: Pool, pod: Pod) -> bool:
@@ -156,13 +157,14 @@ def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rol
     if not old:
         return None
     new = [pod for pod in pods if pod.spec_hash == current]
-    broken, working = [p for p in old if not p.running], [p for p in old if p.running]
+    broken, working = [p for p in old if not seen.works(p)], [p for p in old if seen.works(p)]
     surge = max(1, size.pods // 4)
     joined = sum(1 for pod in new if _joined(seen, pod))
     stuck = [pod for pod in new if pod.unschedulable]
     spare = len(working) + joined - size.pods
-    if stuck and not _one_leaves(seen, pool, current):
-        crowded = len(new) + len(working) > size.pods
+    no_room = seen.memory.get(pool.name, PoolMemory()).refusal_reason == Reason.QUOTA
+    if (stuck or no_room) and not _one_leaves(seen, pool, current):
+        crowded = no_room or len(new) + len(working) > size.pods
         if crowded or seen.now - min(pod.created for pod in stuck) >= _STUCK_SECONDS:
             spare = max(spare, 1)
     candidates = {pod.name: pod for pod in working}
@@ -201,8 +203,8 @@ def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -
             continue
         if pod.unschedulable:
             moments.append(pod.created + _STUCK_SECONDS - seen.now)
-        if pod.retirement is not None and seen.demand is not None and not seen.registered(pod):
-            moments.append(max(pod.started, seen.scheduler_since) + _UNREGISTERED_SECONDS - seen.now)
+        if pod.running and seen.demand is not None and not seen.registered(pod):
+            moments.append(max(pod.started, seen.scheduler_since) + sizes.UNREGISTERED_SECONDS - seen.now)
         idle = sizes.candidate(seen, pod, 0)
         if idle.busy:
             continue

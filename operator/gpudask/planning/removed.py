@@ -14,8 +14,9 @@ def plan_removed(seen: Observation) -> tuple[Action, ...]:
     for pod in seen.pods:
         if not pod.pool or pod.pool in known or pod.deleting:
             continue
-        if pod.finished or not pod.running or (pod.retirement and is_empty(seen, pod)):
-            actions.append(DeletePod(pod, "its pool was removed"))
-        elif pod.retirement is None:
+        cancel = not pod.finished and not seen.works(pod)
+        if pod.finished or cancel or (pod.retirement and is_empty(seen, pod)):
+            actions.append(DeletePod(pod, "its pool was removed", only_if_unchanged=cancel))
+        elif pod.retirement is None and seen.drains:
             actions.append(MarkRetiring(pod, Retirement("its pool was removed")))
     return tuple(actions)

@@ -49,7 +49,7 @@ def free_to_go(seen: Observation) -> bool:
         return True  # it does not run: there is nothing to lose, and the edit is perhaps its cure
     if seen.demand is None:
         return False
-    if seen.cluster.spec.rollout == "WhenIdle":
+    if seen.cluster.spec.rollout == "WhenIdle" or not seen.counts:
         return seen.demand.tasks == 0
     return not any(item.active or item.waiting for item in seen.demand.requirements)
 

@@ -11,6 +11,9 @@ from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
 
+# A worker that is up but unknown to the scheduler for this long has nothing that anybody waits for.
+UNREGISTERED_SECONDS = 15.0
+
 
 def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Candidate]]:
     """The size of `pool`, and who leaves for it because demand does not need them.
@@ -35,14 +38,15 @@ def active_override(overrides: list[Override], pool: str, now: float) -> Overrid
 
 
 def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
-    """A pod as the retirement policy sees it."""
+    """A pod as the retirement policy sees it. One that runs, but never registered a worker, is idle since then."""
     workers = seen.registered(pod)
+    unheard = seen.unheard_seconds(pod) if seen.counts and pod.running else 0.0
     return Candidate(
         pod=pod.name,
         number=number,
-        pending=not pod.running,
-        idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=0.0),
-        busy=not workers or any(worker.own for worker in workers),
+        pending=not seen.works(pod),
+        idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=unheard),
+        busy=any(worker.own for worker in workers) if workers else unheard < UNREGISTERED_SECONDS,
         held_bytes=sum(worker.held_bytes for worker in workers),
         blockers=tuple(sorted({blocker for worker in workers for blocker in worker.blockers})),
     )
@@ -68,7 +72,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     pods = staying(seen, pool)
     memory = seen.memory.get(pool.name)
     before = memory.size if memory and memory.size is not None else len(pods)
-    if seen.demand is None:
+    if not seen.counts:
         kept = min(max(before, limits.min), limits.max)
         why = "the demand is not known: the size stays" if before else f"at its minimum of {limits.min}"
         return Size(kept, why, "autoscale"), []

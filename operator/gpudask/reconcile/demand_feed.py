@@ -74,27 +74,38 @@ class DemandFeed:
         silent = self._context.clock() - self._silent_since
         return self._trouble if self.deaf or silent >= _PATIENCE_SECONDS else ""
 
-    async def tell(self, pools: Json, retiring: list[Json]) -> None:
-        """Make what is wanted known, if the scheduler does not know it already."""
-        if self.demand is None or self._pod is None:
+    async def ask(self) -> None:
+        """Hear the demand as it is now: what was said last may be older than a graph that is being taken in."""
+        if self._pod is None:
             return
+        try:
+            token = self._context.token(self._uid)
+            self._take(await self._context.schedulers.demand(_base(self._pod), token, seen="", wait_seconds=0.0))
+        except SchedulerError as error:
+            self._lost(error)
+
+    async def tell(self, pools: Json, retiring: list[Json]) -> bool:
+        """Make what is wanted known, if the scheduler does not know it already; whether it knows now."""
+        if self.demand is None or self._pod is None:
+            return True
         wanted = {"pools": pools, "retiring": retiring}
         version = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
         if self._told == version:
-            return
+            return True
         try:
             refused = await self._context.schedulers.desire(
                 _base(self._pod), self._context.token(self._uid), {**wanted, "version": version}
             )
         except SchedulerError as error:
             _LOG.warning("%s: could not tell what is wanted: %s", self._key, error)
-            return
+            return False
         self._told = version
         self.refused = frozenset(refused)
         for pod, why in refused.items():
             _LOG.info("%s: %s stays: %s", self._key, pod, why)
         if refused:
             self._changed()
+        return True
 
     async def _listen(self, pod: Pod) -> None:
         token = self._context.token(self._uid)

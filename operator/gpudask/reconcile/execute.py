@@ -56,8 +56,8 @@ class Executor:
     def _one(self, cluster: Cluster, action: Action) -> Awaitable[bool]:
         match action:
             case CreateScheduler(name):
-                files = frozenset(self._context.preload)
-                return self._create(cluster, "", lambda: scheduler_pod(cluster, name, files))
+                preload = self._context.preload
+                return self._create(cluster, "", lambda: scheduler_pod(cluster, name, preload))
             case CreateWorker(pool_name, number):
                 pool = next(pool for pool in cluster.spec.pools if pool.name == pool_name)
                 nonce = self._context.nonce()
@@ -88,7 +88,7 @@ class Executor:
         except ApiError as error:
             if error.conflict:
                 return await self._look_at(cluster, pool, name)
-            if error.ending or not (error.invalid or error.quota or error.forbidden):
+            if error.ending or error.status == 0:
                 raise
             _LOG.warning("%s: %s", cluster.key, error)
             self._memory.refused(pool, error, self._context.clock())
@@ -123,6 +123,7 @@ class Executor:
             if error.conflict:
                 return True  # it changed, or is another pod by now: look again
             raise
+        self._memory.made_room(pod.pool, self._context.clock())
         if pod.finished:
             self._memory.failed(pod.pool, self._context.clock())
         if body.get("kind") == "Pod" and body["metadata"].get("deletionGracePeriodSeconds", 1) > 0:

@@ -14,7 +14,7 @@ from typing import Any
 from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_status
 from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash, support, workers
-from gpudask.planning.actions import CreateScheduler, CreateWorker, Plan
+from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
@@ -33,6 +33,8 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
 _FRESH_SECONDS = 5.0
 # How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
 _SUPPORT_RETRY_SECONDS = 30.0
+# How soon the scheduler is told again what is wanted.
+_TELL_RETRY_SECONDS = 5.0
 # The slow resync, which reads the caches only.
 _RESYNC_SECONDS = 600.0
 
@@ -121,26 +123,55 @@ class ClusterLoop:
             self._feed.stop()
             return _RESYNC_SECONDS
         planned = plan(self._observe(cluster))
+        if any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler):
+            await self._feed.ask()
+            planned = plan(self._observe(cluster))
         if any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions):
             refreshed = await self._still_there(cluster)
             if refreshed is not cluster:
                 self.wake()
                 return _RESYNC_SECONDS
-        if any(isinstance(action, CreateScheduler) for action in planned.actions):
-            self._support.forget_blind()
-        self._memory.support_refused(await self._support.ensure(cluster))
         for name, pool in planned.pools.items():
             self._memory.sized(name, pool.size.pods)
-        surprised = await self._executor.execute(cluster, planned.actions)
-        await self._try_out(cluster, planned)
+            if not pool.missing:
+                self._memory.satisfied(name)
+        trouble = await self._execute(cluster, planned)
         seen = self._observe(cluster)
-        await self._feed.tell(support.fence(cluster), _retiring(seen))
-        if surprised:
-            self.wake()
+        told = await self._feed.tell(support.fence(cluster), _retiring(seen))
         soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
+        if trouble is not None:
+            raise trouble
         again = _SUPPORT_RETRY_SECONDS if self._memory.support else None
-        moments = [_RESYNC_SECONDS, planned.wake_after_seconds, soon, again]
+        moments = [_RESYNC_SECONDS, planned.wake_after_seconds, soon, again, None if told else _TELL_RETRY_SECONDS]
         return max(0.01, min(moment for moment in moments if moment is not None))
+
+    async def _execute(self, cluster: Cluster, planned: Plan) -> ApiError | None:
+        """Do all of it; the last failure, for which the scheduler is still told and the status still written.
+
+        Raises:
+            ApiError: the namespace is being deleted.
+        """
+        trouble = None
+        for step in (self._ensure_support, self._execute_actions, self._try_out):
+            try:
+                await step(cluster, planned)
+            except ApiError as error:
+                if error.ending:
+                    raise
+                trouble = error
+        return trouble
+
+    async def _ensure_support(self, cluster: Cluster, planned: Plan) -> None:
+        new = next((action.name for action in planned.actions if isinstance(action, CreateScheduler)), "")
+        if new:
+            self._support.forget_blind()
+        current = self._observe(cluster).scheduler
+        name = new or (current.name if current else "")
+        self._memory.support_refused(await self._support.ensure(cluster, name))
+
+    async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
+        if await self._executor.execute(cluster, planned.actions):
+            self.wake()
 
     def _observe(self, cluster: Cluster) -> Observation:
         pods = self._context.pods_of(cluster.uid)

@@ -70,6 +70,19 @@ class Memory:
             refusal_reason=Reason.NAME_CONFLICT,
         )
 
+    def satisfied(self, pool: str) -> None:
+        """`pool` lacks no pod: what was refused is not wanted any more. A bad template stays bad."""
+        memory = self.of(pool)
+        if memory.refusal and memory.refusal_reason != Reason.TEMPLATE_REFUSED:
+            self._failures.pop(pool, None)
+            self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
+
+    def made_room(self, pool: str, now: float) -> None:
+        """A pod of `pool` goes: what a quota refused may fit soon."""
+        if self.of(pool).refusal_reason == Reason.QUOTA:
+            self._failures.pop(pool, None)
+            self.pools[pool] = replace(self.of(pool), not_before=now + _FIRST_BACKOFF_SECONDS)
+
     def created(self, pool: str) -> None:
         """A creation went well: refusals are over."""
         memory = self.of(pool)
@@ -85,4 +98,6 @@ class Memory:
 def _reason(error: ApiError) -> Reason:
     if error.quota:
         return Reason.QUOTA
-    return Reason.TEMPLATE_REFUSED if error.invalid else Reason.FORBIDDEN
+    if error.invalid:
+        return Reason.TEMPLATE_REFUSED
+    return Reason.FORBIDDEN if error.forbidden else Reason.API_FAILED

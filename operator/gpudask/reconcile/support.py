@@ -25,13 +25,17 @@ class Support:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._applied: dict[str, tuple[str, str]] = {}
+        self._scheduler = ""
 
     def forget_blind(self) -> None:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
         self._applied = {kind: seen for kind, seen in self._applied.items() if kind in self._context.support}
 
-    async def ensure(self, cluster: Cluster) -> list[ApiError]:
-        """Apply what differs; what the API server refused, such as an object of that name that is somebody else's.
+    async def ensure(self, cluster: Cluster, scheduler: str) -> list[ApiError]:
+        """Apply what differs, for the scheduler pod `scheduler`; empty: there is none, and the last one stays.
+
+        Returns:
+            What the API server refused, such as an object of that name that is somebody else's.
 
         Raises:
             ApiError: the API server could not be reached, or the namespace is being deleted.
@@ -41,8 +45,9 @@ class Support:
             for caches in self._context.support.values()
             for item in caches.owned(cluster.uid)
         }
+        self._scheduler = scheduler or self._scheduler
         wanted = [
-            support.service(cluster),
+            support.service(cluster, self._scheduler),
             support.preload(cluster, self._context.preload),
             support.token_secret(cluster, self._context.token(cluster.uid)),
         ]
