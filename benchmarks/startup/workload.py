@@ -60,10 +60,10 @@ class Rendered:
         cluster = self._cluster
         pod_name = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
         objects = [
-            support.service(cluster),
+            support.service(cluster, pod_name),
             support.preload(cluster, self._sources),
             support.token_secret(cluster, _TOKEN),
-            scheduler_pod(cluster, pod_name, frozenset(self._sources)),
+            scheduler_pod(cluster, pod_name, self._sources),
         ]
         return [_unowned(item) for item in objects]
 
