@@ -44,6 +44,7 @@ def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]
         print(room.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout)
         print(platform.operator_log())
     room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=30s")
+    room.kubectl("delete", "pods", "--all", "--wait=false", "--grace-period=1")
     eventually(lambda: not room.get("pods"), "the test's pods are gone", show=room.show)
     platform.kubectl("delete", "namespace", namespace, "--wait=false")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gpudask_e2e import (
-    OnlyOnGpu,
     ends,
     make_only_on_gpu,
     misplaced,
@@ -61,7 +60,6 @@ def test_a_value_that_only_gpu_workers_can_hold_stays_on_them_and_the_status_say
         assert set(client.run(misplaced, workers=cpu_workers).values()) == {0}
         del values, read, plain
         space.wait_pods("kept", "gpu", 0)
-    assert OnlyOnGpu.__name__ == "OnlyOnGpu"
 
 
 def test_idle_pods_leave_and_the_busy_one_stays(space: Space) -> None:

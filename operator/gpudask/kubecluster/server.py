@@ -9,6 +9,7 @@ import json
 import os
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -31,6 +32,7 @@ FORBIDDEN = 403
 NOT_FOUND = 404
 CONFLICT = 409
 _TIMEOUT_SECONDS = 30
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
 
 
@@ -54,7 +56,7 @@ class Server:
             raise KubeClusterError(
                 "cannot reach a Kubernetes API server", reason=_words(error), next_step=_ENVIRONMENT_STEP
             ) from error
-        return cls(api, namespace or api.namespace)
+        return cls(api, namespace or _own_namespace() or api.namespace)
 
     async def cluster(self, name: str) -> Json:
         """The GpuDaskCluster `name`.
@@ -150,6 +152,16 @@ def rbac_step(verb: str, resource: str, namespace: str) -> str:
         f"Ask for a Role in namespace {namespace!r} with the rule"
         f' {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
     )
+
+
+def _own_namespace() -> str:
+    """The namespace of the pod that this runs in; empty outside, or where KUBECONFIG says otherwise.
+
+    kr8s means to read it, but its fallback "default" comes first.
+    """
+    if "KUBECONFIG" in os.environ or not _NAMESPACE_FILE.exists():
+        return ""
+    return _NAMESPACE_FILE.read_text().strip()
 
 
 def _is_ready(pod: Json) -> bool:
