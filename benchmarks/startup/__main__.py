@@ -55,7 +55,7 @@ async def _run(arguments: argparse.Namespace, kubeconfig: Path, scratch: Path) -
     api = await Kubernetes.connect(str(kubeconfig))
     turns: list[Turn] = []
     try:
-        about = await machine.describe(api, (NAMESPACE, _OPERATOR))
+        about = await machine.describe(api, (NAMESPACE, _OPERATOR), as_installed=arguments.as_installed)
         contestants = [_contestant(name, api, kubeconfig, scratch) for name in arguments.only]
         try:
             async with aclosing(rounds.run(api, contestants, arguments.repeats)) as running:
@@ -110,7 +110,10 @@ def main() -> None:
     arguments = _arguments()
     cluster = Cluster.find() if arguments.as_installed else Platform.up().cluster
     with tempfile.TemporaryDirectory(prefix="gpudask-bench-") as scratch:
-        asyncio.run(_run(arguments, cluster.kubeconfig, Path(scratch)))
+        try:
+            asyncio.run(_run(arguments, cluster.kubeconfig, Path(scratch)))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise SystemExit("ended early; what was made for the benchmark is removed") from None
 
 
 if __name__ == "__main__":

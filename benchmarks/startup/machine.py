@@ -16,8 +16,11 @@ from gpudask.clients.kubernetes import Kubernetes
 _GIB = 1024**3
 
 
-async def describe(api: Kubernetes, operator: tuple[str, str]) -> dict[str, Any]:
-    """Date, machine and versions; `operator`: the namespace and name of gpudask's Deployment."""
+async def describe(api: Kubernetes, operator: tuple[str, str], *, as_installed: bool) -> dict[str, Any]:
+    """Date, machine and versions; `operator`: the namespace and name of gpudask's Deployment.
+
+    `as_installed`: the operator may be of another commit than `checkout`, of which the floor's pods are.
+    """
     namespace, name = operator
     deployment = await api.request("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -35,8 +38,9 @@ async def describe(api: Kubernetes, operator: tuple[str, str]) -> dict[str, Any]
             "distributed": version("distributed"),
             "dask-kubernetes": peer_environment.version(),
             "gpudask-operator": deployment["spec"]["template"]["spec"]["containers"][0]["image"],
-            "commit": _git("rev-parse", "--short=12", "HEAD"),
-            "edited": bool(_git("status", "--porcelain", "--", "operator")),
+            "gpudask-operator-as-installed": as_installed,
+            "checkout": _git("rev-parse", "--short=12", "HEAD"),
+            "checkout-edited": bool(_git("status", "--porcelain", "--", "operator")),
         },
     }
 

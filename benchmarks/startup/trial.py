@@ -18,7 +18,7 @@ from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
-# A step that takes longer failed. The slowest that was ever seen took 40 s.
+# A step that takes longer failed.
 STEP_SECONDS = 90.0
 # Between steps, so that none pays for what the one before it left to do.
 _SETTLE_SECONDS = 2.0
