@@ -54,7 +54,7 @@ test: setup lint ## everything: lint, unit, API server, chart, real schedulers, 
 bench-startup: setup ## how fast clusters start and scale, beside pods by hand and dask-kubernetes' operator
 	@$(PY) -m local up
 	@$(PY) -m local install
-	@$(PY) -m benchmarks.startup $(ARGS)
+	@$(PY) -m benchmarks.startup --as-installed $(ARGS)
 
 lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dev; do $(COMPILE) $$name.in -o $$name.lock; done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.scaling.retirement import Candidate, idle, pending, releases, surplus
+from gpudask.scaling.retirement import Candidate, idle, in_turn, pending, releases, surplus
 
 candidates = st.lists(
     st.builds(
@@ -49,6 +49,16 @@ def test_idle_pods_leave_after_the_timeout_and_pending_ones_are_another_policy()
     assert names(idle(pods, 9, timeout_seconds=30, release_after_seconds=None)) == ["long"]
     assert names(pending(pods, 9)) == ["pending"]
     assert pending(pods, 0) == []
+
+
+def test_the_last_with_data_waits_for_the_others_to_hand_it_theirs():
+    much, some = Candidate("much", 0, held_bytes=9), Candidate("some", 1, held_bytes=1)
+    assert names(in_turn([much, some], of=2, others_leave=False)) == ["some"]
+    assert names(in_turn([much], of=1, others_leave=True)) == []
+    assert names(in_turn([much], of=1, others_leave=False)) == ["much"]
+    assert names(in_turn([much, some], of=3, others_leave=False)) == ["much", "some"], "a third one stays to take it"
+    empty = [Candidate("a", 0), Candidate("b", 1)]
+    assert in_turn(empty, of=2, others_leave=False) == empty
 
 
 def test_held_data_is_let_go_in_time_and_nothing_else_is():

@@ -89,6 +89,9 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
     candidates = [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods]
     release = size.set_by == "suspend"
     chosen = retirement.surplus(candidates, len(pods) - size.pods)
+    if not release:
+        others_leave = any(p.live and p.retirement is not None for p in seen.workers(pool.name))
+        chosen = retirement.in_turn(chosen, of=len(pods), others_leave=others_leave)
     return [_leave(seen, by_name[c.pod], size.reason, release=release) for c in chosen]
 
 

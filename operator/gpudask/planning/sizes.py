@@ -92,5 +92,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
         timeout_seconds=limits.idle_timeout_seconds,
         release_after_seconds=pool.held_data.release_after_seconds if pool.held_data else None,
     )
+    others_leave = any(p.live and p.retirement is not None for p in seen.workers(pool.name))
+    leaving = retirement.in_turn(leaving, of=len(pods) - len(cancelled), others_leave=others_leave)
     gone = [*cancelled, *leaving]
     return Size(have - len(gone), reason, "autoscale"), gone

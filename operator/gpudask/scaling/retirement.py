@@ -55,6 +55,20 @@ def idle(
     )[: max(0, count)]
 
 
+def in_turn(leaving: list[Candidate], *, of: int, others_leave: bool) -> list[Candidate]:
+    """Those of `leaving` that may begin now, where the pool has `of` pods that stay so far.
+
+    When all would leave and they hold data, the one with the most waits for the others: closed all at once, none could
+    take what only this pool's workers can hold, and each would keep its GPUs.
+    """
+    if len(leaving) < of or not any(candidate.held_bytes for candidate in leaving):
+        return leaving
+    if len(leaving) == 1:
+        return [] if others_leave else leaving
+    last = max(leaving, key=lambda candidate: candidate.held_bytes)
+    return [candidate for candidate in leaving if candidate is not last]
+
+
 def releases(candidate: Candidate, release_after_seconds: float | None) -> bool:
     """Whether the data that `candidate` holds may be let go by now."""
     return (
