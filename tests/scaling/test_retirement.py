@@ -59,6 +59,8 @@ def test_the_last_with_data_waits_for_the_others_to_hand_it_theirs():
     assert names(in_turn([much, some], of=3, others_leave=False)) == ["much", "some"], "a third one stays to take it"
     empty = [Candidate("a", 0), Candidate("b", 1)]
     assert in_turn(empty, of=2, others_leave=False) == empty
+    assert in_turn([Candidate("a", 0)], of=1, others_leave=True) == [], "what the others hold may be on its way to it"
+    assert in_turn([], of=0, others_leave=True) == []
 
 
 def test_held_data_is_let_go_in_time_and_nothing_else_is():

@@ -61,7 +61,8 @@ def in_turn(leaving: list[Candidate], *, of: int, others_leave: bool) -> list[Ca
     When all would leave and they hold data, the one with the most waits for the others: closed all at once, none could
     take what only this pool's workers can hold, and each would keep its GPUs.
     """
-    if len(leaving) < of or not any(candidate.held_bytes for candidate in leaving):
+    holds = others_leave or any(candidate.held_bytes for candidate in leaving)
+    if not leaving or len(leaving) < of or not holds:
         return leaving
     if len(leaving) == 1:
         return [] if others_leave else leaving

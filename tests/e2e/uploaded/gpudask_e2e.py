@@ -31,7 +31,8 @@ class OnlyOnGpu:
         self.payload = payload
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self.payload,)
+        # Not by reference to _rebuild: an upload loads this module anew, and the old function is then another one.
+        return eval, (f"__import__('gpudask_e2e')._rebuild({self.payload})",)
 
 
 def _rebuild(payload: int) -> OnlyOnGpu:
