@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from distributed import Client, SchedulerPlugin, get_worker
+from distributed import Client, SchedulerPlugin, Worker
 
 
 def work(value: Any, seconds: float = 0.0) -> Any:
@@ -36,7 +36,7 @@ class OnlyOnGpu:
 
 
 def _rebuild(payload: int) -> OnlyOnGpu:
-    worker = get_worker()
+    worker = next(iter(Worker._instances))  # get_worker() finds none where a message is taken apart
     if "GPU" not in worker.state.total_resources:
         worker.misplaced = getattr(worker, "misplaced", 0) + 1
         raise TypeError("this value was sent to a worker without a GPU")
