@@ -27,6 +27,29 @@ def test_the_selector_holds_nothing_that_a_user_sets(helm: Helm) -> None:
     assert changed["template"]["metadata"]["labels"]["team"] == "a"
 
 
+def test_common_labels_are_on_every_object_but_in_no_selector(helm: Helm) -> None:
+    labelled = ["--set", "commonLabels.team=a,networkPolicy.create=true,watchNamespaces={x}"]
+    manifests = helm.manifests(*labelled)
+    assert {"Deployment", "ServiceAccount", "NetworkPolicy", "Role", "ClusterRole"} <= {m["kind"] for m in manifests}
+    assert {manifest["metadata"]["labels"].get("team") for manifest in manifests} == {"a"}
+    spec = helm.the("Deployment", *labelled)["spec"]
+    assert spec["template"]["metadata"]["labels"]["team"] == "a"
+    assert "team" not in spec["selector"]["matchLabels"]
+
+
+def test_a_label_of_the_pod_wins_over_the_one_of_all_objects(helm: Helm) -> None:
+    deployment = helm.the("Deployment", "--set", "commonLabels.team=a,podLabels.team=b")
+    assert deployment["metadata"]["labels"]["team"] == "a"
+    assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "b"
+
+
+def test_a_network_policy_lets_nothing_connect_to_the_operators_pod(helm: Helm) -> None:
+    assert "NetworkPolicy" not in {manifest["kind"] for manifest in helm.manifests()}
+    policy = helm.the("NetworkPolicy", "--set", "networkPolicy.create=true")["spec"]
+    selector = helm.the("Deployment")["spec"]["selector"]
+    assert policy == {"podSelector": selector, "policyTypes": ["Ingress"]}
+
+
 def test_the_operator_is_told_where_it_is_and_what_to_watch(helm: Helm) -> None:
     environment = _environment(helm, "--set", "watchNamespaces={a,b},log.format=json,log.level=debug")
     assert environment["GPUDASK_WATCH_NAMESPACES"]["value"] == "a,b"
@@ -77,6 +100,8 @@ def test_a_value_arrives_in_the_pod(helm: Helm, values: str, path: str, expected
 
 def test_annotations_and_more_environment_arrive(helm: Helm) -> None:
     options = ["--set", "podAnnotations.a=b,extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=proxy"]
+    deployment = helm.the("Deployment", "--set", "deploymentAnnotations.a=c")
+    assert deployment["metadata"]["annotations"] == {"a": "c"}
     assert helm.the("Deployment", *options)["spec"]["template"]["metadata"]["annotations"]["a"] == "b"
     assert _environment(helm, *options)["HTTPS_PROXY"]["value"] == "proxy"
     account = helm.the("ServiceAccount", "--set", "serviceAccount.annotations.role=r")

@@ -47,7 +47,8 @@ def test_every_value_at_once_is_accepted(ready: Cluster, helm: Helm) -> None:
         "priorityClassName=system-cluster-critical,imagePullSecrets[0].name=r,extraEnv[0].name=A,"
         "extraEnv[0].value=b,serviceAccount.annotations.a=b,topologySpreadConstraints[0].maxSkew=1,"
         "topologySpreadConstraints[0].topologyKey=zone,"
-        "topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway"
+        "topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway,"
+        "commonLabels.team=a,deploymentAnnotations.a=b,networkPolicy.create=true"
     )
     ready.make(*DRY_RUN, stdin=helm.text("--set", values))
 

@@ -56,6 +56,12 @@ def test_user_roles_aggregate_and_can_be_left_out(helm: Helm) -> None:
     assert not {"gpudask-edit", "gpudask-view"} & names
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_rights_can_be_left_to_somebody_else(helm: Helm, mode: str) -> None:
+    manifests = helm.manifests(*MODES[mode], "--set", "rbac.create=false")
+    assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment"}
+
+
 def _rbac(helm: Helm, options: list[str]) -> list[Manifest]:
     return [found for found in helm.manifests(*options) if found["apiVersion"].startswith("rbac.")]
 

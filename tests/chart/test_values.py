@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from tests.chart.conftest import Helm
@@ -25,6 +27,8 @@ BAD_VALUES = {
     "memory-unit": ["--set", "resources.limits.memory=512mb"],
     "own-variable": ["--set", "extraEnv[0].name=GPUDASK_NAMESPACE"],
     "own-label": ["--set", r"podLabels.app\.kubernetes\.io/name=x"],
+    "own-label-everywhere": ["--set", r"commonLabels.helm\.sh/chart=x"],
+    "label-not-a-string": ["--set", "commonLabels.cost-center=42"],
     "old-kubernetes": ["--kube-version", "1.28.0"],
 }
 
@@ -38,3 +42,9 @@ def test_lint_finds_nothing(helm: Helm) -> None:
 @pytest.mark.parametrize("case", BAD_VALUES)
 def test_bad_values_are_refused_with_what_to_write(helm: Helm, golden: Callable[[str, str], None], case: str) -> None:
     golden(f"refusal-{case}.txt", helm.refusal(*BAD_VALUES[case]))
+
+
+def test_the_schema_and_the_documented_defaults_name_the_same_values() -> None:
+    schema = json.loads((Path(CHART) / "values.schema.json").read_text())["properties"]
+    defaults = yaml.safe_load((Path(CHART) / "values.yaml").read_text())
+    assert schema.keys() - {"global"} == defaults.keys()

@@ -10,9 +10,11 @@
 {{- fail (printf "extraEnv: %s is the chart's own: set watchNamespaces, log or fullnameOverride instead" .name) }}
 {{- end }}
 {{- end }}
-{{- range $label, $_ := .Values.podLabels }}
+{{- range $value := list "podLabels" "commonLabels" }}
+{{- range $label, $_ := index $.Values $value }}
 {{- if regexMatch "^(app\\.kubernetes\\.io|helm\\.sh)/" $label }}
-{{- fail (printf "podLabels: %s is the chart's own: choose a label with a prefix of yours" $label) }}
+{{- fail (printf "%s: %s is the chart's own: choose a label with a prefix of yours" $value $label) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- range $kind, $quantities := .Values.resources }}

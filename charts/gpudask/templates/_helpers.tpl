@@ -29,11 +29,27 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
-{{- define "gpudask.labels" -}}
+{{- define "gpudask.ownLabels" -}}
 {{ include "gpudask.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The labels of an object. */}}
+{{- define "gpudask.labels" -}}
+{{ include "gpudask.ownLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The labels of the pod: its own win over those of all objects. */}}
+{{- define "gpudask.podLabels" -}}
+{{ include "gpudask.ownLabels" . }}
+{{- with merge dict .Values.podLabels .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "gpudask.image" -}}
