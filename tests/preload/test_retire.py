@@ -260,17 +260,45 @@ async def test_blocked_data_moves_when_a_worker_joins(start):
     assert runs_of() == {1: 1}
 
 
-async def test_release_lets_results_go(start):
+async def test_results_that_are_let_go_are_computed_again_when_somebody_asks_and_not_before(start):
     cluster = await start()
-    cpu = await cluster.add("cpu-0")
-    future = cluster.client.submit(run, 1)
+    await cluster.add("cpu-0")
+    gpu = await cluster.add("gpu-0")
+    future = cluster.client.submit(run, 1, resources=GPU)
     await wait(future)
-    await cluster.desire("cpu-0", data="release")
-    await cluster.until_retiring(cpu, "drained")
-    await cpu.close()
-    await cluster.add("cpu-1")
+    await cluster.desire("gpu-0", data="release")
+    await cluster.until_retiring(gpu, "drained")
+    await gpu.close()
+    await until(lambda: future.status == "error")
+    assert await cluster.entry(GPU=1.0) is None, "a pool would start for what was just let go"
+    with pytest.raises(RuntimeError, match=r"was let go with the idle worker demo-gpu-worker-0.* Client\.retry"):
+        await future
+    assert runs_of() == {1: 1}
+    await cluster.client.retry([future])
+    await until(lambda: cluster.scheduler.unrunnable)
+    await cluster.desire()
+    await cluster.add("gpu-1")
     assert await future == 1
     assert runs_of() == {1: 2}
+
+
+async def test_what_a_waiting_task_needs_is_computed_again_at_once_also_when_it_was_let_go(start):
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    gpu = await cluster.add("gpu-0")
+    needed = cluster.client.submit(run, 1, resources=GPU)
+    await wait(needed)
+    held = cluster.client.submit(hold, 2, "go", workers=[cpu.address])
+    total = cluster.client.submit(sum, [needed, held])
+    await until(lambda: cluster.state(cpu).processing)
+    await cluster.desire("gpu-0", data="release")
+    await cluster.until_retiring(gpu, "drained")
+    await gpu.close()
+    await until(lambda: cluster.scheduler.unrunnable)
+    await cluster.desire()
+    await cluster.add("gpu-1")
+    await set_event(cluster, "go")
+    assert await total == 3
 
 
 async def test_a_pod_that_is_not_known_yet_is_not_refused_and_is_closed_when_it_comes(start):

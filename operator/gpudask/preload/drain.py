@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.core import Status
 
 from .evacuate import Evacuation, only_copies
+from .let_go import let_go
 from .workers import describe, in_shuffle
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Drain:
         elif ws.actors:
             self._set(BLOCKED, "", describe(ws))
         elif self.wish is not None and self.wish.data == "release":
+            let_go(self._scheduler, ws, only_copies(ws, self._leaving()))
             self._set(DRAINED, "", "")
         else:
             await self._evacuate()

@@ -31,6 +31,8 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "_reschedule": ("key", "stimulus_id"),
         "request_acquire_replicas": ("addr", "keys", "stimulus_id"),
         "broadcast": ("msg", "workers", "on_error"),
+        "transition": ("key", "finish", "stimulus_id"),
+        "transitions": ("recommendations", "stimulus_id"),
     },
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
