@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from local.control_plane import DNS_ADDRESS
+from local.control_plane import API_ADDRESS, DNS_ADDRESS
+from local.health import name_blocker
 from local.kube_api import KubeApi
 from local.layout import REPOSITORY
 
@@ -35,11 +36,15 @@ def apply_dns(api: KubeApi, *, image: str, node: str) -> None:
 
 
 def dns_blocker(api: KubeApi) -> str | None:
-    """Tell why names do not resolve yet; None when they do."""
+    """Tell why names do not resolve yet; None when they do.
+
+    A name is asked for, since the status may be of pods that were killed with everything else. The answer comes
+    from a pod, through a Service, and is what the API server says: so all three work.
+    """
     deployment: Any = api.get(f"{_PATHS['Deployment']}/coredns")
     status = (deployment or {}).get("status", {})
     if deployment and status.get("observedGeneration") == deployment["metadata"]["generation"]:
         ready, wanted = status.get("readyReplicas", 0), deployment["spec"]["replicas"]
         if ready == wanted == status.get("updatedReplicas", 0):
-            return None
+            return name_blocker(DNS_ADDRESS, "kubernetes.default.svc.cluster.local", API_ADDRESS)
     return "CoreDNS is not ready: `kubectl -n kube-system describe pods -l k8s-app=kube-dns` says why"

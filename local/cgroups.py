@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,6 +48,11 @@ def remove_cgroups(cluster: str) -> None:
             subtree.parent.rmdir()
 
 
+def members(cluster: str) -> set[int]:
+    """List the processes in a cluster's subtrees: all are pods'."""
+    return {pid for hierarchy in _hierarchies() for pid in _members(hierarchy / _OURS / cluster)}
+
+
 def _hierarchies() -> list[Path]:
     if _is_unified(_ROOT):
         return [_ROOT]
@@ -74,13 +80,17 @@ def _fill_cpuset(directory: Path) -> None:
 
 def _kill_members(subtree: Path) -> bool:
     killed = False
-    for directory, _, _ in os.walk(subtree):
-        with suppress(FileNotFoundError):
-            for pid in (Path(directory) / "cgroup.procs").read_text().split():
-                with suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-                    killed = True
+    for pid in _members(subtree):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            killed = True
     return killed
+
+
+def _members(subtree: Path) -> Iterator[int]:
+    for directory, _, _ in os.walk(subtree):
+        with suppress(OSError):  # its group may go at any moment: FileNotFoundError, or ENODEV from within
+            yield from map(int, (Path(directory) / "cgroup.procs").read_text().split())
 
 
 def _remove(directory: Path, deadline: float) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from local.addons import apply_dns, dns_blocker
 from local.binaries import COREDNS, HELM, KUBERNETES, ensure_binary, link_commands
-from local.control_plane import ControlPlane
+from local.control_plane import HEALTH_PAGES, ControlPlane
 from local.endpoints import recorded_endpoints
 from local.errors import LocalClusterError
+from local.health import page_blocker
 from local.kube_api import KubeApi
 from local.layout import Layout
 from local.lock import exclusive
@@ -87,8 +88,12 @@ class Cluster:
                 raise LocalClusterError(f"no part is named {part!r}. There are: {names}.") from None
             if part in {"etcd", "kube-apiserver"}:
                 self._wait_api()
+            if part in HEALTH_PAGES:
+                self._wait_page(part)
             for node in self.nodes:
-                if part == node.spec.kubelet:
+                if part == node.spec.containerd:
+                    self.processes.restart(node.spec.kubelet)
+                if part in {node.spec.containerd, node.spec.kubelet}:
                     self._wait_node(node)
 
     @property
@@ -142,13 +147,17 @@ class Cluster:
         control_plane.prepare()
         for node in nodes:
             node.prepare()
-        with steps.step("Starting etcd and the API server", log=log("kube-apiserver")):
-            self._ensure(control_plane.etcd(), control_plane.api_server(), *(node.containerd() for node in nodes))
+        with steps.step("Starting etcd, the API server and containerd", log=log("kube-apiserver")):
+            self._ensure(control_plane.etcd(), control_plane.api_server())
+            for node in nodes:
+                self._ensure_containerd(node)
             self._wait_api()
         with steps.step("Starting the other parts", log=self.layout.logs):
             self._ensure(control_plane.controller_manager(), control_plane.scheduler())
             for node in nodes:
                 wait_for_part(self.processes, node.spec.containerd, self.images.of(node.spec.name).blocker)
+            for part in ("kube-controller-manager", "kube-scheduler"):
+                self._wait_page(part)
         with steps.step("Loading the system's images"):
             self.images.load(pause_image())
             self.images.load(coredns_image(coredns))
@@ -157,21 +166,35 @@ class Cluster:
             apply_dns(self.api, image=coredns_image(coredns).reference, node=nodes[0].spec.name)
             with ThreadPoolExecutor() as pool:
                 list(pool.map(self._wait_node, nodes))
-        with steps.step("Waiting for CoreDNS", log=log(nodes[0].spec.kubelet)):
+            self._wait_page("kube-proxy")
+        with steps.step("Waiting until a pod answers through its Service: CoreDNS", log=log(nodes[0].spec.kubelet)):
             wait_for_part(self.processes, nodes[0].spec.kubelet, lambda: dns_blocker(self.api))
 
     def _ensure(self, *parts: Part) -> None:
         for part in parts:
             self.processes.ensure(part)
 
+    def _ensure_containerd(self, node: Node) -> None:
+        """Have the node's containerd, and where it is a new one end the kubelet: it knew only the old one.
+
+        It would call itself ready for some seconds more, then unready until it has connected again.
+        """
+        if self.processes.ensure(node.containerd()):
+            self.processes.stop([node.spec.kubelet])
+
+    def _wait_page(self, part: str) -> None:
+        wait_for_part(self.processes, part, lambda: page_blocker(HEALTH_PAGES[part]))
+
     def _wait_api(self) -> None:
         wait_for_part(self.processes, "kube-apiserver", self.api.blocker)
 
     def _wait_node(self, node: Node) -> None:
+        record = self.processes.find(node.spec.kubelet)
+        since = record.started if record else 0.0
         wait_for_part(
             self.processes,
             node.spec.kubelet,
-            lambda: node.blocker(self.api),
+            lambda: node.blocker(self.api, since=since),
             deadline_seconds=_NODE_DEADLINE_SECONDS,
         )
         if node.spec.is_gpu:

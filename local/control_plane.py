@@ -12,6 +12,7 @@ from local.pki import Identity, Pki
 from local.processes import Part
 
 SERVICE_RANGE = "10.96.0.0/16"
+API_ADDRESS = "10.96.0.1"
 DNS_ADDRESS = "10.96.0.10"
 POD_RANGE = "10.244.0.0/16"
 
@@ -22,13 +23,20 @@ _SERVER_NAMES = (
     "kubernetes.default.svc.cluster.local",
     "localhost",
     "127.0.0.1",
-    "10.96.0.1",
+    API_ADDRESS,
 )
 ADMIN = Identity("admin", "admin", ("system:masters",))
 KUBELET_CLIENT = Identity("apiserver-kubelet-client", "kube-apiserver", ("system:masters",))
 CONTROLLER_MANAGER = Identity("controller-manager", "system:kube-controller-manager")
 SCHEDULER = Identity("scheduler", "system:kube-scheduler")
 PROXY = Identity("proxy", "system:kube-proxy")
+
+HEALTH_PAGES = {
+    "kube-controller-manager": "https://127.0.0.1:10257/healthz",
+    "kube-scheduler": "https://127.0.0.1:10259/healthz",
+    "kube-proxy": "http://127.0.0.1:10256/healthz",
+}
+"""The parts that the API server does not speak for, on their usual ports."""
 
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",

@@ -19,7 +19,6 @@ _RULES = (
 )
 _COMMENT = ("-m", "comment", "--comment", "gpudask local cluster")
 _SYSCTLS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
-_CNI_RESULTS = Path("/var/lib/cni/results")
 _KUBERNETES_CHAINS = "KUBE-"
 """What kube-proxy and the kubelet name their chains with."""
 
@@ -42,7 +41,6 @@ def remove_network(nodes: tuple[NodeSpec, ...]) -> None:
             run(["ip", "netns", "delete", namespace])
         if succeeds(["ip", "link", "show", node.bridge]):
             run(["ip", "link", "delete", node.bridge])
-        _remove_results(node)
     for table, chain, rule in _RULES:
         while succeeds(["iptables", "-w", "-t", table, "-D", chain, *_COMMENT, *rule]):
             pass
@@ -89,14 +87,6 @@ def _ensure_bridge(node: NodeSpec) -> None:
         run(["ip", "link", "add", node.bridge, "type", "bridge"])
     run(["ip", "address", "replace", f"{node.address}/24", "dev", node.bridge])
     run(["ip", "link", "set", node.bridge, "up"])
-
-
-def _remove_results(node: NodeSpec) -> None:
-    """Remove what the CNI library noted of pods that were ended without its being asked."""
-    for result in _CNI_RESULTS.glob(f"{node.network}-*-eth0"):
-        sandbox = result.name.removeprefix(f"{node.network}-").removesuffix("-eth0")
-        for other in _CNI_RESULTS.glob(f"*-{sandbox}-*"):
-            other.unlink()
 
 
 def _pod_namespaces(bridge: str) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import yaml
 
 from local.cgroups import cgroup_of, ensure_cgroup
 from local.control_plane import DNS_ADDRESS, ControlPlane
+from local.health import page_blocker
 from local.kube_api import KubeApi
 from local.kubeconfig import write_kubeconfig
 from local.layout import NodeLayout
@@ -22,6 +23,7 @@ from local.scratch_image import PAUSE_IMAGE
 _CNI_PLUGINS = "/usr/lib/cni"
 _HEALTH_PORT = 10248
 _MAX_PODS = 250
+_UNREADY_TAINTS = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 
 
 @dataclass(frozen=True)
@@ -73,23 +75,18 @@ class Node:
         )
         return Part(self.spec.kubelet, command)
 
-    def blocker(self, api: KubeApi) -> str | None:
+    def blocker(self, api: KubeApi, *, since: float = 0.0) -> str | None:
         """Tell why the node is not ready; None when it is.
 
-        The kubelet itself is asked first: what it reported outlives it by most of a minute.
+        The kubelet itself is asked first: what it reported outlives it. Of its reports those count that it made at
+        `since`, in seconds since 1970, or later.
         """
-        try:
-            with urllib.request.urlopen(f"http://{self.spec.address}:{_HEALTH_PORT}/healthz", timeout=2):
-                pass
-        except OSError as error:
-            return f"its kubelet is not healthy: {error}"
+        if blocker := page_blocker(f"http://{self.spec.address}:{_HEALTH_PORT}/healthz"):
+            return f"its kubelet is not healthy: {blocker}"
         node = api.get(f"/api/v1/nodes/{self.spec.name}")
         if node is None:
             return "its kubelet has not registered it yet"
-        ready = next((c for c in node["status"].get("conditions", ()) if c["type"] == "Ready"), None)
-        if ready is None:
-            return "its kubelet has not reported yet"
-        return None if ready["status"] == "True" else str(ready["message"])
+        return readiness_blocker(node, since)
 
     def offer_gpus(self, api: KubeApi) -> None:
         """Put the GPUs on the node as a device plugin would: the kubelet keeps what it finds there."""
@@ -191,3 +188,16 @@ state = "{self.layout.containerd_state}"
             "syncFrequency": "10s",
             "nodeStatusUpdateFrequency": "5s",
         }
+
+
+def readiness_blocker(node: dict[str, Any], since: float) -> str | None:
+    """Tell why `node`, as the API server has it, takes no pods; None where it does, by a report made since then."""
+    ready = next((c for c in node["status"].get("conditions", ()) if c["type"] == "Ready"), None)
+    if ready is None:
+        return "its kubelet has not reported yet"
+    if datetime.fromisoformat(ready["lastHeartbeatTime"]).timestamp() < since:
+        return f"its kubelet has not reported since it was started; its last report is of {ready['lastHeartbeatTime']}"
+    if ready["status"] != "True":
+        return str(ready["message"])
+    taints = sorted(_UNREADY_TAINTS & {taint["key"] for taint in node["spec"].get("taints", ())})
+    return f"it is still tainted: {', '.join(taints)}" if taints else None

@@ -10,12 +10,16 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from local.errors import LocalClusterError
 from local.process_identity import boot_id, start_ticks
 
+_STANDARD_ERROR = 2
 _POLL_SECONDS = 0.02
+_KILLED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Record:
     command: list[str]
     environment: dict[str, str]
     log: str
+    started: float = 0.0
+    """When, in seconds since 1970: to tell what others have said of it since."""
 
     @property
     def alive(self) -> bool:
@@ -93,10 +99,18 @@ class Processes:
         self._start(record.part)
 
     def stop(self, names: Sequence[str], *, patience_seconds: float = 5.0) -> None:
-        """End parts together, gently at first, and forget them."""
+        """End parts together, gently at first, and forget them.
+
+        Raises:
+            LocalClusterError: one runs on although it was killed. Its record stays.
+        """
         found = [record for name in names if (record := self.find(name))]
         _end(found, signal.SIGTERM, patience_seconds)
-        _end(found, signal.SIGKILL, patience_seconds)
+        if running := _end(found, signal.SIGKILL, _KILLED_SECONDS):
+            names_and_pids = ", ".join(f"{record.name} (pid {record.pid})" for record in running)
+            raise LocalClusterError(
+                f"{names_and_pids} did not end within {_KILLED_SECONDS:g} s of SIGKILL: a system call of theirs hangs."
+            )
         for record in found:
             (self.records / f"{record.name}.json").unlink(missing_ok=True)
 
@@ -104,6 +118,7 @@ class Processes:
         self.records.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
         log = self.log_of(part.name)
+        started = time.time()
         pid = os.posix_spawnp(
             part.command[0],
             part.command,
@@ -113,6 +128,7 @@ class Processes:
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
+                *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inheritable()),
             ],
         )
         # A program that dies at once leaves no start time: -1 then records it as dead.
@@ -125,16 +141,33 @@ class Processes:
             command=list(part.command),
             environment=dict(part.environment),
             log=str(log),
+            started=started,
         )
         path = self.records / f"{part.name}.json"
         path.with_suffix(".new").write_text(json.dumps(asdict(record), indent=1))
         path.with_suffix(".new").replace(path)
 
 
-def _end(records: Sequence[Record], signum: signal.Signals, patience_seconds: float) -> None:
+def _inheritable() -> list[int]:
+    """List what a part would inherit and must not: with the caller's open files it would hold a caller's lock."""
+    descriptors = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+    return [number for number in descriptors if number > _STANDARD_ERROR and _is_inheritable(number)]
+
+
+def _is_inheritable(descriptor: int) -> bool:
+    try:
+        return os.get_inheritable(descriptor)
+    except OSError:  # it was closed since, as the one that listed them
+        return False
+
+
+def _end(records: Sequence[Record], signum: signal.Signals, patience_seconds: float) -> list[Record]:
+    """Signal those that run, wait until all have ended. Returns those that have not."""
     for record in records:
         if record.alive:
-            os.kill(record.pid, signum)
+            with suppress(ProcessLookupError):
+                os.kill(record.pid, signum)
     deadline = time.monotonic() + patience_seconds
-    while any(record.alive for record in records) and time.monotonic() < deadline:
+    while (running := [record for record in records if record.alive]) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
+    return running

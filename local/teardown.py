@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from local.cgroups import remove_cgroups
+from local.cgroups import members, remove_cgroups
 from local.containerd import Containerd
+from local.errors import LocalClusterError
 from local.layout import Layout, NodeLayout
 from local.mounts import unmount_below
 from local.network import remove_network
 from local.node_spec import NodeSpec
+from local.process_identity import ProcessId, identify, wait_unlisted
 from local.processes import Processes
 from local.progress import Steps
-from local.shims import kill_shims
+from local.shims import kill_shims, shims_of
+from local.traces import container_ids, remove_traces
 
+_GONE_SECONDS = 10.0
 _CONTAINER_LOGS = Path("/var/log/containers")
 """Where every kubelet puts links to its pods' logs, whatever its own directories are."""
 
@@ -25,8 +29,13 @@ def tear_down(layout: Layout, specs: Sequence[NodeSpec], steps: Steps) -> None:
     """Leave no process, mount, network namespace, bridge, rule or control group of the cluster.
 
     Images stay on the nodes, where the next `up` finds them; logs stay for who asks what happened.
+
+    Raises:
+        LocalClusterError: something cannot be ended or unmounted; the text names it.
     """
     processes = Processes(layout.records, layout.logs)
+    ours = _running(layout, specs, processes)
+    containers = {spec.name: container_ids(layout.node(spec.name)) for spec in specs}
     with steps.step("Stopping the control plane and the kubelets"):
         containerds = [spec.containerd for spec in specs]
         others = [record.name for record in processes.all() if record.name not in containerds]
@@ -40,8 +49,26 @@ def tear_down(layout: Layout, specs: Sequence[NodeSpec], steps: Steps) -> None:
         remove_network(tuple(specs))
         # Ending containers may have made their control groups once more.
         remove_cgroups(layout.name)
+        for spec in specs:
+            remove_traces(layout.node(spec.name), containers[spec.name])
         _remove_log_links(layout)
         _remove_files(layout, specs)
+    with steps.step("Waiting until the last process is gone"):
+        _wait_gone(ours)
+
+
+def _running(layout: Layout, specs: Sequence[NodeSpec], processes: Processes) -> list[ProcessId]:
+    """Identify everything that runs: the parts, the containers, and the shims between."""
+    parts = {record.pid for record in processes.all() if record.alive}
+    shims = {pid for spec in specs for pid in shims_of(layout.node(spec.name).socket)}
+    return identify(parts | shims | members(layout.name))
+
+
+def _wait_gone(processes: Sequence[ProcessId]) -> None:
+    """Wait for all of them, but for those that have ended and that init, whose business it is, does not collect."""
+    left = wait_unlisted(processes, patience_seconds=_GONE_SECONDS)
+    if pids := " ".join(str(process.pid) for process in left if process.running):
+        raise LocalClusterError(f"some processes did not end within {_GONE_SECONDS:g} s of SIGKILL: `ps {pids}`.")
 
 
 def _end_containers(processes: Processes, spec: NodeSpec, node: NodeLayout) -> None:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from local import network
 from local.mounts import mounts_below
 from local.network import chain_removal
-from local.node_spec import node_specs
 
 MOUNTS = """\
 24 1 254:0 / / rw - ext4 /dev/vda rw
@@ -56,11 +52,3 @@ def test_chains_are_unlinked_emptied_and_only_then_deleted():
 
 def test_nothing_is_removed_where_nothing_is_ours():
     assert chain_removal(RULES, "OTHER-") == ""
-
-
-def test_only_the_networks_own_results_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(network, "_CNI_RESULTS", tmp_path)
-    for name in ("gpudask-cpu-0-abc-eth0", "cni-loopback-abc-lo", "cni-loopback-def-lo", "podman-def-eth0"):
-        (tmp_path / name).touch()
-    network._remove_results(node_specs(("cpu-0",), 0)[0])
-    assert {path.name for path in tmp_path.iterdir()} == {"cni-loopback-def-lo", "podman-def-eth0"}

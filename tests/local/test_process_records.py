@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from local.process_identity import start_ticks
 from local.processes import Part, Processes, Record
+from tests.eventually import eventually
 
 SLEEP = Part("sleeper", ("sleep", "600"))
 
@@ -100,6 +102,26 @@ def test_what_a_part_prints_is_in_its_log(processes: Processes):
     while record.alive:
         pass
     assert processes.log_of("speaker").read_text() == "to stdout\nto stderr\n"
+
+
+def test_a_part_holds_no_file_of_who_started_it(processes: Processes, tmp_path: Path):
+    with (tmp_path / "lock").open("w") as file:
+        os.set_inheritable(file.fileno(), True)  # noqa: FBT003 - its parameters have no names
+        processes.ensure(SLEEP)
+    record = processes.find("sleeper")
+    assert record
+
+    def opened() -> set[Path]:
+        found = set()
+        for descriptor in Path(f"/proc/{record.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.add(descriptor.readlink())
+        return found
+
+    # Once it is loaded: until then it has its libraries open.
+    eventually(
+        lambda: opened() == {Path("/dev/null"), processes.log_of("sleeper")}, "it has no other file", show=opened
+    )
 
 
 def test_start_ticks_of_no_process_is_none():
