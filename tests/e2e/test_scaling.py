@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
-import yaml
-
-from local.demo.overlay import localize
 from tests.e2e.manifests import cluster, cpu, gpu
 from gpudask_e2e import ends, record, work
 from tests.e2e.space import Space
 from tests.eventually import steadily
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_the_mixed_example_runs_its_gpu_steps_on_gpu_workers_and_returns_to_zero(space: Space) -> None:
-    space.apply(localize(yaml.safe_load((ROOT / "examples" / "mixed.yaml").read_text())))
-    space.wait_ready("demo")
-    program = [
-        sys.executable,
-        "examples/mixed_pipeline.py",
-        "--cluster",
-        "demo",
-        "--namespace",
-        space.kubectl.namespace,
-    ]
-    done = subprocess.run(
-        program,
-        cwd=ROOT,
-        env={"KUBECONFIG": str(space.kubectl.kubeconfig), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    space.wait_pods("demo", "gpu", 0)
-    assert space.pool("demo", "gpu")["gpuSecondsHeld"] > 0
 
 
 def test_one_gpu_task_starts_one_gpu_pod_from_zero(space: Space) -> None:

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
-from distributed import Client, SchedulerPlugin, Worker
+from distributed import Client, SchedulerPlugin, Worker, get_worker
 
 
 def work(value: Any, seconds: float = 0.0) -> Any:
     """Give `value` back after a while."""
     time.sleep(seconds)
     return value
+
+
+def wait_for_release(value: Any) -> Any:
+    """Give `value` back once `release` was called on this worker."""
+    worker = get_worker()
+    while not getattr(worker, "released", False):
+        time.sleep(0.05)
+    return value
+
+
+def release(dask_worker: Any) -> None:
+    """Let the tasks of a worker end that wait for it, now and from now on."""
+    dask_worker.released = True
+
+
+def variable(name: str) -> str | None:
+    """An environment variable of the worker."""
+    return os.environ.get(name)
+
+
+def first_visible_gpu(_number: int, seconds: float = 0.0) -> str:
+    """The GPU that dask-cuda gave to the worker, after a while."""
+    time.sleep(seconds)
+    return os.environ["CUDA_VISIBLE_DEVICES"].partition(",")[0]
 
 
 def make_only_on_gpu(payload: int) -> OnlyOnGpu:
@@ -49,23 +74,37 @@ def misplaced(dask_worker: Any) -> int:
 
 
 class Record(SchedulerPlugin):
-    """Every task that ended, with its worker, as the scheduler saw it."""
+    """Every task that ended, with its worker, as the scheduler saw it; and, in one order, ends and leaving workers."""
 
     name = "gpudask-test-record"
 
     def start(self, scheduler: Any) -> None:
         self.scheduler = scheduler
         self.ends: list[tuple[str, str, str]] = []
+        self.story: list[tuple[str, str]] = []
+        self.names = {address: str(worker.name) for address, worker in scheduler.workers.items()}
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        self.names[worker] = str(scheduler.workers[worker].name)
+
+    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002
+        self.story.append(("left", self.names.get(worker, worker)))
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
         if start == "processing" and finish in ("memory", "erred"):
             worker = self.scheduler.workers.get(details.get("worker"))
             self.ends.append((str(key), finish, str(worker.name) if worker else ""))
+            self.story.append(("ended", str(key)))
 
 
 def read_record(dask_scheduler: Any) -> list[tuple[str, str, str]]:
     """The record, on the scheduler."""
     return list(dask_scheduler.plugins["gpudask-test-record"].ends)
+
+
+def read_story(dask_scheduler: Any) -> list[tuple[str, str]]:
+    """What happened in which order, on the scheduler: `("ended", key)` and `("left", worker)`."""
+    return list(dask_scheduler.plugins["gpudask-test-record"].story)
 
 
 def record(client: Client) -> None:
@@ -91,6 +130,11 @@ def who_has(key: str, dask_scheduler: Any) -> list[str]:
     """The names of the workers that hold a result."""
     task = dask_scheduler.tasks.get(key)
     return [str(ws.name) for ws in (task.who_has or ())] if task else []
+
+
+def statuses(dask_scheduler: Any) -> dict[str, str]:
+    """Worker name -> its status."""
+    return {str(ws.name): ws.status.name for ws in dask_scheduler.workers.values()}
 
 
 def is_running(dask_scheduler: Any) -> bool:
