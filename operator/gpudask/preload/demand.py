@@ -1,120 +1,91 @@
 """How much work waits and runs, for each distinct set of resource restrictions.
 
-Restricted tasks are counted one by one, keyed by task, on transitions: `count[start] -= 1; count[finish] += 1` drifts,
-because a transition may happen inside another. Plain tasks cost nothing: their counts are distributed's own totals by
-prefix, less the restricted ones. Reading is O(requirements x prefixes), never O(tasks).
+Restricted tasks are counted in `counts`. Plain tasks cost nothing: their counts are distributed's own totals by prefix,
+less the restricted ones. Reading is O(changed tasks + requirements x prefixes), never O(tasks).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from distributed.diagnostics.plugin import SchedulerPlugin
-
+from .counts import ACTIVE, PLAIN, UNRUNNABLE, Counts, Requirement, requirement_of
+from .ended import Ended
 from .names import pool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
+    from distributed.scheduler import Scheduler, TaskState
 
     from .durations import Durations
+    from .watch import Watch
 
-ACTIVE = frozenset({"waiting", "queued", "no-worker", "processing"})
-UNRUNNABLE = ("no-worker", "queued")
 PREFIXES = 10_000  # remembered means before those of vanished prefixes are dropped
 
-Requirement = tuple[tuple[str, float], ...]  # sorted (resource, quantity); () is plain
-PLAIN: Requirement = ()
 
+class Demand:
+    """What distributed's transitions say, and the `demand` of the answer."""
 
-class Counted(NamedTuple):
-    """How one restricted task is counted at present."""
-
-    requirement: Requirement
-    prefix: str
-    state: str
-    worker: WorkerState | None
-
-
-class Demand(SchedulerPlugin):
-    """The counters, kept by distributed's transitions; `touched` is told of each of them."""
-
-    name = "gpudask-demand"
-
-    def __init__(self, scheduler: Scheduler, durations: Durations, touched: Callable[[], None]) -> None:
+    def __init__(self, scheduler: Scheduler, durations: Durations, watch: Watch) -> None:
         self._scheduler = scheduler
         self._durations = durations
-        self._touched = touched
-        self._by_key: dict[Any, Counted] = {}
-        self._counts: dict[Requirement, Counter[tuple[str, str]]] = {}  # -> (prefix, state) -> tasks
-        self._totals: Counter[tuple[Requirement, str]] = Counter()
+        self._watch = watch
+        self._counts = Counts()
         self._unrunnable_since: dict[Requirement, float] = {}
-        self.own: Counter[WorkerState] = Counter()  # restricted tasks in processing, by worker
-        self.worked: set[WorkerState] = set()  # those that were given a restricted task since somebody cleared this
-        self.worked_plain: set[WorkerState | None] = set()
+        self._learnt: set[tuple[str, str]] = set()  # (prefix, worker) of which a task was learnt since the last look
+        self.ended = Ended()
         self.is_counting = False
 
     def hook_in(self) -> None:
-        """Count what is there already, since clients may have come before the preload, and follow from now on."""
-        for ts in self._scheduler.tasks.values():
-            if ts.resource_restrictions:
-                self.recount(ts)
-        self._scheduler.add_plugin(self)
+        """Count what is there already, since clients may have come before the preload."""
+        self._counts.changed.update({key: ts for key, ts in self._scheduler.tasks.items() if ts.resource_restrictions})
         self.is_counting = True
 
     def transition(self, key: Any, start: str, finish: str, *_args: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Follow one transition: this runs for every task, so plain ones leave early."""
+        """Follow one transition. This runs several times for every task: it notes, and counts nothing."""
         ts = self._scheduler.tasks[key]
-        if ts.resource_restrictions or key in self._by_key:
-            self.recount(ts)
-        elif finish == "processing":
-            self.worked_plain.add(ts.processing_on)
-        if finish == "memory" and kwargs.get("startstops"):
-            self._learn(ts, kwargs["worker"], kwargs["startstops"])
-        self._touched()
+        restricted = ts.resource_restrictions
+        if restricted:
+            self._counts.changed[key] = ts
+        if finish == "memory" and "startstops" in kwargs:  # else it was not computed here
+            address = kwargs["worker"]
+            ended = self.ended.restricted if restricted else self.ended.plain
+            ended[address] = ended.get(address, 0) + 1
+            learnt = ts.prefix.name, address
+            if learnt not in self._learnt:
+                self._learnt.add(learnt)
+                self._learn(*learnt, kwargs["startstops"])
+        if not self._watch.is_looking:
+            self._watch.touch()
 
-    def recount(self, ts: TaskState) -> None:
-        """Count a task as it is now: also for what changes without a transition, a stolen task's worker."""
-        new = None
-        if ts.resource_restrictions and ts.state in ACTIVE:
-            requirement = tuple(sorted(ts.resource_restrictions.items()))
-            new = Counted(requirement, ts.prefix.name, ts.state, ts.processing_on)
-        old = self._by_key.get(ts.key)
-        if old is not None:
-            self._add(old, -1)
-        if new is not None:
-            self._add(new, 1)
-            self._by_key[ts.key] = new
-        elif old is not None:
-            del self._by_key[ts.key]
+    def update_graph(self, annotations: dict[str, Any]) -> None:
+        """Follow a graph that came: it may restrict tasks that are known already, without a transition of theirs."""
+        for key in annotations.get("resources", ()):
+            ts = self._scheduler.tasks.get(key)
+            if ts is not None and ts.state in ACTIVE:
+                self._counts.changed[key] = ts
 
-    def stolen(self, key: Any) -> None:
-        """Recount a task that work stealing may have moved; it changes `processing_on` without a transition."""
-        if key in self._by_key and key in self._scheduler.tasks:
-            self.recount(self._scheduler.tasks[key])
-        self._touched()
-
-    def restart(self, _scheduler: Scheduler) -> None:
+    def restart(self) -> None:
         """Forget all tasks, as the scheduler just did."""
-        self._by_key.clear()
         self._counts.clear()
-        self._totals.clear()
-        self.own.clear()
-        self._touched()
+        self._watch.touch()
+
+    def stolen(self, _key: Any) -> None:
+        """Look again: work stealing may have moved a task, which it does without a transition."""
+        self._watch.touch()
 
     def follow(self, now: float) -> dict[Requirement, bool]:
         """Bring the clocks up to date and return requirement -> whether some of it is unrunnable: O(requirements)."""
-        unrunnable = {
-            requirement: self._totals[requirement, "no-worker"] + self._totals[requirement, "queued"] > 0
-            for requirement in self._counts
-        }
+        self._learnt.clear()
+        self._counts.count()
+        totals = self._counts.totals()
+        unrunnable = {requirement: any(n[state] for state in UNRUNNABLE) for requirement, n in totals.items()}
         scheduler = self._scheduler
-        restricted = sum(self._totals[requirement, "no-worker"] for requirement in self._counts)
+        restricted = sum(n[state] for n in totals.values() for state in UNRUNNABLE)
         plain_unrunnable = len(scheduler.queued) + len(scheduler.unrunnable) > restricted
-        processing = sum(len(ws.processing) for ws in scheduler.workers.values()) - sum(self.own.values())
-        if plain_unrunnable or processing:
+        processing = sum(len(ws.processing) for ws in scheduler.workers.values())
+        if plain_unrunnable or processing > sum(n["processing"] for n in totals.values()):
             unrunnable[PLAIN] = plain_unrunnable
         self._unrunnable_since = {
             requirement: self._unrunnable_since.get(requirement, now)
@@ -127,8 +98,10 @@ class Demand(SchedulerPlugin):
         """Return the `demand` of the protocol: the restricted requirements in order, then plain demand."""
         self.follow(now)
         longer = self._seconds_past_mean()
-        found = [*sorted(self._counts), PLAIN]
-        entries = [self._entry(r, self._plain() if r == PLAIN else self._counts[r], longer, now) for r in found]
+        by_requirement = self._restricted()
+        by_requirement[PLAIN] = self._plain(by_requirement)
+        order = [*sorted(by_requirement.keys() - {PLAIN}), PLAIN]
+        entries = [self._entry(requirement, by_requirement[requirement], longer, now) for requirement in order]
         return [entry for entry in entries if entry["waiting"] or entry["unrunnable"] or entry["processing"]]
 
     def _entry(
@@ -154,7 +127,14 @@ class Demand(SchedulerPlugin):
             "since_seconds": 0.0 if since is None else now - since,
         }
 
-    def _plain(self) -> Counter[tuple[str, str]]:
+    def _restricted(self) -> dict[Requirement, Counter[tuple[str, str]]]:
+        """Return requirement -> (prefix, state) -> tasks."""
+        found: dict[Requirement, Counter[tuple[str, str]]] = {}
+        for bucket in self._counts.buckets():
+            found.setdefault(bucket.requirement, Counter())[bucket.prefix, bucket.state] = bucket.n
+        return found
+
+    def _plain(self, restricted: dict[Requirement, Counter[tuple[str, str]]]) -> Counter[tuple[str, str]]:
         """Return distributed's own totals less the restricted tasks: (prefix, state) -> plain tasks."""
         counts: Counter[tuple[str, str]] = Counter()
         for prefix in self._scheduler.task_prefixes.values():
@@ -162,16 +142,15 @@ class Demand(SchedulerPlugin):
             for state in ACTIVE:
                 if n := states.get(state, 0):
                     counts[prefix.name, state] = n
-        for restricted in self._counts.values():
-            counts.subtract(restricted)
+        for counted in restricted.values():
+            counts.subtract(counted)
         return +counts
 
     def _seconds_past_mean(self) -> dict[Requirement, float]:
         """Return how much longer than their mean the running tasks have taken: a task's age is a lower bound."""
         longer: dict[Requirement, float] = {}
         for ts, elapsed_seconds in self._executing():
-            counted = self._by_key.get(ts.key)
-            requirement = counted.requirement if counted else PLAIN
+            requirement = requirement_of(ts)
             mean = self._durations.mean(ts.prefix.name, restricted=requirement != PLAIN)
             if mean is not None and elapsed_seconds > mean:
                 longer[requirement] = longer.get(requirement, 0.0) + elapsed_seconds - mean
@@ -184,25 +163,9 @@ class Demand(SchedulerPlugin):
                 if ts in ws.processing:
                     yield ts, elapsed_seconds
 
-    def _add(self, counted: Counted, n: int) -> None:
-        counts = self._counts.setdefault(counted.requirement, Counter())
-        _bump(counts, (counted.prefix, counted.state), n)
-        _bump(self._totals, (counted.requirement, counted.state), n)
-        if counted.worker is not None:
-            _bump(self.own, counted.worker, n)
-            self.worked.add(counted.worker)
-        if not counts:
-            del self._counts[counted.requirement]
-
-    def _learn(self, ts: TaskState, address: str, startstops: list[dict[str, Any]]) -> None:
+    def _learn(self, prefix: str, address: str, startstops: list[dict[str, Any]]) -> None:
+        """Take a task's duration into account: of tasks that are many and short, the first after each look."""
         ws = self._scheduler.workers.get(address)
-        self._durations.learn(ts.prefix.name, pool_of(ws.name) if ws else "", startstops)
+        self._durations.learn(prefix, pool_of(ws.name) if ws else "", startstops)
         if len(self._durations) > PREFIXES:
             self._durations.forget_except(self._scheduler.task_prefixes)
-
-
-def _bump(counter: Counter[Any], key: Any, n: int) -> None:
-    """Add, and drop what becomes 0, so that counters hold only what is there."""
-    counter[key] += n
-    if not counter[key]:
-        del counter[key]

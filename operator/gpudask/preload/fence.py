@@ -88,6 +88,8 @@ class Fence:
 
     def decide_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Narrow `Scheduler.decide_worker_non_rootish`."""
+        if ts.resource_restrictions:
+            return self._decide_non_rootish(ts)
         if _is_unbound(ts) and not ts.dependencies and not ts.actor:
             allowed = self._allowed_now()
             if self._fences and len(allowed) > WINDOW:
@@ -131,7 +133,7 @@ class Fence:
 
     def _keeps_off(self, ts: TaskState, ws: WorkerState) -> bool:
         """Return whether a task must not go where distributed wants it: loose restrictions fall back to all workers."""
-        if ts.resource_restrictions or not self._pools.is_fenced(ws):
+        if not self._pools.is_fenced(ws):
             return False
         named = self._valid_workers(ts)
         return named is None or ws not in named
@@ -168,5 +170,5 @@ class Fence:
 
 
 def _is_unbound(ts: TaskState) -> bool:
-    """Return whether any worker would do, but for the fence."""
-    return not (ts.resource_restrictions or ts.worker_restrictions or ts.host_restrictions)
+    """Return whether any worker would do for a plain task, but for the fence."""
+    return not (ts.worker_restrictions or ts.host_restrictions)

@@ -16,9 +16,11 @@ from .desired import BadInputError, Desired, read_pools
 from .durations import Durations
 from .fence import Fence
 from .hooks import missing_hooks
+from .leaving import Leaving
 from .pools import Pools
 from .retire import Retire
 from .routes import add_routes
+from .sick import Sick
 from .watch import Edges, Watch
 from .workers import Workers
 
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gpudask.preload")
 
-UNTIMED = {"idle_seconds", "detail"}  # of a worker's row: what changes by itself, and what is for people
+UNTIMED = {"idle_seconds", "detail", "tasks_done"}  # of a worker's row: what changes by itself or tells nothing new
 
 
 class Preload(SchedulerPlugin):
-    """Everything inside one scheduler, and the answers of its routes."""
+    """Everything inside one scheduler, and the answers of its routes.
+
+    It is our only plugin, and hands on to the parts: distributed calls each plugin at each transition.
+    """
 
     name = "gpudask"
 
@@ -43,10 +48,12 @@ class Preload(SchedulerPlugin):
         self.desired_version = ""
         self.pools = Pools(_first_pools())
         self.watch = Watch(self._look, self._fingerprint)
-        self.demand = Demand(scheduler, Durations(self.pools), self.watch.touch)
-        self.workers = Workers(scheduler, self.pools, self.demand)
+        self.demand = Demand(scheduler, Durations(self.pools), self.watch)
+        self.sick = Sick(scheduler, self.pools, self.demand.ended)
+        self.workers = Workers(scheduler, self.pools, self.demand, self.sick)
         self.fence: Fence | None = None
         self.retire: Retire | None = None
+        self.leaving: Leaving | None = None
 
     def hook_in(self) -> None:
         """Hook in, feature by feature: one that fails is off, and the others work."""
@@ -58,6 +65,8 @@ class Preload(SchedulerPlugin):
 
     def stop(self) -> None:
         """Leave the scheduler in peace: it is closing."""
+        if self.leaving:
+            self.leaving.stop()
         if self.retire:
             self.retire.stop()
 
@@ -70,42 +79,61 @@ class Preload(SchedulerPlugin):
         """Do what the operator wants; return pod -> why, for those that may not leave now."""
         if desired.pools != self.pools.accepts:
             self._change_pools(desired.pools)
-        if self.retire:
-            refused = self.retire.accept(desired.retiring)
+        if self.leaving:
+            refused = self.leaving.accept(desired.retiring)
         else:
             refused = {wish.pod: f"retire is off: {self.features['retire']}" for wish in desired.retiring}
         self.desired_version = desired.version
         self.watch.ring()
         return refused
 
+    async def wait(self, pod: str, caller: str) -> str:
+        """Return why the pod may end, once it may; where nothing can be drained it has nothing to wait for."""
+        return await self.leaving.wait(pod, caller) if self.leaving else f"retire is off: {self.features['retire']}"
+
     def answer(self) -> dict[str, Any]:
         """Return the body of the demand route."""
-        self.watch.settle()
+        demand, workers = self._demand(), self._workers()
+        self.watch.settle(self._fingerprint_of(demand, workers))
         return {
             "version": self.version,
             "scheduler_id": self.scheduler.id,
             "desired_version": self.desired_version,
             "features": self.features,
             "tasks": len(self.scheduler.tasks),
-            "demand": self._demand(),
-            "workers": self._workers(),
+            "demand": demand,
+            "workers": workers,
         }
 
     def health(self) -> dict[str, Any]:
         """Return the body of the health route."""
         return {"distributed": metadata.version("distributed"), "features": self.features, "error": ""}
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002 (called by keyword)
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Tell at once that a worker has come."""
         if self.fence:
             self.fence.forget()
+        if self.retire:
+            self.retire.add_worker(scheduler, worker)
         self.watch.ring()
 
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_kwargs: Any) -> None:  # noqa: ARG002
+    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """Tell at once that a worker has gone."""
         if self.fence:
             self.fence.forget()
+        if self.retire:
+            self.retire.remove_worker(scheduler, worker, **kwargs)
+        self.demand.ended.forget(worker)
+        self.sick.forget(worker)
         self.watch.ring()
+
+    def update_graph(self, scheduler: Scheduler, *, annotations: dict[str, Any], **_kwargs: Any) -> None:  # noqa: ARG002
+        """Follow a graph that came."""
+        self.demand.update_graph(annotations)
+
+    def restart(self, scheduler: Scheduler) -> None:  # noqa: ARG002
+        """Follow `Scheduler.restart`, which forgets all tasks."""
+        self.demand.restart()
 
     def _start(self, feature: str, start: Callable[[], None]) -> None:
         if self.features[feature]:
@@ -125,6 +153,8 @@ class Preload(SchedulerPlugin):
 
     def _start_demand(self) -> None:
         self.demand.hook_in()
+        self.transition = self.demand.transition  # type: ignore[method-assign]  # without a call in between
+        self.sick.hook_in()
 
     def _start_fence(self) -> None:
         self.fence = Fence(self.scheduler, self.pools)
@@ -136,6 +166,7 @@ class Preload(SchedulerPlugin):
             return
         self.retire = Retire(self.scheduler, self.pools, self.workers, self.demand, self.watch)
         self.retire.hook_in()
+        self.leaving = Leaving(self.scheduler, self.retire.accept, self.retire.state_of)
 
     def _look(self) -> Edges:
         now = time.monotonic()
@@ -152,16 +183,19 @@ class Preload(SchedulerPlugin):
         return rows
 
     def _fingerprint(self) -> Hashable:
+        return self._fingerprint_of(self._demand(), self._workers())
+
+    def _fingerprint_of(self, demand: list[dict[str, Any]], workers: list[dict[str, Any]]) -> Hashable:
         """Return the answer without what grows by itself."""
-        demand = [
+        entries = [
             (*entry["resources"].items(), entry["waiting"], entry["unrunnable"], entry["processing"], entry["unknown"])
-            for entry in self._demand()
+            for entry in demand
         ]
-        workers = [
+        rows = [
             [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
-            for row in self._workers()
+            for row in workers
         ]
-        return repr((self.desired_version, bool(self.scheduler.tasks), demand, workers))
+        return repr((self.desired_version, bool(self.scheduler.tasks), entries, rows))
 
 
 def _first_pools() -> dict[str, str]:

@@ -3,12 +3,16 @@
 Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 100
 a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; plain counts follow
 at most five times a second. A version is new only if the answer differs: where nothing changes, none is made.
+
+In large clusters looking takes longer; then it rests in proportion, so that it never takes more than a small share of
+the scheduler's time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.01
 INTERVAL_SECONDS = 0.2
+LOOK_SHARE = 0.02  # of the event loop's CPU time may go into looks
+VERSION_SHARE = 0.05  # ... and into finding out whether the answer differs
 COUNTS = "counts"
 
 Edges = dict[Any, Any]  # topic -> what is compared with the last look
@@ -30,8 +36,9 @@ class Watch:
         self._fingerprint = fingerprint
         self._edges: Edges = {}
         self._seen: Hashable = None
-        self._looking = False
-        self._looked = -math.inf
+        self.is_looking = False  # whether a look is due already: a touch more does nothing
+        self._look_after = -math.inf
+        self._interval_seconds = INTERVAL_SECONDS
         self._rung: dict[Any, float] = {}  # topic -> when it last made a version
         self._pending: set[Any] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -41,9 +48,9 @@ class Watch:
 
     def touch(self) -> None:
         """Note that something may have changed. The look comes after the current batch of transitions."""
-        if not self._looking:
-            self._looking = True
-            self._loop.call_at(max(self._loop.time(), self._looked + LOOK_SECONDS), self._on_look)
+        if not self.is_looking:
+            self.is_looking = True
+            self._loop.call_at(max(self._loop.time(), self._look_after), self._on_look)
 
     def ring(self) -> None:
         """Make a new version at once, after the current batch: for workers that come and go, and drains that change."""
@@ -54,9 +61,8 @@ class Watch:
         """Call `listener` after each look: for the drains, which wait for what a transition brings."""
         self._listeners.append(listener)
 
-    def settle(self) -> int:
-        """Return the version of the state as it is now, so that an answer never shows more than its version says."""
-        seen = self._fingerprint()
+    def settle(self, seen: Hashable) -> int:
+        """Return the version of a state with this fingerprint: an answer never shows more than its version says."""
         if seen != self._seen:
             self._seen = seen
             self.counter += 1
@@ -74,8 +80,8 @@ class Watch:
         return waiter
 
     def _on_look(self) -> None:
-        self._looking = False
-        self._looked = self._loop.time()
+        self.is_looking = False
+        started = time.thread_time()
         edges = self._look()
         for topic in edges.keys() | self._edges.keys():
             if edges.get(topic) != self._edges.get(topic):
@@ -84,12 +90,14 @@ class Watch:
         self._want(COUNTS)
         for listener in self._listeners:
             listener()
+        rest_seconds = max(LOOK_SECONDS, (time.thread_time() - started) / LOOK_SHARE)
+        self._look_after = self._loop.time() + rest_seconds
 
     def _want(self, topic: Any) -> None:
         """Make a version as soon as the topic may have another one."""
         self._pending.add(topic)
         now = self._loop.time()
-        due = max(now, self._rung.get(topic, -math.inf) + INTERVAL_SECONDS)
+        due = max(now, self._rung.get(topic, -math.inf) + self._interval_seconds)
         if self._timer is None or due < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
@@ -98,7 +106,9 @@ class Watch:
     def _on_due(self) -> None:
         self._timer = None
         now = self._loop.time()
-        self._rung = {topic: at for topic, at in self._rung.items() if now - at < INTERVAL_SECONDS}
+        self._rung = {topic: at for topic, at in self._rung.items() if now - at < self._interval_seconds}
         self._rung.update(dict.fromkeys(self._pending, now))
         self._pending.clear()
-        self.settle()
+        started = time.thread_time()
+        self.settle(self._fingerprint())
+        self._interval_seconds = max(INTERVAL_SECONDS, (time.thread_time() - started) / VERSION_SHARE)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .demand import Demand
     from .pools import Pools
+    from .sick import Sick
 
 WALK_SHARE = 0.02  # of the event loop's time may go into walking replicated tasks
 
@@ -23,21 +24,30 @@ WALK_SHARE = 0.02  # of the event loop's time may go into walking replicated tas
 class Workers:
     """Facts about workers, in O(workers)."""
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, demand: Demand) -> None:
+    def __init__(self, scheduler: Scheduler, pools: Pools, demand: Demand, sick: Sick) -> None:
         self._scheduler = scheduler
         self._pools = pools
         self._demand = demand
+        self._sick = sick
         self._idle_since: dict[str, float] = {}
+        self._ended_then: dict[str, int] = {}  # worker's address -> own tasks that had ended at the last look
         self._held = Held(scheduler)
 
     def own(self, ws: WorkerState) -> int:
-        """Return the tasks on the worker which are its pool's own."""
-        is_counted = self._demand.is_counting and self._pools.is_fenced(ws)
-        return self._demand.own[ws] if is_counted else len(ws.processing)
+        """Return the tasks on the worker which are its pool's own: O(tasks on a fenced worker)."""
+        if not self._is_counted(ws):
+            return len(ws.processing)
+        return sum(1 for ts in ws.processing if ts.resource_restrictions)
+
+    def has_own(self, ws: WorkerState) -> bool:
+        """Return whether there are any: the first task nearly always tells."""
+        if not self._is_counted(ws):
+            return bool(ws.processing)
+        return any(ts.resource_restrictions for ts in ws.processing)
 
     def follow(self, now: float) -> frozenset[str]:
         """Bring the idle clocks up to date and return the addresses of the workers with work of their own."""
-        busy = frozenset(ws.address for ws in self._scheduler.workers.values() if self.own(ws))
+        busy = frozenset(ws.address for ws in self._scheduler.workers.values() if self.has_own(ws))
         worked = self._worked()  # a task may come and go between two looks
         self._idle_since = {
             address: now if address in worked else self._idle_since.get(address, now)
@@ -51,12 +61,18 @@ class Workers:
         return self._idle_since.get(address, 0.0)
 
     def _worked(self) -> set[str]:
-        demand = self._demand
-        worked = {ws.address for ws in demand.worked_plain if ws and not self._pools.is_fenced(ws)}
-        worked |= {ws.address for ws in demand.worked}
-        demand.worked.clear()
-        demand.worked_plain.clear()
-        return worked
+        """Return the addresses of the workers on which tasks of their own ended since the last look."""
+        ended = self._demand.ended
+        now = {
+            ws.address: ended.restricted.get(ws.address, 0) if self._is_counted(ws) else ended.on(ws.address)
+            for ws in self._scheduler.workers.values()
+        }
+        then, self._ended_then = self._ended_then, now
+        return {address for address, n in now.items() if n != then.get(address, 0)}
+
+    def _is_counted(self, ws: WorkerState) -> bool:
+        """Return whether only restricted tasks are the worker's own."""
+        return self._demand.is_counting and self._pools.is_fenced(ws)
 
     def rows(self, now: float) -> list[dict[str, Any]]:
         """Return one row for each worker, without what only the drain knows."""
@@ -88,6 +104,8 @@ class Workers:
             "held_bytes": only[1],
             "retiring": "",
             "detail": describe(ws),
+            "tasks_done": self._demand.ended.on(ws.address),
+            "sick": self._sick.words(ws),
         }
 
     def _has_neighbour(self, ws: WorkerState) -> bool:
