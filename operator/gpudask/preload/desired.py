@@ -27,6 +27,7 @@ class Retiring:
     pod: str
     data: str
     if_idle: bool
+    forced: bool = False  # it is deleted although it may not be drained: nobody is to wait for that
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,9 @@ def _retiring(given: Any, field: str) -> Retiring:
     _expect(isinstance(pod, str) and pod, f"{field}.pod", "a pod's Dask name", pod)
     _choice(given.get("data"), f"{field}.data", DATA)
     _expect(isinstance(if_idle, bool), f"{field}.if_idle", "true or false", if_idle)
-    return Retiring(pod=pod, data=given["data"], if_idle=if_idle)
+    forced = given.get("forced", False)
+    _expect(isinstance(forced, bool), f"{field}.forced", "true or false", forced)
+    return Retiring(pod=pod, data=given["data"], if_idle=if_idle, forced=forced)
 
 
 def _choice(given: Any, field: str, choices: tuple[str, ...]) -> None:

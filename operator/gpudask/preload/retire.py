@@ -76,13 +76,18 @@ class Retire(SchedulerPlugin):
         drain = self._drains.get(row["address"])
         if drain is None:
             return
-        row["retiring"] = drain.state
-        if drain.state == DRAINED and not self._is_pod_drained(drain):
-            row["retiring"] = DRAINING
+        row["retiring"] = self.state_of(drain.ws)
         row["detail"] = drain.detail
         row["blockers"] = [blocker for blocker in row["blockers"] if blocker != "data"]
         if drain.blocker:
             row["blockers"].append(drain.blocker)
+
+    def state_of(self, ws: WorkerState) -> str:
+        """Return how far the worker's drain is, `""` where there is none; drained it is together with its pod."""
+        drain = self._drains.get(ws.address)
+        if drain is None:
+            return ""
+        return DRAINING if drain.state == DRAINED and not self._is_pod_drained(drain) else drain.state
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Close a worker of a leaving pod that comes (back)."""

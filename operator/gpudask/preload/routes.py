@@ -1,4 +1,4 @@
-"""The three JSON routes on the scheduler's own HTTP server, their token, and the long poll."""
+"""The JSON routes on the scheduler's own HTTP server, their token, and the long poll."""
 
 from __future__ import annotations
 
@@ -80,6 +80,27 @@ class DesiredRoute(Route):
         )
 
 
+class LeavingRoute(Route):
+    """`POST /gpudask/v1/leaving?pod=NAME`: a pod says that it ends, and waits until it may."""
+
+    _wait: asyncio.Future[str] | None = None
+
+    def prepare(self) -> None:
+        """Ask for no token: a pod has none. It is believed about itself only, by the address that it calls from."""
+
+    async def post(self) -> None:
+        """Answer once nothing would be lost with the pod."""
+        self._wait = asyncio.ensure_future(self.preload.wait(self.get_argument("pod"), str(self.request.remote_ip)))
+        await asyncio.wait([self._wait])
+        if not self._wait.cancelled():
+            self.answer({"why": self._wait.result()})
+
+    def on_connection_close(self) -> None:
+        """Forget a pod that waits no longer."""
+        if self._wait is not None:
+            self._wait.cancel()
+
+
 class HealthRoute(Route):
     """`GET /gpudask/v1/health`: which features work."""
 
@@ -90,7 +111,7 @@ class HealthRoute(Route):
 
 def add_routes(preload: Preload) -> None:
     """Add the routes to the scheduler's HTTP server, whatever dashboard it has."""
-    routes = [("demand", DemandRoute), ("desired", DesiredRoute), ("health", HealthRoute)]
+    routes = [("demand", DemandRoute), ("desired", DesiredRoute), ("leaving", LeavingRoute), ("health", HealthRoute)]
     preload.scheduler.http_application.add_handlers(
         ".*$", [(f"/gpudask/v1/{name}", route, {"preload": preload}) for name, route in routes]
     )
