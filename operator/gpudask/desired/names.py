@@ -64,11 +64,16 @@ def dask_name(pod: str, nonce: str) -> str:
     return f"{pod}-{nonce}"
 
 
+def scheduler_host(cluster: str, namespace: str) -> str:
+    """The scheduler's host name inside Kubernetes."""
+    return f"{service(cluster)}.{namespace}.svc"
+
+
 def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
     """Where workers and clients inside Kubernetes find the scheduler."""
-    return f"{protocol}://{service(cluster)}.{namespace}.svc:{SCHEDULER_PORT}"
+    return f"{protocol}://{scheduler_host(cluster, namespace)}:{SCHEDULER_PORT}"
 
 
 def dashboard(cluster: str, namespace: str) -> str:
     """The dashboard's address inside Kubernetes."""
-    return f"http://{service(cluster)}.{namespace}.svc:{HTTP_PORT}/status"
+    return f"http://{scheduler_host(cluster, namespace)}:{HTTP_PORT}/status"

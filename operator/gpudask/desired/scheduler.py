@@ -7,6 +7,7 @@ from typing import Any
 from gpudask.api import resource
 from gpudask.api.resource import Cluster
 from gpudask.desired import names, pod, spec_hash
+from gpudask.desired.markers import markers
 
 Json = dict[str, Any]
 
@@ -23,7 +24,10 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
     section = cluster.spec.scheduler
     meta = pod.metadata(cluster, name, "scheduler")
     meta["labels"][resource.LABEL_SCHEDULER] = name
-    meta["annotations"] = {resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec)}
+    meta["annotations"] = {
+        resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
+        **markers(cluster.spec, None, guarded=True),
+    }
     container = {
         "image": section.image or cluster.spec.image,
         "args": _arguments(cluster),

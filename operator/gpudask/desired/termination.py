@@ -44,12 +44,15 @@ def with_hook(pod: Json, host: str, dask_name: str) -> Json:
 
     A hook of the user's own stays. With a grace period of a few seconds there is no time to wait.
     """
-    grace_seconds = pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
-    container = next((item for item in pod["spec"].get("containers", ()) if item["name"] == MAIN_CONTAINER), None)
-    if container is None or grace_seconds < _SHORTEST_SECONDS or (container.get("lifecycle") or {}).get("preStop"):
+    grace_seconds = pod["spec"].get("terminationGracePeriodSeconds")
+    container: Json = next((c for c in pod["spec"].get("containers", ()) if c["name"] == MAIN_CONTAINER), {})
+    own = container.get("lifecycle") or {}
+    if not container or not isinstance(own, dict) or own.get("preStop"):
+        return pod
+    if not isinstance(grace_seconds, int) or grace_seconds < _SHORTEST_SECONDS:
         return pod
     wait_seconds = max(grace_seconds - _CLOSE_SECONDS, grace_seconds / 2)
     path = f"/gpudask/v1/leaving?pod={dask_name}"
     command = ["python3", "-IS", "-c", SCRIPT, host, str(names.HTTP_PORT), path, f"{wait_seconds:g}"]
-    container["lifecycle"] = {**(container.get("lifecycle") or {}), "preStop": {"exec": {"command": command}}}
+    container["lifecycle"] = own | {"preStop": {"exec": {"command": command}}}
     return pod

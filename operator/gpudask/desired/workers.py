@@ -8,7 +8,8 @@ from gpudask.api import resource
 from gpudask.api.pool import DEFAULT_GPU_RESOURCE, Gpu, Pool
 from gpudask.api.resource import Cluster
 from gpudask.api.values import number
-from gpudask.desired import names, pod, spec_hash
+from gpudask.desired import names, pod, spec_hash, termination
+from gpudask.desired.markers import markers
 
 Json = dict[str, Any]
 
@@ -30,6 +31,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),
         resource.ANNOTATION_DASK_NAME: dask_name,
+        **markers(cluster.spec, pool, guarded=True),  # as long as it starts; what follows is `planning`'s
     }
     container = {
         "image": pool.image or cluster.spec.image,
@@ -38,10 +40,12 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
         "resources": _resources(pool),
     }
     rendered = pod.skeleton(cluster, meta, container)
+    rendered["spec"]["terminationGracePeriodSeconds"] = termination.GRACE_SECONDS
     _place(rendered["spec"], pool.gpu)
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
-    return pod.overlaid(rendered, cluster.spec.template, pool.template)
+    whole = pod.overlaid(rendered, cluster.spec.template, pool.template)
+    return termination.with_hook(whole, names.scheduler_host(cluster.name, cluster.namespace), dask_name)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
