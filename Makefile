@@ -8,7 +8,7 @@ CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e"
 
-.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup
+.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-scaling
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -25,9 +25,11 @@ $(STAMP):
 	@touch $@
 
 demo: setup ## a mixed cluster on a real Kubernetes on this machine (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...)
-ifdef OPERATOR_IMAGE
+ifneq ($(IMAGE)$(OPERATOR_IMAGE),)
+	@: $(if $(and $(KUBECONFIG),$(IMAGE),$(OPERATOR_IMAGE)),,$(error a cluster of your own takes all three: \
+	  KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...))
 	@$(PY) -m local install --image "$(OPERATOR_IMAGE)"
-	@$(PY) -m local.demo --image "$(IMAGE)"
+	@$(PY) -m local.demo --image "$(IMAGE)" $(ARGS)
 else
 	@$(PY) -m local up
 	@$(PY) -m local install
@@ -55,6 +57,9 @@ bench-startup: setup ## how fast clusters start and scale, beside pods by hand a
 	@$(PY) -m local up
 	@$(PY) -m local install
 	@$(PY) -m benchmarks.startup --as-installed $(ARGS)
+
+bench-scaling: setup ## how near the scaling policy comes to an oracle, in simulated time (ARGS="--seed 7")
+	@$(PY) -m benchmarks.scaling $(ARGS)
 
 lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dev; do $(COMPILE) $$name.in -o $$name.lock; done
