@@ -14,18 +14,20 @@ import typer
 from rich.console import Console
 
 from local.api_server import ApiServer
-from local.binaries import ensure_commands
+from local.binaries import ensure_commands, find_commands
 from local.cluster import Cluster
 from local.errors import LocalClusterError
 from local.images import IMAGE_NAMES, build_images, image_in_storage
 from local.layout import Layout
 from local.node_images import Loadable
-from local.operator_release import install_operator
+from local.operator_release import Tools, install_operator
 from local.progress import Steps
 from local.settings import DEFAULT_GPUS, DEFAULT_NODES, Settings
 from local.status import print_status, read_status
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+_PULL_SECONDS = 300
+"""How long a cluster may take to pull the operator's image, of 300 MB, and to start it."""
 _errors = Console(stderr=True, highlight=False)
 
 Name = Annotated[str, typer.Option(help="Which cluster.")]
@@ -119,13 +121,16 @@ def install(
 ) -> None:
     """Install the operator with its chart; without --image, build all images and put them on the local nodes first.
 
-    With --image and $KUBECONFIG it installs on that cluster.
+    With --image it installs on the cluster of $KUBECONFIG, by the kubectl and helm that are on PATH.
     """
     steps = Steps()
     if image:
-        with steps.step(f"Installing {image}"):
-            commands = ensure_commands(steps)
-            install_operator(commands, Path(os.environ["KUBECONFIG"]), image, pull_policy="IfNotPresent")
+        kubeconfig = os.environ.get("KUBECONFIG")
+        if not kubeconfig:
+            raise LocalClusterError("install --image needs KUBECONFIG: it says on which cluster.")
+        kubectl, helm = find_commands(steps)
+        with steps.step(f"Installing the operator {image}"):
+            Tools(kubectl, helm, kubeconfig).install(image, patience_seconds=_PULL_SECONDS)
         return
     cluster = Cluster.find(name)
     built = dict(zip(IMAGE_NAMES, build_images(list(IMAGE_NAMES), cluster.images, steps), strict=True))

@@ -81,6 +81,21 @@ def ensure_commands(steps: Steps) -> Path:
     return directory
 
 
+def find_commands(steps: Steps) -> tuple[Path, Path]:
+    """Find kubectl and helm: the machine's, which know its cluster; what it lacks is built, which takes minutes."""
+    kubectl, helm = shutil.which("kubectl"), shutil.which("helm")
+    return (
+        Path(kubectl) if kubectl else ensure_commands(steps) / "kubectl",
+        Path(helm) if helm else _ensure_helm(steps),
+    )
+
+
+def _ensure_helm(steps: Steps) -> Path:
+    directory = cache_dir() / "commands"
+    link_commands(ensure_binary(HELM, steps), HELM, directory)
+    return directory / "helm"
+
+
 def _key(program: Program, go: Go, source: Path) -> str:
     files = [path for path in source.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
     texts = (go.version, platform.machine(), *_build_command(program, "go", Path("out")))

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from local.cluster import Cluster
 from local.demo.demonstration import DemoError, Demonstration, print_summary
-from local.demo.overlay import localize
+from local.demo.overlay import localize, without_devices
 from local.errors import LocalClusterError
 
 ROOT = Path(__file__).parents[2]
@@ -28,9 +28,8 @@ def main(
     *,
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: $KUBECONFIG, else the local cluster's.")] = None,
     namespace: Annotated[str, typer.Option(help="Where to make the cluster.")] = "default",
-    image: Annotated[
-        str, typer.Option(help="Apply the example as it is, with this image: for a cluster with real GPUs.")
-    ] = "",
+    image: Annotated[str, typer.Option(help="Apply the example as it is, with this image: a cluster of yours.")] = "",
+    stand_ins: Annotated[bool, typer.Option("--stand-ins", help="With --image: its GPUs are pretended ones.")] = False,
     plot: Annotated[Path, typer.Option(help="Where to write the plot.")] = Path("out/demo.png"),
 ) -> None:
     """Apply examples/mixed.yaml, run examples/mixed_pipeline.py on it, and watch the pools."""
@@ -40,9 +39,11 @@ def main(
     manifest = yaml.safe_load((ROOT / "examples" / "mixed.yaml").read_text())
     if image:
         manifest["spec"]["image"] = image
+        manifest = without_devices(manifest) if stand_ins else manifest
+        # There, the image of half a GB may have to be pulled, and a node be made for it.
+        demonstration = Demonstration(path, namespace, manifest, plot, start_seconds=600, pipeline_seconds=1800)
     else:
-        manifest = localize(manifest)
-    demonstration = Demonstration(path, namespace, manifest, plot)
+        demonstration = Demonstration(path, namespace, localize(manifest), plot)
     try:
         summary = asyncio.run(demonstration.run(console))
     except (DemoError, OSError, httpx.HTTPError, kr8s.ServerError) as error:

@@ -31,6 +31,14 @@ def localize(manifest: Manifest) -> Manifest:
     return result
 
 
+def without_devices(manifest: Manifest) -> Manifest:
+    """`manifest` for nodes whose GPUs are stand-ins: its GPU pools ask no driver. The argument is left alone."""
+    result = copy.deepcopy(manifest)
+    for pool in result["spec"]["pools"]:
+        _take_devices(pool)
+    return result
+
+
 def _localize_pool(pool: Manifest) -> None:
     pool.pop("image", None)
     gpus = pool["gpu"].get("count", 1) if "gpu" in pool else 0
@@ -39,8 +47,12 @@ def _localize_pool(pool: Manifest) -> None:
     pool.setdefault("nthreads", 1)
     if "autoscale" in pool:
         pool["autoscale"]["idleTimeout"] = IDLE_TIMEOUT
-    if gpus and pool["gpu"].get("launcher", "dask-cuda") == "dask-cuda":
-        pool["env"] = _merged(pool.get("env", []), _without_device(gpus))
+    _take_devices(pool)
+
+
+def _take_devices(pool: Manifest) -> None:
+    if "gpu" in pool and pool["gpu"].get("launcher", "dask-cuda") == "dask-cuda":
+        pool["env"] = _merged(pool.get("env", []), _without_device(pool["gpu"].get("count", 1)))
 
 
 def _without_device(gpus: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ import yaml
 from gpudask.api.resource import API_VERSION, KIND
 from gpudask.api.spec import Spec
 from gpudask.api.values import number
-from local.demo.overlay import IMAGE, localize
+from local.demo.overlay import IMAGE, localize, without_devices
 from tests.kubectl import Kubectl
 
 MANIFESTS = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
@@ -101,6 +101,16 @@ def test_idle_pools_shrink_soon_and_written_threads_stay():
     assert first["autoscale"] == {"max": 3, "idleTimeout": "10s"}
     assert (first["nthreads"], second["nthreads"]) == (2, 1)
     assert "autoscale" not in second
+
+
+def test_stand_in_gpus_change_nothing_but_what_asks_the_driver():
+    manifest = cluster({"name": "cpu"}, {"name": "gpu", "gpu": {"count": 2}, "resources": {"memory": "2Gi"}})
+    changed = without_devices(manifest)
+
+    gpu_pool = changed["spec"]["pools"][1]
+    assert env(gpu_pool) == {"CUDA_VISIBLE_DEVICES": "0,1", "DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC": "1"}
+    del gpu_pool["env"]
+    assert changed == manifest
 
 
 def test_the_manifest_it_was_given_is_left_alone():
