@@ -145,6 +145,20 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         ("True", "DrainBlocked", f"pool gpu: {BLOCKED.name}: data: 8 MB of fit"),
         "Degraded",
     ),
+    "a drain is blocked by an actor": (
+        seen(
+            C,
+            SCHEDULER,
+            CPU0,
+            BLOCKED,
+            says=demand(
+                workers=(worker(CPU0), worker(BLOCKED, retiring="blocked", blockers=("actor",), detail="actor Model-1"))
+            ),
+        ),
+        "Degraded",
+        ("True", "DrainBlocked", f"pool gpu: {BLOCKED.name}: actor: actor Model-1"),
+        "Degraded",
+    ),
     "a quota refuses": (
         seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "exceeded quota: q, requested: pods=1")),
         "Degraded",
@@ -312,6 +326,20 @@ def test_trouble_is_announced_once_as_a_warning():
     assert [item.reason for item in warned] == [Reason.UNSERVABLE]
     assert "3 tasks want GPU: 2" in warned[0].message
     assert not [item for item in announcements(after, after) if item.warning]
+
+
+def test_a_drain_whose_data_cannot_be_moved_is_shown_in_the_pool_and_announced_once():
+    def says(state: str, words: str, *blockers: str) -> Observation:
+        row = worker(BLOCKED, retiring=state, blockers=blockers, detail=words)
+        return seen(C, SCHEDULER, CPU0, BLOCKED, says=demand(workers=(worker(CPU0), row)))
+
+    moving = status_of(says("draining", "3 results (9 bytes) are moving"))
+    stuck = status_of(says("blocked", "3 results (9 bytes) cannot be moved: x: TypeError: no", "data"), moving)
+    later = status_of(says("blocked", "2 results (6 bytes) cannot be moved: y: TypeError: no", "data"), stuck)
+    assert stuck.pools[1].held == f"{BLOCKED.name}: data: 3 results (9 bytes) cannot be moved: x: TypeError: no"
+    (warned,) = [item for item in announcements(moving, stuck) if item.warning]
+    assert (warned.reason, warned.message) == (Reason.DRAIN_BLOCKED, f"pool gpu: {stuck.pools[1].held}")
+    assert announcements(stuck, later) == []
 
 
 def test_readiness_is_announced_when_it_comes_and_goes():

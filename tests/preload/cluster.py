@@ -82,6 +82,17 @@ class Cluster:
             }
         )
 
+    def count(self, owner, method):
+        """Count the calls of a method from now on; return the function that says how many."""
+        original, calls = getattr(owner, method), []
+
+        def counted(*args, **kwargs):
+            calls.append(method)
+            return original(*args, **kwargs)
+
+        setattr(owner, method, counted)
+        return lambda: len(calls)
+
     async def row(self, worker):
         rows = {row["address"]: row for row in (await self.demand())["workers"]}
         return rows[worker.address]

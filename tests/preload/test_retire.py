@@ -105,9 +105,12 @@ async def test_seceded_tasks_are_kept_and_do_not_run_twice(start, task):
     future = cluster.client.submit(task, "seceded", workers=[leaving.address], pure=False)
     await until(lambda: cluster.state(leaving).long_running)
     await cluster.desire("gpu-0")
-    await until(lambda: cluster.state(leaving).status.name == "closing_gracefully")
-    await asyncio.sleep(0.2)  # it has every chance to do wrong
+    drain = cluster.preload.retire._drains[leaving.address]
+    await until(lambda: drain._begun, "the worker's word that it keeps the task, after which it could go wrong")
+    looks = cluster.count(drain, "_step")
+    await until(lambda: looks() >= 3, "looks after that word")
     assert (await cluster.row(leaving))["retiring"] == "draining"
+    assert set(runs_of().values()) == {1}
     await set_event(cluster, "seceded")
     await future
     await cluster.until_retiring(leaving, "drained")
@@ -416,6 +419,135 @@ class _Shuffling:
 
     def __getattr__(self, name):
         return lambda *_args, **_kwargs: None
+
+
+# ---- values that cannot be moved ----
+
+
+class Unsendable:
+    def __reduce__(self):
+        raise TypeError("cannot pickle a handle")
+
+
+def _lacks_a_device():
+    raise ValueError("no such device here")
+
+
+class Unreadable:
+    def __reduce__(self):
+        return _lacks_a_device, ()
+
+
+def _lacks_a_file():
+    raise FileNotFoundError("/no/such/file")
+
+
+class Unopened:
+    """Its error looks like a broken connection to distributed."""
+
+    def __reduce__(self):
+        return _lacks_a_file, ()
+
+
+class ReadAtLast:
+    """Unpickles from the second try on."""
+
+    tries = 0
+
+    def __reduce__(self):
+        return _read_at_last, ()
+
+
+def _read_at_last():
+    ReadAtLast.tries += 1
+    if ReadAtLast.tries < 2:
+        raise ValueError("not yet")
+    return ReadAtLast()
+
+
+def make(kind):
+    RUNS.append((kind.__name__, get_worker().name))
+    return kind()
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (Unsendable, "TypeError: Could not serialize object of type Unsendable"),
+        (Unreadable, "ValueError: no such device here"),
+        (Unopened, "the connection broke"),
+    ],
+)
+async def test_a_value_that_cannot_be_moved_is_told_with_its_error_and_kept_and_the_others_move(start, kind, error):
+    cluster = await start()
+    leaving = await cluster.add("gpu-0")
+    bad = cluster.client.submit(make, kind, resources=GPU, pure=False)
+    good = cluster.client.map(run, range(6), resources=GPU, pure=False)
+    await wait([bad, *good])
+    staying = await cluster.add("gpu-1")
+    await cluster.desire("gpu-0")
+    row = await cluster.until_retiring(leaving, "blocked")
+    assert row["blockers"] == ["data"]
+    assert row["detail"].startswith("1 results (")
+    assert f"cannot be moved: {bad.key}: {error}" in row["detail"]
+    assert row["held_keys"] == 1
+    assert cluster.state(leaving).status.name == "closing_gracefully"
+    for future in good:
+        assert cluster.state(staying) in cluster.scheduler.tasks[future.key].who_has
+    assert [ws.address for ws in cluster.scheduler.tasks[bad.key].who_has] == [leaving.address]
+    assert set(runs_of().values()) == {1}
+    await cluster.desire("gpu-0", data="release")
+    await cluster.until_retiring(leaving, "drained")
+
+
+async def test_a_value_that_cannot_be_moved_is_not_asked_for_again_and_again(start):
+    cluster = await start()
+    leaving = await cluster.add("gpu-0")
+    bad = cluster.client.submit(make, Unreadable, resources=GPU, pure=False)
+    await wait(bad)
+    await cluster.add("gpu-1")
+    await cluster.desire("gpu-0")
+    await cluster.until_retiring(leaving, "blocked")
+    asks = cluster.count(cluster.scheduler, "request_acquire_replicas")
+    looks = cluster.count(cluster.preload.retire._drains[leaving.address], "_step")
+    await until(lambda: looks() >= 5, "looks: one each half a second")
+    assert asks() <= 2
+    del bad
+    await cluster.until_retiring(leaving, "drained")
+
+
+async def test_a_value_whose_transfer_failed_moves_when_it_can(start):
+    cluster = await start()
+    ReadAtLast.tries = 0
+    leaving = await cluster.add("gpu-0")
+    future = cluster.client.submit(make, ReadAtLast, resources=GPU, pure=False)
+    await wait(future)
+    staying = await cluster.add("gpu-1")
+    await cluster.desire("gpu-0")
+    await until(lambda: "not yet" in cluster.preload.retire._drains[leaving.address].detail)
+    await cluster.until_retiring(leaving, "drained")
+    assert cluster.state(staying) in cluster.scheduler.tasks[future.key].who_has
+    assert ReadAtLast.tries >= 2
+    assert set(runs_of().values()) == {1}
+
+
+async def test_a_worker_that_does_not_say_what_its_results_need_is_told(start, monkeypatch):
+    from gpudask.preload import hostsafe
+
+    cluster = await start()
+    monkeypatch.setattr(hostsafe, "examine", _cannot_examine)
+    gpu = await cluster.add("gpu-0")
+    await cluster.add("cpu-0")
+    future = cluster.client.submit(run, 1, resources=GPU)
+    await wait(future)
+    await cluster.desire("gpu-0")
+    row = await cluster.until_retiring(gpu, "blocked")
+    assert row["blockers"] == ["data"]
+    assert "the worker does not say what they need: RuntimeError: out of order" in row["detail"]
+
+
+async def _cannot_examine(keys, dask_worker):
+    raise RuntimeError("out of order")
 
 
 # ---- what needs a GPU: workers in processes of their own, in an image without gpudask ----

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from .evacuate import Evacuation, only_copies
+from .evacuate import Evacuation, Left, only_copies
 from .let_go import let_go
 from .workers import describe, in_shuffle
 
@@ -73,6 +73,16 @@ class Drain:
     def poke(self) -> None:
         """Look again soon: something has changed."""
         self._poke.set()
+
+    def transfer_failed(self, keys: list[Any], address: str, words: str) -> None:
+        """Take the word of the worker at `address`: it could not copy `keys`. It may be about others' copies."""
+        if self._evacuation.transfers.failed(keys, address, words):
+            self.poke()
+
+    def not_found(self, keys: list[Any], address: str) -> None:
+        """Take the word of the worker at `address`: it knows nobody to copy `keys` from."""
+        if self._evacuation.transfers.not_found(keys, address):
+            self.poke()
 
     def stop(self) -> None:
         """End the drain without a word to the worker."""
@@ -152,12 +162,14 @@ class Drain:
         if not only:
             self._set(DRAINED, "", "")
             return
-        stuck = await self._evacuation.move(only, leaving)
-        nbytes = sum(ts.get_nbytes() for ts in only)
-        if not stuck or len(stuck) < len(only):
-            self._set(DRAINING, "", f"{len(only)} results ({nbytes} bytes) are moving")
+        left = await self._evacuation.move(only, leaving)
+        self._look_seconds += self._evacuation.look_seconds
+        if not left or len(left) < len(only):
+            failing = self._evacuation.transfers.last_words
+            what = f"{_results(only)} are moving"
+            self._set(DRAINING, "", f"{what}; of the last tries one failed: {failing}" if failing else what)
         else:
-            self._set(BLOCKED, "data", _nowhere(stuck))
+            self._set(BLOCKED, "data", _stuck(left))
 
     def _set(self, state: str, blocker: str, detail: str) -> None:
         self.detail = detail
@@ -170,9 +182,19 @@ def _run_id(ts: TaskState) -> Any:
     return getattr(ts, "run_id", None)
 
 
-def _nowhere(stuck: list[tuple[TaskState, str]]) -> str:
-    """Name the types that have no place, and how much of them there is."""
-    types = Counter(need or ts.type or "unknown type" for ts, need in stuck)
-    nbytes = sum(ts.get_nbytes() for ts, _ in stuck)
-    named = ", ".join(f"{n} of {name}" for name, n in types.most_common(3))
-    return f"{len(stuck)} results ({nbytes} bytes) have nowhere to go: {named}"
+def _stuck(left: Left) -> str:
+    """Name what has no place by its types, and what cannot be moved by its first error."""
+    words = []
+    if left.nowhere:
+        types = Counter(need or ts.type or "unknown type" for ts, need in left.nowhere)
+        named = ", ".join(f"{n} of {name}" for name, n in types.most_common(3))
+        words.append(f"{_results([ts for ts, _ in left.nowhere])} have nowhere to go: {named}")
+    if left.unmovable:
+        (ts, why), n = left.unmovable[0], len(left.unmovable)
+        first = f"{str(ts.key)[:80]}: {why}" + (f", and {n - 1} more" if n > 1 else "")
+        words.append(f"{_results([ts for ts, _ in left.unmovable])} cannot be moved: {first}")
+    return "; ".join(words)
+
+
+def _results(tasks: list[TaskState]) -> str:
+    return f"{len(tasks)} results ({sum(ts.get_nbytes() for ts in tasks)} bytes)"

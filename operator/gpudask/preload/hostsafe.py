@@ -85,7 +85,12 @@ async def examine(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str]]:
     """Return (key, why unsafe) for those of the worker's results that it still has, off its event loop."""
     found = []
     for key in keys:
-        if key in dask_worker.data:
-            why = await asyncio.to_thread(why_unsafe, dask_worker.data[key])
-            found.append((key, why))
+        if key not in dask_worker.data:
+            continue
+        try:
+            value = dask_worker.data[key]  # on the event loop: what spills to disk is not made for threads
+        except Exception as error:  # noqa: BLE001 (whatever a foreign type raises when it is read back from disk)
+            found.append((key, f"what cannot be read back from disk ({type(error).__name__})"))
+        else:
+            found.append((key, await asyncio.to_thread(why_unsafe, value)))
     return found

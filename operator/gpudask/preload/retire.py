@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
@@ -10,9 +11,12 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from .drain import DRAINED, DRAINING, Drain
 from .names import is_of_pod
 from .recall import Recall
+from .transfers import plain_words
 from .workers import describe, in_shuffle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distributed.scheduler import Scheduler, WorkerState
 
     from .demand import Demand
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
     from .pools import Pools
     from .watch import Watch
     from .workers import Workers
+
+
+logger = logging.getLogger("gpudask.preload")
+
+ERRED, NOT_FOUND = "task-erred", "request-refresh-who-has"  # messages of workers
 
 
 class Retire(SchedulerPlugin):
@@ -45,6 +54,9 @@ class Retire(SchedulerPlugin):
         scheduler.stream_handlers["worker-status-change"] = self.change_status
         scheduler.add_plugin(self)
         self._watch.listen(self._poke)
+        for op, heard in ((ERRED, self._on_erred), (NOT_FOUND, self._on_not_found)):
+            if op in scheduler.stream_handlers:  # without them a failed transfer shows after a while only
+                scheduler.stream_handlers[op] = _listened(scheduler.stream_handlers[op], heard)
 
     def stop(self) -> None:
         """End all drains without a word to the workers."""
@@ -116,6 +128,16 @@ class Retire(SchedulerPlugin):
         self._watch.ring()
         self._poke()
 
+    def _on_erred(self, key: Any, worker: str, exception_text: str = "", **_kwargs: Any) -> None:
+        """Hear of a copy that could not be sent or read; distributed itself takes no notice of it."""
+        for drain in self._drains.values():
+            drain.transfer_failed([key], worker, plain_words(exception_text))
+
+    def _on_not_found(self, keys: Any, worker: str, **_kwargs: Any) -> None:
+        """Hear of a worker that finds nobody to copy from."""
+        for drain in self._drains.values():
+            drain.not_found(list(keys), worker)
+
     def _begin(self, ws: WorkerState) -> None:
         wish = self._wish_for(ws)
         if wish is None:
@@ -165,3 +187,16 @@ class Retire(SchedulerPlugin):
     def _poke(self) -> None:
         for drain in self._drains.values():
             drain.poke()
+
+
+def _listened(handler: Callable[..., None], heard: Callable[..., None]) -> Callable[..., None]:
+    """Return a stream handler that tells `heard` of each message, too. What fails in it is no worker's business."""
+
+    def handle(**message: Any) -> None:
+        handler(**message)
+        try:
+            heard(**message)
+        except Exception:
+            logger.exception("gpudask: a worker's message was not understood")
+
+    return handle
