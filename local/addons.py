@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from local.control_plane import API_ADDRESS, DNS_ADDRESS
+from local.errors import LocalClusterError
 from local.health import name_blocker
 from local.kube_api import KubeApi
 from local.layout import REPOSITORY
@@ -41,7 +42,10 @@ def dns_blocker(api: KubeApi) -> str | None:
     A name is asked for, since the status may be of pods that were killed with everything else. The answer comes
     from a pod, through a Service, and is what the API server says: so all three work.
     """
-    deployment: Any = api.get(f"{_PATHS['Deployment']}/coredns")
+    try:
+        deployment: Any = api.get(f"{_PATHS['Deployment']}/coredns")
+    except LocalClusterError as error:
+        return str(error)
     status = (deployment or {}).get("status", {})
     if deployment and status.get("observedGeneration") == deployment["metadata"]["generation"]:
         ready, wanted = status.get("readyReplicas", 0), deployment["spec"]["replicas"]

@@ -31,7 +31,7 @@ class ApiServer:
     control_plane: ControlPlane
 
     @classmethod
-    def start(cls, name: str, *, audit: bool = False, steps: Steps = QUIET) -> ApiServer:
+    def start(cls, name: str, *, audit: bool = False, feature_gates: str = "", steps: Steps = QUIET) -> ApiServer:
         """Start the instance `name`, or find it running and repair it.
 
         Raises:
@@ -42,7 +42,8 @@ class ApiServer:
             layout.root.mkdir(exist_ok=True)
             ensure_requirements(API_ONLY, steps)
             link_commands(ensure_binary(KUBERNETES, steps), KUBERNETES, layout.commands)
-            control_plane = ControlPlane(layout, recorded_endpoints(layout, "127.0.0.1"), audit=audit, with_nodes=False)
+            endpoints = recorded_endpoints(layout, "127.0.0.1")
+            control_plane = ControlPlane(layout, endpoints, audit=audit, with_nodes=False, feature_gates=feature_gates)
             control_plane.prepare()
             instance = cls(control_plane)
             with steps.step("Starting etcd and the API server", log=instance.processes.log_of("kube-apiserver")):

@@ -48,12 +48,16 @@ _AUDIT_POLICY = {
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """The programs of one control plane. `with_nodes` tells a whole cluster from an API alone."""
+    """The programs of one control plane. `with_nodes` tells a whole cluster from an API alone.
+
+    `feature_gates`: of the API server, as its flag takes them.
+    """
 
     layout: Layout
     endpoints: Endpoints
     audit: bool = False
     with_nodes: bool = True
+    feature_gates: str = ""
 
     @property
     def pki(self) -> Pki:
@@ -117,6 +121,8 @@ class ControlPlane:
                 f"--audit-log-path={self.layout.audit_log}",
                 "--audit-log-maxsize=4000",
             ]
+        if self.feature_gates:
+            command.append(f"--feature-gates={self.feature_gates}")
         if not self.with_nodes:
             # Nothing makes service accounts here, and a loopback address is refused as the Service's endpoint.
             command += ["--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none"]

@@ -21,7 +21,10 @@ _REFUSED = 400
 
 @dataclass(frozen=True)
 class KubeApi:
-    """An API server, spoken to as the party `identity`."""
+    """An API server, spoken to as the party `identity`.
+
+    Each request raises LocalClusterError where the server does not answer, or answers that it will not.
+    """
 
     server: str
     pki: Pki
@@ -31,8 +34,8 @@ class KubeApi:
         """Tell why the server is not ready; None when it is."""
         try:
             status, body = self._exchange("GET", "/readyz")
-        except (OSError, http.client.HTTPException) as error:
-            return f"{self.server} does not answer: {error}"
+        except LocalClusterError as error:
+            return str(error)
         return None if status == http.HTTPStatus.OK else f"/readyz says {status}: {body.decode()[-300:]}"
 
     def get(self, path: str) -> Any | None:
@@ -74,6 +77,8 @@ class KubeApi:
             connection.request(method, path, body, {"User-Agent": "gpudask-local", **(headers or {})})
             response = connection.getresponse()
             return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise LocalClusterError(f"{self.server} does not answer: {error}") from error
         finally:
             connection.close()
 

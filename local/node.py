@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import yaml
 
 from local.cgroups import cgroup_of, ensure_cgroup
 from local.control_plane import DNS_ADDRESS, ControlPlane
+from local.errors import LocalClusterError
 from local.health import page_blocker
 from local.kube_api import KubeApi
 from local.kubeconfig import write_kubeconfig
@@ -18,12 +18,12 @@ from local.layout import NodeLayout
 from local.node_spec import GPU_LABEL, GPU_TAINT, NodeSpec
 from local.pki import Identity
 from local.processes import Part
+from local.readiness import readiness_blocker
 from local.scratch_image import PAUSE_IMAGE
 
 _CNI_PLUGINS = "/usr/lib/cni"
 _HEALTH_PORT = 10248
 _MAX_PODS = 250
-_UNREADY_TAINTS = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,11 @@ class Node:
         """
         if blocker := page_blocker(f"http://{self.spec.address}:{_HEALTH_PORT}/healthz"):
             return f"its kubelet is not healthy: {blocker}"
-        node = api.get(f"/api/v1/nodes/{self.spec.name}")
-        if node is None:
-            return "its kubelet has not registered it yet"
-        return readiness_blocker(node, since)
+        try:
+            node = api.get(f"/api/v1/nodes/{self.spec.name}")
+        except LocalClusterError as error:
+            return str(error)
+        return "its kubelet has not registered it yet" if node is None else readiness_blocker(node, since)
 
     def offer_gpus(self, api: KubeApi) -> None:
         """Put the GPUs on the node as a device plugin would: the kubelet keeps what it finds there."""
@@ -188,16 +189,3 @@ state = "{self.layout.containerd_state}"
             "syncFrequency": "10s",
             "nodeStatusUpdateFrequency": "5s",
         }
-
-
-def readiness_blocker(node: dict[str, Any], since: float) -> str | None:
-    """Tell why `node`, as the API server has it, takes no pods; None where it does, by a report made since then."""
-    ready = next((c for c in node["status"].get("conditions", ()) if c["type"] == "Ready"), None)
-    if ready is None:
-        return "its kubelet has not reported yet"
-    if datetime.fromisoformat(ready["lastHeartbeatTime"]).timestamp() < since:
-        return f"its kubelet has not reported since it was started; its last report is of {ready['lastHeartbeatTime']}"
-    if ready["status"] != "True":
-        return str(ready["message"])
-    taints = sorted(_UNREADY_TAINTS & {taint["key"] for taint in node["spec"].get("taints", ())})
-    return f"it is still tainted: {', '.join(taints)}" if taints else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -56,10 +55,7 @@ def read_status(cluster: Cluster) -> Status:
 
 
 def _node_status(cluster: Cluster, node: Node) -> NodeStatus:
-    try:
-        reason = node.blocker(cluster.api)
-    except (OSError, http.client.HTTPException, LocalClusterError) as error:
-        reason = f"the API server does not answer: {error}"
+    reason = node.blocker(cluster.api)
     try:
         images = sorted(cluster.images.of(node.spec.name).images())
     except LocalClusterError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.node import readiness_blocker
+from local.readiness import readiness_blocker
 
 REPORTED = datetime(2030, 1, 1, 12, 0, 5, tzinfo=UTC)
 
