@@ -40,6 +40,18 @@ def test_pending_pods_go_first_then_who_was_idle_longest_then_least_data_then_th
     assert surplus(pods, -1) == []
 
 
+def test_of_pods_idle_equally_long_those_go_whose_node_is_emptied_soonest():
+    pods = [
+        Candidate("a0", 0, idle_seconds=61, node="a", neighbours=3),
+        Candidate("b1", 1, idle_seconds=62, node="b", neighbours=2),
+        Candidate("c2", 2, idle_seconds=63, node="c", neighbours=2),
+        Candidate("b3", 3, idle_seconds=64, node="b", neighbours=2),
+        Candidate("d4", 4, idle_seconds=60, node="d", neighbours=1, held_bytes=1),
+        Candidate("long", 5, idle_seconds=90, node="a", neighbours=9),
+    ]
+    assert names(surplus(pods, 9)) == ["long", "b3", "b1", "c2", "a0", "d4"]
+
+
 def test_idle_pods_leave_after_the_timeout_and_pending_ones_are_another_policy():
     pods = [
         Candidate("short", 0, idle_seconds=29),

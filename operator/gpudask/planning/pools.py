@@ -86,9 +86,8 @@ def _retire(seen: Observation, pool: Pool, size: Size, leaving: list[Candidate],
     if len(pods) > size.pods and seen.demand is None and seen.scheduler is not None and not nobody_asks:
         pods_to_cancel = [pod for pod in pods if not pod.running]
         return [_leave(seen, pod, size.reason) for pod in pods_to_cancel[: len(pods) - size.pods]]
-    candidates = [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods]
     release = size.set_by == "suspend"
-    chosen = retirement.surplus(candidates, len(pods) - size.pods)
+    chosen = retirement.surplus(sizes.candidates(seen, pods), len(pods) - size.pods)
     if not release:
         others_leave = any(p.live and p.retirement is not None for p in seen.workers(pool.name))
         chosen = retirement.in_turn(chosen, of=len(pods), others_leave=others_leave)
@@ -99,11 +98,9 @@ def _leave_above_maximum(seen: Observation, pool: Pool, pods: list[Pod]) -> list
     """A lowered maximum is a person's word: what is above it drains, busy or not."""
     if pool.autoscale is None or seen.demand is None:
         return []
-    candidates = {pod.name: pod for pod in pods}
-    chosen = retirement.surplus(
-        [sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in pods], len(pods) - pool.autoscale.max
-    )
-    return [_leave(seen, candidates[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
+    by_name = {pod.name: pod for pod in pods}
+    chosen = retirement.surplus(sizes.candidates(seen, pods), len(pods) - pool.autoscale.max)
+    return [_leave(seen, by_name[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
 
 
 def _leave(seen: Observation, pod: Pod, why: str, *, if_idle: bool = False, release: bool = False) -> Action:
@@ -170,12 +167,12 @@ def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rol
         crowded = no_room or len(new) + len(working) > size.pods
         if crowded or seen.now - min(pod.created for pod in stuck) >= _STUCK_SECONDS:
             spare = max(spare, 1)
-    candidates = {pod.name: pod for pod in working}
-    chosen = retirement.surplus([sizes.candidate(seen, pod, sizes.pod_number(pod)) for pod in working], spare)
+    by_name = {pod.name: pod for pod in working}
+    chosen = retirement.surplus(sizes.candidates(seen, working), spare)
     create = min(size.pods - len(new), size.pods + surge - len(new) - len(working))
     return _Rolling(
         create=0 if stuck else max(0, create),
-        retire=[*broken, *(candidates[c.pod] for c in chosen)],
+        retire=[*broken, *(by_name[c.pod] for c in chosen)],
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
 from gpudask.desired import spec_hash
@@ -35,6 +38,12 @@ def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Cand
 def active_override(overrides: list[Override], pool: str, now: float) -> Override | None:
     """The override of `pool` that has not expired."""
     return next((o for o in overrides if o.pool == pool and (o.until is None or o.until.timestamp() > now)), None)
+
+
+def candidates(seen: Observation, pods: list[Pod]) -> list[Candidate]:
+    """These pods as the retirement policy sees them, with how many of the cluster's pods share their nodes."""
+    on_nodes = Counter(pod.node for pod in seen.pods if pod.live and pod.node)
+    return [replace(candidate(seen, p, pod_number(p)), node=p.node, neighbours=on_nodes[p.node]) for p in pods]
 
 
 def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
@@ -83,11 +92,11 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     have = min(before, len(pods), limits.max) if _rolls(seen, pool, pods) else min(len(pods), limits.max)
     if want >= have:
         return Size(want, reason, "autoscale"), []
-    candidates = [candidate(seen, pod, pod_number(pod)) for pod in pods]
+    able = candidates(seen, pods)
     # A better estimate is no reason to cancel a pod that starts: only that there are no tasks for it.
-    cancelled = retirement.pending(candidates, have - max(want, sizing.fillable(share)))
+    cancelled = retirement.pending(able, have - max(want, sizing.fillable(share)))
     leaving = retirement.idle(
-        candidates,
+        able,
         have - len(cancelled) - want,
         timeout_seconds=limits.idle_timeout_seconds,
         release_after_seconds=pool.held_data.release_after_seconds if pool.held_data else None,

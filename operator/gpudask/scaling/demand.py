@@ -51,6 +51,8 @@ class Worker:
     held_bytes: int = 0
     retiring: str = ""
     detail: str = ""
+    tasks_done: int = 0
+    sick: str = ""
 
     def belongs_to(self, dask_name: str) -> bool:
         """Whether this is a worker of the pod with that Dask name (dask-cuda adds `-<i>`)."""
@@ -130,4 +132,6 @@ def _worker(item: dict[str, Any]) -> Worker:
         held_bytes=item["held_bytes"],
         retiring=item["retiring"],
         detail=item["detail"],
+        tasks_done=item.get("tasks_done", 0),  # a preload of an earlier version says nothing of these
+        sick=item.get("sick", ""),
     )

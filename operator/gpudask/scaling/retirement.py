@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SAME_IDLE_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A pod that could leave.
 
     `pending`: no worker of it ever ran, so it can be cancelled. `idle_seconds`: how long all of its workers have
-    had no work of their pool's own, 0.0 where one has. `blockers`: what it could not leave behind.
+    had no work of their pool's own, 0.0 where one has. `blockers`: what it could not leave behind. `node`: where it
+    is, with `neighbours` pods of the cluster, itself included.
     """
 
     pod: str
@@ -20,13 +23,23 @@ class Candidate:
     busy: bool = False
     held_bytes: int = 0
     blockers: tuple[str, ...] = ()
+    node: str = ""
+    neighbours: int = 0
 
 
-def order(candidate: Candidate) -> tuple[bool, bool, float, int, int]:
-    """Sort key: pending first, then idle longest, then least data, then the highest number."""
+def order(candidate: Candidate) -> tuple[bool, bool, int, bool, int, str, float, int, int]:
+    """Sort key: pending first, then idle longest, then without data, then whose node is emptied soonest.
+
+    Idle times that differ by less than a few seconds are the same: pods that fell idle with one batch of tasks. Only
+    among equals it matters where they are; a node that is empty can be given back.
+    """
     return (
         not candidate.pending,
         candidate.busy,
+        -int(candidate.idle_seconds // SAME_IDLE_SECONDS),
+        candidate.held_bytes > 0,
+        candidate.neighbours,
+        candidate.node,
         -candidate.idle_seconds,
         candidate.held_bytes,
         -candidate.number,
