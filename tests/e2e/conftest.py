@@ -23,6 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/e2e/" in str(item.path):
             item.add_marker(pytest.mark.e2e)
+    items.sort(key=lambda item: item.path.name == "test_local_cluster.py")  # it ends the cluster that all share
 
 
 @pytest.fixture(scope="session")
