@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .counts import ACTIVE, PLAIN, UNRUNNABLE, Counts, Requirement, requirement_of
 from .ended import Ended
+from .lookahead import LookAhead
 from .names import pool_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
     from .durations import Durations
+    from .lookahead import Estimate
+    from .pools import Pools
     from .watch import Watch
 
 PREFIXES = 10_000  # remembered means before those of vanished prefixes are dropped
@@ -27,7 +30,7 @@ PREFIXES = 10_000  # remembered means before those of vanished prefixes are drop
 class Demand:
     """What distributed's transitions say, and the `demand` of the answer."""
 
-    def __init__(self, scheduler: Scheduler, durations: Durations, watch: Watch) -> None:
+    def __init__(self, scheduler: Scheduler, pools: Pools, durations: Durations, watch: Watch) -> None:
         self._scheduler = scheduler
         self._durations = durations
         self._watch = watch
@@ -35,6 +38,7 @@ class Demand:
         self._unrunnable_since: dict[Requirement, float] = {}
         self._learnt: set[tuple[str, str]] = set()  # (prefix, worker) of which a task was learnt since the last look
         self.ended = Ended()
+        self.look_ahead = LookAhead(scheduler, self._counts, durations, pools, watch)
         self.is_counting = False
 
     def hook_in(self) -> None:
@@ -100,8 +104,13 @@ class Demand:
         longer = self._seconds_past_mean()
         by_requirement = self._restricted()
         by_requirement[PLAIN] = self._plain(by_requirement)
+        waiting = [requirement for requirement, n in self._counts.totals().items() if n["waiting"]]
+        ahead = self.look_ahead.follow(waiting, now)
         order = [*sorted(by_requirement.keys() - {PLAIN}), PLAIN]
-        entries = [self._entry(requirement, by_requirement[requirement], longer, now) for requirement in order]
+        entries = [
+            self._entry(requirement, by_requirement[requirement], longer, now) | _next(ahead.get(requirement), now)
+            for requirement in order
+        ]
         return [entry for entry in entries if entry["waiting"] or entry["unrunnable"] or entry["processing"]]
 
     def _entry(
@@ -169,3 +178,8 @@ class Demand:
         self._durations.learn(prefix, pool_of(ws.name) if ws else "", startstops)
         if len(self._durations) > PREFIXES:
             self._durations.forget_except(self._scheduler.task_prefixes)
+
+
+def _next(estimate: Estimate | None, now: float) -> dict[str, Any]:
+    seconds = estimate.left(now) if estimate is not None else None
+    return {"next_seconds": seconds, "next_tasks": estimate.tasks if estimate is not None else 0}

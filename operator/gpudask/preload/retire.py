@@ -52,7 +52,6 @@ class Retire(SchedulerPlugin):
         self._recall = Recall(scheduler, self._demand.stolen)
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
-        scheduler.add_plugin(self)
         self._watch.listen(self._poke)
         for op, heard in ((ERRED, self._on_erred), (NOT_FOUND, self._on_not_found)):
             if op in scheduler.stream_handlers:  # without them a failed transfer shows after a while only

@@ -48,7 +48,7 @@ class Preload(SchedulerPlugin):
         self.desired_version = ""
         self.pools = Pools(_first_pools())
         self.watch = Watch(self._look, self._fingerprint)
-        self.demand = Demand(scheduler, Durations(self.pools), self.watch)
+        self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch)
         self.sick = Sick(scheduler, self.pools, self.demand.ended)
         self.workers = Workers(scheduler, self.pools, self.demand, self.sick)
         self.fence: Fence | None = None
@@ -65,6 +65,7 @@ class Preload(SchedulerPlugin):
 
     def stop(self) -> None:
         """Leave the scheduler in peace: it is closing."""
+        self.demand.look_ahead.stop()
         if self.leaving:
             self.leaving.stop()
         if self.retire:
@@ -195,7 +196,7 @@ class Preload(SchedulerPlugin):
             [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
             for row in workers
         ]
-        return repr((self.desired_version, bool(self.scheduler.tasks), entries, rows))
+        return repr((self.desired_version, bool(self.scheduler.tasks), entries, self.demand.look_ahead.news, rows))
 
 
 def _first_pools() -> dict[str, str]:

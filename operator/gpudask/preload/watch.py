@@ -1,6 +1,6 @@
 """When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
 
-Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 100
+Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 50
 a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; plain counts follow
 at most five times a second. A version is new only if the answer differs: where nothing changes, none is made.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-LOOK_SECONDS = 0.01
+LOOK_SECONDS = 0.02
 INTERVAL_SECONDS = 0.2
 LOOK_SHARE = 0.02  # of the event loop's CPU time may go into looks
 VERSION_SHARE = 0.05  # ... and into finding out whether the answer differs

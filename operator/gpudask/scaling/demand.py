@@ -23,6 +23,8 @@ class Requirement:
     seconds: float = 0.0
     unknown: int = 0
     since_seconds: float = 0.0
+    next_seconds: float | None = None  # until the first of `waiting` can run; None when unknown
+    next_tasks: int = 0  # about how many can run then
 
     @property
     def active(self) -> int:
@@ -114,6 +116,8 @@ def _requirement(item: dict[str, Any]) -> Requirement:
         seconds=item["seconds"],
         unknown=item["unknown"],
         since_seconds=item["since_seconds"],
+        next_seconds=item.get("next_seconds"),
+        next_tasks=item.get("next_tasks", 0),
     )
 
 
