@@ -8,17 +8,25 @@ from local.demo.overlay import localize
 
 Json = dict[str, Any]
 
+IDLE_TIMEOUT = "4s"
+# A Dask worker that is told to end while it closes anyway, because its scheduler went first, hangs until it is killed.
+QUICK_END = {"spec": {"terminationGracePeriodSeconds": 5}}
+
 
 def cluster(name: str, *pools: Json, **spec: Any) -> Json:
-    """A GpuDaskCluster with these pools, made for the local nodes."""
-    return localize(
+    """A GpuDaskCluster with these pools, made for the local nodes; what is idle leaves soon."""
+    manifest = localize(
         {
             "apiVersion": "gpudask.dev/v1alpha1",
             "kind": "GpuDaskCluster",
             "metadata": {"name": name},
-            "spec": {"image": "replaced", "pools": [dict(pool) for pool in pools], **spec},
+            "spec": {"image": "replaced", "template": QUICK_END, "pools": [dict(pool) for pool in pools], **spec},
         }
     )
+    for pool, written in zip(manifest["spec"]["pools"], pools, strict=True):
+        if "autoscale" in pool:
+            pool["autoscale"]["idleTimeout"] = written["autoscale"].get("idleTimeout", IDLE_TIMEOUT)
+    return manifest
 
 
 def cpu(**fields: Any) -> Json:

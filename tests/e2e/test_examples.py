@@ -14,6 +14,7 @@ import yaml
 from gpudask_e2e import ends, first_visible_gpu, read_record, record, work
 
 from local.demo.overlay import localize
+from tests.e2e.manifests import IDLE_TIMEOUT, QUICK_END
 from tests.e2e.space import Space
 
 Json = dict[str, Any]
@@ -21,18 +22,19 @@ Json = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 GPU = {"GPU": 1}
 SMALL = ("--parts", "8", "--rows", "2000", "--rounds", "2")
-IDLE_TIMEOUT = "4s"  # the examples' own 30 s are right for people, and long for a test
 
 
 def example(name: str) -> Json:
-    """A manifest with the images built here, stand-in GPUs and a shorter idle timeout; the rest as it is written."""
+    """A manifest with the images built here and stand-in GPUs; idle pods leave sooner, the rest is as it is written."""
     written = yaml.safe_load((EXAMPLES / name).read_text())
     local = localize(written)
+    local["spec"]["template"] = QUICK_END
     local["spec"]["scheduler"] = written["spec"].get("scheduler", {})
     for pool, original in zip(local["spec"]["pools"], written["spec"]["pools"], strict=True):
         for field in ("resources", "nthreads"):
             del pool[field]
-            pool.update({field: original[field]} if field in original else {})
+            if field in original:
+                pool[field] = original[field]
         if "autoscale" in pool:
             pool["autoscale"]["idleTimeout"] = IDLE_TIMEOUT
     return local

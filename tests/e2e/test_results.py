@@ -9,6 +9,8 @@ from gpudask_e2e import (
     processing_on,
     read_only_on_gpu,
     record,
+    release,
+    wait_for_release,
     who_has,
     work,
 )
@@ -70,13 +72,14 @@ def test_idle_pods_leave_and_the_busy_one_stays(space: Space) -> None:
         first = client.map(work, range(9), seconds=1.0, resources=GPU, pure=False)
         space.wait_workers("busy", "gpu", 3)
         client.gather(first)
-        long = client.submit(work, 1, seconds=25.0, resources=GPU, pure=False)
+        long = client.submit(wait_for_release, 1, resources=GPU, pure=False)
         space.wait(lambda: any(client.run_on_scheduler(processing_on).values()), "the long task has a worker")
         worker = next(name for name, tasks in client.run_on_scheduler(processing_on).items() if tasks)
         space.wait_pods("busy", "gpu", 1)
-        assert not long.done(), "the long task was too short to show anything"
         (left,) = space.names("busy", "gpu")
         assert worker.startswith(left)
+        assert not long.done(), "the long task was cut"
+        client.run(release)
         assert long.result(timeout=60) == 1
         assert len(ends(client, [long.key])[long.key]) == 1
 
@@ -86,7 +89,7 @@ def test_a_person_who_asks_for_fewer_gets_them_when_the_running_tasks_have_ended
     space.wait_workers("fewer", "gpu", 2)
     with space.client("fewer") as client:
         record(client)
-        tasks = client.map(work, range(8), seconds=2.0, resources=GPU, pure=False)
+        tasks = client.map(work, range(8), seconds=1.0, resources=GPU, pure=False)
         space.wait(lambda: sum(1 for n in client.run_on_scheduler(processing_on).values() if n) == 2, "both work")
         override = {"pool": "gpu", "replicas": 1, "by": "test"}
         space.edit("fewer", {"op": "add", "path": "/spec/overrides", "value": [override]})
@@ -114,10 +117,15 @@ def test_a_suspended_cluster_finishes_what_runs_keeps_its_resource_and_comes_bac
     space.wait_workers("rest", "gpu", 1)
     with space.client("rest") as client:
         record(client)
-        task = client.submit(work, 3, seconds=5.0, resources=GPU, pure=False)
+        task = client.submit(wait_for_release, 3, resources=GPU, pure=False)
+        ended: list[str] = []
+        task.add_done_callback(lambda future: ended.append(future.status))
         space.wait(lambda: any(client.run_on_scheduler(processing_on).values()), "the task runs")
         space.edit("rest", {"op": "add", "path": "/spec/suspend", "value": True})
-        assert task.result(timeout=30) == 3, "the running task was cut"
+        space.wait(lambda: not space.pods("rest", "cpu"), "the idle pod leaves")
+        assert ended == []
+        client.run(release)
+        space.wait(lambda: ended == ["finished"], "the task ends as if nothing were")
     space.wait(lambda: space.status("rest")["phase"] == "Suspended", "it is suspended")
     assert space.get("pods") == []
     steadily(lambda: space.get("pods") == [], "nothing starts while it is suspended", seconds=2)
