@@ -53,6 +53,20 @@ def holds(name: str, *blockers: str) -> Happens:
     return lambda world: world.hold(name, *blockers)
 
 
+def restarts(world: World) -> None:
+    world.restart_operator()
+
+
+def restarts_deaf(world: World) -> None:
+    """The operator restarts, and its first passes hear nothing of the scheduler."""
+    world.restart_operator()
+    world.silent = True
+
+
+def hears(world: World) -> None:
+    world.silent = False
+
+
 def cancels(world: World) -> None:
     world.cancel()
 
@@ -397,6 +411,53 @@ ROLLOUTS = {
             (None, 25, {"gpu": "0D' 1D' 2I 3I"}),
             (None, 60, {"gpu": ""}),
         ],
+    ),
+    "an idle autoscaled pool keeps its size while it rolls, until its pods are idle for the timeout": Sequence(
+        [CPU, gpu_pool(most=8)],
+        [
+            (None, 4, {}),
+            (submits(3, 30, known=True, GPU=1), 34, {"gpu": "0I 1I 2I"}),
+            (edits(CPU, gpu_pool(most=8, **NEW)), 1, {"gpu": "0I' 1I' 2I' 3P"}),
+            (None, 13, {"gpu": "2I 3I 4I"}),
+            (None, 30, {"gpu": ""}),
+        ],
+    ),
+    **{
+        f"an operator that restarts {when} takes no surplus for size": Sequence(
+            [CPU, gpu_pool(most=8)],
+            [
+                (None, 4, {}),
+                (submits(3, 30, known=True, GPU=1), 34, {"gpu": "0I 1I 2I"}),
+                (edits(CPU, gpu_pool(most=8, **NEW)), seconds, {"gpu": then}),
+                (restarts, 14 - seconds, {"gpu": "2I 3I 4I"}),
+            ],
+        )
+        for when, seconds, then in (
+            ("while a new pod is pending", 1, "0I' 1I' 2I' 3P"),
+            ("while a new pod starts", 2, "0I' 1I' 2I' 3S"),
+            ("when a new pod has just come", 3, "0I' 1I' 2I' 3I"),
+            ("when an old pod has left for it", 4, "0I' 1I' 3I 4P"),
+        )
+    },
+    "an operator that restarts deaf in a rollout takes no surplus for size once it hears": Sequence(
+        [CPU, gpu_pool(most=8)],
+        [
+            (None, 4, {}),
+            (submits(8, 400, known=True, GPU=1), 5, {"gpu": "0W 1W 2W 3W 4W 5W 6W 7W"}),
+            (edits(CPU, gpu_pool(most=20, **NEW)), 2, {"gpu": "0W' 1W' 2W' 3W' 4W' 5W' 6W' 7W' 8S 9S"}),
+            (restarts_deaf, 1, {"gpu": "0W' 1W' 2W' 3W' 4W' 5W' 6W' 7W' 8I 9I"}),
+            (hears, 1, {"gpu": "0W' 1W' 2W' 3W' 4W' 5W' 6D' 7D' 8I 9I 10P 11P"}),
+        ],
+    ),
+    "an operator that restarts while an old pod made room keeps the size": Sequence(
+        [gpu_pool(most=2)],
+        [
+            (None, 4, {}),
+            (submits(2, 60, known=True), 5, {"gpu": "0W 1W"}),
+            (edits(gpu_pool(most=2, **NEW)), 4, {"gpu": "0W' 1D' 2U"}),
+            (restarts, 2, {"gpu": "0W' 1D' 2U"}),
+        ],
+        nodes={"gpu": 2},
     ),
     "sizes are no reason to roll": Sequence(
         [scaled(least=1)],

@@ -89,6 +89,10 @@ class World:
         """A pod is gone without a word."""
         del self.pods[f"{self.cluster.name}-{name.replace('-', '-worker-')}"]
 
+    def restart_operator(self) -> None:
+        """Another operator process: what the last one remembered is gone, the scheduler is asked anew."""
+        self.memory = Memory()
+
     # time
 
     def run(self, seconds: int) -> None:
@@ -107,7 +111,8 @@ class World:
             seen = self.observe()
             self.plan = plan(seen)
             for name, pool in self.plan.pools.items():
-                self.memory.sized(name, pool.size.pods)
+                if not pool.size.is_guess:
+                    self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
             for action in self.plan.actions:
                 self._carry_out(action)

@@ -158,32 +158,22 @@ def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rol
         return None
     new = [pod for pod in pods if pod.spec_hash == current]
     broken, working = [p for p in old if not seen.works(p)], [p for p in old if seen.works(p)]
-    surge = max(1, size.pods // 4)
-    joined = sum(1 for pod in new if _joined(seen, pod))
+    joined = sum(1 for pod in new if sizes.joined(seen, pod))
     stuck = [pod for pod in new if pod.unschedulable]
     spare = len(working) + joined - size.pods
     no_room = seen.memory.get(pool.name, PoolMemory()).refusal_reason == Reason.QUOTA
-    if (stuck or no_room) and not _one_leaves(seen, pool, current):
+    if (stuck or no_room) and not sizes.room_was_made(seen, pool, current):
         crowded = no_room or len(new) + len(working) > size.pods
         if crowded or seen.now - min(pod.created for pod in stuck) >= _STUCK_SECONDS:
             spare = max(spare, 1)
     by_name = {pod.name: pod for pod in working}
     chosen = retirement.surplus(sizes.candidates(seen, working), spare)
+    surge = 0 if size.is_guess else sizes.surge(size.pods)
     create = min(size.pods - len(new), size.pods + surge - len(new) - len(working))
     return _Rolling(
         create=0 if stuck else max(0, create),
         retire=[*broken, *(by_name[c.pod] for c in chosen)],
     )
-
-
-def _one_leaves(seen: Observation, pool: Pool, current: str) -> bool:
-    """Whether an old pod is on its way out, whose room a stuck new one may get."""
-    old = [pod for pod in seen.workers(pool.name) if pod.spec_hash != current and not pod.finished]
-    return any(pod.deleting or pod.retirement is not None for pod in old)
-
-
-def _joined(seen: Observation, pod: Pod) -> bool:
-    return bool(seen.registered(pod)) if seen.demand is not None else pod.ready
 
 
 def _why_ended(pod: Pod) -> str:

@@ -71,30 +71,65 @@ def pod_number(pod: Pod) -> int:
     return int(pod.name.rpartition("-")[2])
 
 
-def _rolls(seen: Observation, pool: Pool, pods: list[Pod]) -> bool:
-    """Whether some pods are a rollout's surplus, which is no part of the size."""
+def surge(size: int) -> int:
+    """How many pods a rollout may have beyond a pool's size: a quarter of it, at least one."""
+    return max(1, size // 4)
+
+
+def joined(seen: Observation, pod: Pod) -> bool:
+    """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
+    return bool(seen.registered(pod)) if seen.demand is not None else pod.ready
+
+
+def room_was_made(seen: Observation, pool: Pool, current: str) -> bool:
+    """Whether a pod of an older spec is on its way out, whose room a new one that is stuck may get."""
+    old = [pod for pod in seen.workers(pool.name) if pod.spec_hash != current and not pod.finished]
+    return any(pod.deleting or pod.retirement is not None for pod in old)
+
+
+def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int, int]:
+    """The least and the largest size that `pods`, which stay, may stand for: all of them, or a rollout's surplus less.
+
+    A rollout never makes more new pods than the size, nor more pods than the size and its surge. An old one leaves for
+    each new one that has joined (but while the scheduler is not heard), or to make room for a new one that is stuck.
+    """
     current = spec_hash.of_worker(seen.cluster.spec, pool)
-    return any(pod.spec_hash != current for pod in pods)
+    old = [pod for pod in pods if pod.spec_hash != current]
+    if not old:
+        return len(pods), len(pods)
+    new = [pod for pod in pods if pod.spec_hash == current]
+    replaced = sum(1 for pod in new if joined(seen, pod))
+    if any(pod.unschedulable for pod in new) and room_was_made(seen, pool, current):
+        replaced += 1
+    bare = next(size for size in range(len(pods) + 1) if size + surge(size) >= len(pods))
+    least = max(len(old), len(new), bare)
+    return least, max(least, len(old) + replaced)
 
 
 def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) -> tuple[Size, list[Candidate]]:
     pods = staying(seen, pool)
     memory = seen.memory.get(pool.name)
-    before = memory.size if memory and memory.size is not None else len(pods)
+    before = memory.size if memory else None
+    least, most = (before, before) if before is not None else _possible_sizes(seen, pool, pods)
     if not seen.counts:
-        kept = min(max(before, limits.min), limits.max)
-        why = "the demand is not known: the size stays" if before else f"at its minimum of {limits.min}"
-        return Size(kept, why, "autoscale"), []
+        kept = min(max(most, limits.min), limits.max)
+        why = "the demand is not known: the size stays" if most else f"at its minimum of {limits.min}"
+        return Size(kept, why, "autoscale", is_guess=before is None), []
     ready = sum(1 for pod in pods if seen.registered(pod))
     want, reason = sizing.wanted(limits, share, ready=ready)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
-    have = min(before, len(pods), limits.max) if _rolls(seen, pool, pods) else min(len(pods), limits.max)
+    rolls = any(pod.spec_hash != spec_hash.of_worker(seen.cluster.spec, pool) for pod in pods)
+    # After a restart in a rollout the pods may stand for several sizes: what the demand asks for decides between them.
+    have = min(max(least, min(want, most)), len(pods), limits.max) if rolls else min(len(pods), limits.max)
     if want >= have:
         return Size(want, reason, "autoscale"), []
     able = candidates(seen, pods)
     # A better estimate is no reason to cancel a pod that starts: only that there are no tasks for it.
-    cancelled = retirement.pending(able, have - max(want, sizing.fillable(share)))
+    # Nor is it for one of a rollout's surplus, which is no part of the size.
+    surplus = len(pods) - have if rolls else 0
+    starting = sum(1 for item in able if item.pending)
+    cancelled = retirement.pending(able, min(have - max(want, sizing.fillable(share)), starting - surplus))
     leaving = retirement.idle(
         able,
         have - len(cancelled) - want,

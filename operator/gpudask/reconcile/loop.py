@@ -132,7 +132,8 @@ class ClusterLoop:
                 self.wake()
                 return _RESYNC_SECONDS
         for name, pool in planned.pools.items():
-            self._memory.sized(name, pool.size.pods)
+            if not pool.size.is_guess:
+                self._memory.sized(name, pool.size.pods)
             if not pool.missing:
                 self._memory.satisfied(name)
         trouble = await self._execute(cluster, planned)

@@ -11,11 +11,16 @@ from gpudask.scaling.assignment import Share
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A pool's size in pods, why, and who set it: `autoscale`, `spec`, `suspend`, or an override's author."""
+    """A pool's size in pods, why, and who set it: `autoscale`, `spec`, `suspend`, or an override's author.
+
+    `is_guess`: nobody decided it, it is what the pods that are there stand for. It is not to be remembered: which of
+    them are a rollout's surplus is known only once the scheduler has said which workers have joined.
+    """
 
     pods: int
     reason: str
     set_by: str
+    is_guess: bool = False
 
 
 def wanted(limits: Autoscale, share: Share, *, ready: int) -> tuple[int, str]:
