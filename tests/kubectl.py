@@ -28,14 +28,23 @@ class Kubectl:
 
     def attempt(self, *arguments: str, stdin: str | None = None) -> Done:
         """Run it, whatever comes of it."""
-        cluster = [f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}"] if self.kubeconfig else []
         return subprocess.run(
-            [self.path, *cluster, *arguments], input=stdin, capture_output=True, text=True, check=False
+            [self.path, *self._cluster, *arguments], input=stdin, capture_output=True, text=True, check=False
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it, such as a watch, and read what it writes line by line."""
+        return subprocess.Popen(
+            [self.path, *self._cluster, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def inside(self, namespace: str) -> Kubectl:
         """The same in another namespace."""
         return replace(self, namespace=namespace)
+
+    @property
+    def _cluster(self) -> list[str]:
+        return [f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}"] if self.kubeconfig else []
 
 
 def find_kubectl() -> str | None:

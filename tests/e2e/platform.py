@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from dataclasses import dataclass
 from typing import Any
@@ -34,9 +35,10 @@ class Platform:
         platform.install()
         return platform
 
-    def install(self, *settings: str) -> None:
-        """`helm upgrade --install`, with more values if given."""
-        install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, self.operator_image, *settings)
+    def install(self, *settings: str, image: str = "") -> None:
+        """`helm upgrade --install`, with more values if given, and perhaps another version's image."""
+        image = image or self.operator_image
+        install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, image, *settings)
 
     def scale_operator(self, replicas: int) -> None:
         """Take the operator away (0) or bring it back (1)."""
@@ -50,8 +52,11 @@ class Platform:
     def kill_operator(self) -> None:
         """End the operator's process as a crash would: without a word, in the middle of whatever it does."""
         for pod in self.operator_pods():
-            pid = self._main_process(pod)
-            os.kill(pid, 9)
+            self.kill(pod)
+
+    def kill(self, pod: dict[str, Any], container: str = "") -> None:
+        """End a container's process, the pod's first unless named, as a crash would; the kubelet starts another."""
+        os.kill(self._process(pod, container), signal.SIGKILL)
 
     def operator_pods(self) -> list[dict[str, Any]]:
         """The operator's pods."""
@@ -64,9 +69,11 @@ class Platform:
         """The end of the operator's log."""
         return self.kubectl.inside(NAMESPACE).attempt("logs", "deployment/gpudask", "--tail=150").stdout
 
-    def _main_process(self, pod: dict[str, Any]) -> int:
-        """The process id, on this machine, of the main container of `pod`."""
-        container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    def _process(self, pod: dict[str, Any], container: str) -> int:
+        """The process id, on this machine, of a running container of `pod`."""
+        statuses = pod["status"]["containerStatuses"]
+        status = next(status for status in statuses if container in ("", status["name"]))
+        identity = status["containerID"].removeprefix("containerd://")
         node = self.cluster.layout.node(pod["spec"]["nodeName"])
         listed = subprocess.run(
             ["ctr", "--address", str(node.socket), "--namespace", "k8s.io", "tasks", "list"],
@@ -74,4 +81,4 @@ class Platform:
             text=True,
             check=True,
         ).stdout
-        return next(int(line.split()[1]) for line in listed.splitlines() if line.startswith(container))
+        return next(int(line.split()[1]) for line in listed.splitlines() if line.startswith(identity))

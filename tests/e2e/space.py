@@ -61,6 +61,23 @@ class Space:
             pod["metadata"]["name"] for pod in self.pods(cluster, pool) if "deletionTimestamp" not in pod["metadata"]
         }
 
+    def containers(self) -> dict[str, str]:
+        """Uid of each pod that has started -> its main container, which is another one after a restart."""
+        return {
+            pod["metadata"]["uid"]: status["containerID"]
+            for pod in self.get("pods")
+            for status in pod["status"].get("containerStatuses", ())[:1]
+            if status.get("containerID")
+        }
+
+    def retiring(self, cluster: str, pool: str) -> set[str]:
+        """The names of a pool's pods that the operator has asked to leave."""
+        return {
+            pod["metadata"]["name"]
+            for pod in self.pods(cluster, pool)
+            if "gpudask.dev/retire" in pod["metadata"]["annotations"]
+        }
+
     def wait(self, check: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
         """Wait for a condition; when it does not come, show the clusters and pods as they are."""
         return eventually(check, what, seconds=seconds, show=self.show)
