@@ -271,6 +271,7 @@ async def test_results_that_are_let_go_are_computed_again_when_somebody_asks_and
     await wait(future)
     await cluster.desire("gpu-0", data="release")
     await cluster.until_retiring(gpu, "drained")
+    assert await future == 1, "it can be fetched as long as it is there"
     await gpu.close()
     await until(lambda: future.status == "error")
     assert await cluster.entry(GPU=1.0) is None, "a pool would start for what was just let go"

@@ -102,6 +102,11 @@ class Drain:
             self.has_closed = True
             self._set_status(Status.closing_gracefully)
 
+    def end(self) -> None:
+        """Let go what was not moved: the worker ends now. Until now it could be fetched."""
+        if self.state == DRAINED and self.wish is not None and self.wish.data == "release":
+            let_go(self._scheduler, self.ws, only_copies(self.ws, self._leaving()))
+
     def is_known(self) -> bool:
         """Return whether the worker is still there."""
         return self._scheduler.workers.get(self.ws.address) is self.ws
@@ -143,7 +148,6 @@ class Drain:
         elif ws.actors:
             self._set(BLOCKED, "", describe(ws))
         elif self.wish is not None and self.wish.data == "release":
-            let_go(self._scheduler, ws, only_copies(ws, self._leaving()))
             self._set(DRAINED, "", "")
         else:
             await self._evacuate()

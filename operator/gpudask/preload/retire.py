@@ -113,7 +113,10 @@ class Retire(SchedulerPlugin):
         self._poke()
 
     def change_status(self, status: Any, worker: Any, stimulus_id: str) -> None:
-        """Keep a leaving worker closed: one that has just come up says `running`, before it would get tasks."""
+        """Keep a leaving worker closed: one that has just come up says `running`, before it would get tasks.
+
+        One that says `closing` ends: what it alone has is lost in a moment.
+        """
         ws = self._scheduler.workers.get(worker) if isinstance(worker, str) else worker
         drain = self._drains.get(ws.address) if ws is not None else None
         opens = status in ("running", Status.running)
@@ -123,6 +126,8 @@ class Retire(SchedulerPlugin):
             self._scheduler.stream_comms[ws.address].send(
                 {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
             )
+        elif drain is not None and drain.ws is ws and status in ("closing", Status.closing):
+            drain.end()
         self._change_status(status, worker, stimulus_id)
         self._watch.ring()
         self._poke()
