@@ -77,7 +77,9 @@ class Cluster:
             {
                 "protocol": 1,
                 "version": f"desired-{next(self.versions)}",
-                "pools": {name: {"accepts": accepts} for name, accepts in self.pools.items()},
+                "pools": {
+                    name: {"accepts": accepts, "gpu": name.startswith("gpu")} for name, accepts in self.pools.items()
+                },
                 "retiring": [{"pod": pod_name(pod), "data": data, "if_idle": if_idle} for pod in retiring],
             }
         )

@@ -621,6 +621,21 @@ async def test_what_needs_a_gpu_goes_to_gpu_workers_only_and_is_never_computed_a
     assert (cluster.folder / "runs").read_text().count("run") == 3
 
 
+@pytest.mark.parametrize("resources", [{}, {"MEMORY": 1}, GPU], ids=["no-offers", "other-offers", "gpu"])
+async def test_what_a_gpu_pool_holds_is_examined_whatever_it_offers_and_accepts(start, resources):
+    cluster = await start(pools={"cpu": "any", "gpu": "any", "gpu2": "any"})
+    gpu = await cluster.add("gpu-0", resources=resources)
+    await cluster.add("cpu-0", resources={"MEMORY": 1, "GPU": 1})
+    future = cluster.client.submit(make, Actor, workers=[gpu.address], pure=False)
+    await wait(future)
+    await cluster.desire("gpu-0")
+    row = await cluster.until_retiring(gpu, "blocked")
+    assert "1 of tests.preload.test_retire.Actor" in row["detail"]
+    other = await cluster.add("gpu2-0", resources=resources)
+    await cluster.until_retiring(gpu, "drained")
+    assert cluster.state(other) in cluster.scheduler.tasks[future.key].who_has
+
+
 def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
     import collections
     import datetime as dt

@@ -196,6 +196,7 @@ BAD = [
     ({"pools": {"gpu": "any"}}, "pools.gpu: expected an object, got 'any'"),
     ({"pools": {"gpu": {"accepts": "all"}}}, "pools.gpu.accepts: expected 'any' or 'annotated', got 'all'"),
     ({"pools": {"gpu": {"accepts": []}}}, "pools.gpu.accepts: expected 'any' or 'annotated', got []"),
+    ({"pools": {"gpu": {"accepts": "any", "gpu": 1}}}, "pools.gpu.gpu: expected true or false, got 1"),
     ({"retiring": {}}, "retiring: expected a list, got {}"),
     ({"retiring": ["x"]}, "retiring[0]: expected an object, got 'x'"),
     ({"retiring": [{"data": "move", "if_idle": True}]}, "retiring[0].pod: expected a pod's Dask name, got None"),

@@ -51,9 +51,11 @@ def preload(cluster: Cluster, sources: dict[str, str]) -> Json:
     }
 
 
-def fence(cluster: Cluster) -> dict[str, dict[str, str]]:
-    """Which pools take plain tasks, in the preload's words (docs/preload-protocol.md)."""
-    return {pool.name: {"accepts": cluster.spec.accepts(pool)} for pool in cluster.spec.pools}
+def fence(cluster: Cluster) -> dict[str, Json]:
+    """Which pools take plain tasks and which have GPUs, in the preload's words (docs/preload-protocol.md)."""
+    return {
+        pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None} for pool in cluster.spec.pools
+    }
 
 
 def token_secret(cluster: Cluster, token: str) -> Json:

@@ -36,6 +36,7 @@ class Desired:
 
     version: str
     pools: dict[str, str]  # pool -> "any" | "annotated"
+    gpu_pools: frozenset[str]
     retiring: tuple[Retiring, ...]
 
 
@@ -55,19 +56,25 @@ def parse_desired(body: bytes) -> Desired:
     for i, wish in enumerate(wishes):
         if any(other.pod == wish.pod for other in wishes[:i]):
             raise BadInputError(f"retiring[{i}].pod: {wish.pod!r} is named twice")
-    return Desired(version=version, pools=parse_pools(given.get("pools")), retiring=wishes)
+    pools, gpu_pools = parse_pools(given.get("pools"))
+    return Desired(version=version, pools=pools, gpu_pools=gpu_pools, retiring=wishes)
 
 
-def parse_pools(given: Any) -> dict[str, str]:
-    """Read `{"cpu": {"accepts": "any"}, ...}`; raises `BadInputError`."""
+def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:
+    """Read `{"gpu": {"accepts": "any", "gpu": true}, ...}`: what pools accept, and which have GPUs.
+
+    `gpu` may be missing, as in the words of an older operator. Raises `BadInputError`.
+    """
     _expect(isinstance(given, dict), "pools", "an object", given)
     for name, pool in given.items():
         _expect(isinstance(pool, dict), f"pools.{name}", "an object", pool)
         _choice(pool.get("accepts"), f"pools.{name}.accepts", ACCEPTS)
-    return {name: pool["accepts"] for name, pool in given.items()}
+        _expect(isinstance(pool.get("gpu", False), bool), f"pools.{name}.gpu", "true or false", pool.get("gpu"))
+    accepts = {name: pool["accepts"] for name, pool in given.items()}
+    return accepts, frozenset(name for name, pool in given.items() if pool.get("gpu"))
 
 
-def read_pools(path: str) -> dict[str, str]:
+def read_pools(path: str) -> tuple[dict[str, str], frozenset[str]]:
     """Read the pools file that stands in for the operator's first word; raises `BadInputError`."""
     try:
         return parse_pools(json.loads(Path(path).read_text(encoding="utf-8")))

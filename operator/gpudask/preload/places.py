@@ -27,14 +27,18 @@ def places_for(ws: WorkerState, staying: Iterable[WorkerState], pools: Pools) ->
     """Return where the results of `ws` may go among the workers that stay.
 
     Workers of its own pool come first: they can hold what it holds. From a pool that accepts any task so can every
-    worker that offers all it offers, those that accept any task first, so that results keep no GPU. Elsewhere a value
-    must be host-safe.
+    worker that offers all it offers, those that accept any task first, so that results keep no GPU; but from a pool
+    with GPUs only to others with GPUs, whatever it offers or accepts. Elsewhere a value must be host-safe.
     """
     others = [other for other in staying if other is not ws]
     if same := frozenset(other for other in others if pool_of(other.name) == pool_of(ws.name)):
         return Places(any_value=same)
     if not pools.is_fenced(ws):
-        equals = [other for other in others if ws.resources.keys() <= other.resources.keys()]
+        equals = [
+            other
+            for other in others
+            if ws.resources.keys() <= other.resources.keys() and (pools.has_gpu(other) or not pools.has_gpu(ws))
+        ]
         if equals:
             return Places(any_value=_unfenced_first(equals, pools))
     return Places(host_safe=_unfenced_first(others, pools))

@@ -14,14 +14,19 @@ if TYPE_CHECKING:
 
 
 class Pools:
-    """Pool -> accepts. A worker that is of no named pool accepts any task."""
+    """Pool -> accepts, and the pools with GPUs. A worker that is of no named pool accepts any task and has none."""
 
-    def __init__(self, accepts: dict[str, str]) -> None:
+    def __init__(self, accepts: dict[str, str], gpu: frozenset[str] = frozenset()) -> None:
         self.accepts = accepts
+        self.gpu = gpu
 
     def is_fenced(self, ws: WorkerState) -> bool:
         """Return whether plain tasks are kept off this worker."""
         return self.accepts.get(pool_of(ws.name)) == "annotated"
+
+    def has_gpu(self, ws: WorkerState) -> bool:
+        """Return whether this worker may hold what only a GPU can."""
+        return pool_of(ws.name) in self.gpu
 
     def is_fenced_pool(self, pool: str) -> bool:
         """Return whether plain tasks are kept off this pool's workers."""

@@ -46,7 +46,7 @@ class Preload(SchedulerPlugin):
         self.scheduler = scheduler
         self.features = missing_hooks(scheduler)
         self.desired_version = ""
-        self.pools = Pools(_first_pools())
+        self.pools = Pools(*_first_pools())
         self.watch = Watch(self._look, self._fingerprint)
         self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch)
         self.sick = Sick(scheduler, self.pools, self.demand.ended)
@@ -78,6 +78,7 @@ class Preload(SchedulerPlugin):
 
     def accept(self, desired: Desired) -> dict[str, str]:
         """Do what the operator wants; return pod -> why, for those that may not leave now."""
+        self.pools.gpu = desired.gpu_pools
         if desired.pools != self.pools.accepts:
             self._change_pools(desired.pools)
         if self.leaving:
@@ -199,14 +200,14 @@ class Preload(SchedulerPlugin):
         return repr((self.desired_version, bool(self.scheduler.tasks), entries, self.demand.look_ahead.news, rows))
 
 
-def _first_pools() -> dict[str, str]:
+def _first_pools() -> tuple[dict[str, str], frozenset[str]]:
     """Return the pools that stand until the operator's first word. A bad file is no reason to stop the scheduler."""
     path = os.environ.get("GPUDASK_POOLS_FILE", "")
     try:
-        return read_pools(path) if path else {}
+        return read_pools(path) if path else ({}, frozenset())
     except BadInputError as error:
         logger.warning("gpudask: %s; no pool is fenced until the operator speaks", error)
-        return {}
+        return {}, frozenset()
 
 
 async def install(scheduler: Scheduler) -> Preload:
