@@ -27,7 +27,7 @@ EVERYTHING = a_manifest(
         heldData={"releaseAfter": "30m"},
         drainTimeout="2h",
         recycle={"afterTasks": 10000},
-        shmSize="2Gi",
+        shmSize="1Gi",
         image="registry.example/dask-cpu:1",
     ),
     a_pool(

@@ -116,6 +116,13 @@ def test_other_vendors_get_one_plain_worker_for_all_devices():
     assert of(pod)["args"][-2:] == ["--resources", "GPU=2"]
 
 
+def test_what_lies_in_dev_shm_is_no_workers_memory():
+    pod = worker(pools=[a_pool("gpu", gpu={"count": 4}, resources={"memory": "18Gi"}, shmSize="2Gi")])
+    args = of(pod)["args"]
+    assert args[args.index("--memory-limit") + 1] == str(4 * 1024**3)
+    assert of(pod)["resources"]["limits"]["memory"] == "18Gi"
+
+
 def test_the_memory_limit_is_each_workers_part():
     pod = worker(pools=[a_pool("gpu", gpu={"count": 4}, resources={"memory": "8Gi"})])
     assert str(2 * 1024**3) in of(pod)["args"]

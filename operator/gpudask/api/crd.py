@@ -134,8 +134,8 @@ def _root(spec: Schema, status: Schema) -> Schema:
         "description": "A Dask cluster of CPU and GPU worker pools, each with a size of its own.",
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+            "kind": {"type": "string", "description": KIND},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": spec,
             "status": status,

@@ -99,6 +99,26 @@ class Gpu(Model):
     ] = "dask-cuda"
 
 
+DEFAULT_MEMORY = "2Gi"
+
+
+def _shm_fits(pool: Pool) -> bool:
+    memory = pool.resources.get("memory")
+    return pool.shm_size is None or memory is None or number(memory) > number(pool.shm_size)
+
+
+_SHM_IN_MEMORY = Rule(
+    "!has(self.shmSize) || !isQuantity(string(self.shmSize)) || (has(self.resources)"
+    " ? !('memory' in self.resources) || !isQuantity(string(self.resources['memory']))"
+    " || quantity(string(self.resources['memory'])).isGreaterThan(quantity(string(self.shmSize)))"
+    f" : quantity('{DEFAULT_MEMORY}').isGreaterThan(quantity(string(self.shmSize))))",
+    "what lies in /dev/shm counts toward the pod's memory: write more resources.memory than shmSize"
+    f" (without it a pod has {DEFAULT_MEMORY})",
+    _shm_fits,
+    ".shmSize",
+)
+
+
 def _asks_for_gpus(resource: str, gpu: Gpu | None) -> bool:
     own = gpu is not None and resource == gpu.resource_name
     return own or resource.startswith("nvidia.com/") or resource.endswith("/gpu")
@@ -153,6 +173,7 @@ class Pool(Model):
             ".resources",
         ),
         ENOUGH_MEMORY,
+        _SHM_IN_MEMORY,
         no_own_flags(OWN_FLAGS, "use the pool's offers, nthreads and resources"),
         distinct("env", "name"),
         Rule(
@@ -175,7 +196,7 @@ class Pool(Model):
     resources: Annotated[
         ResourceList,
         Field(description="of each pod: requests, and for memory the limit too; by default cpu 1, memory 2Gi"),
-    ] = Field(default_factory=lambda: default_resources(1, "2Gi"))
+    ] = Field(default_factory=lambda: default_resources(1, DEFAULT_MEMORY))
     gpu: Gpu | None = None
     offers: (
         Annotated[
@@ -201,7 +222,11 @@ class Pool(Model):
         ]
         | None
     ) = None
-    shm_size: Quantity | None = Field(default=None, description="size of /dev/shm; by default the node's, 64Mi")
+    shm_size: Quantity | None = Field(
+        default=None,
+        description="size of /dev/shm; by default the node's, 64Mi. It counts toward the pod's memory, and Dask is told"
+        " that its workers have the rest",
+    )
     image: Image | None = Field(default=None, description="instead of the cluster's; Dask's versions must agree")
     env: EnvList
     extra_args: ExtraArgs
@@ -223,6 +248,14 @@ class Pool(Model):
     def workers_per_pod(self) -> int:
         """Dask worker processes of one pod."""
         return self.gpu.count if self.gpu and self.gpu.launcher == "dask-cuda" else 1
+
+    @property
+    def memory_per_worker(self) -> int | None:
+        """Bytes that one worker may use: the pod's memory without its /dev/shm, shared evenly; None: no limit."""
+        if "memory" not in self.resources:
+            return None
+        shared = number(self.shm_size) if self.shm_size is not None else 0.0
+        return int((number(self.resources["memory"]) - shared) / self.workers_per_pod)
 
     @property
     def threads_per_worker(self) -> int:

@@ -58,15 +58,26 @@ class Reason(StrEnum):
     ROLLOUT = "RollingOut"
 
 
+class Phase(StrEnum):
+    """What people read in one word; nothing is decided on it."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    DEGRADED = "Degraded"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    INVALID = "Invalid"
+
+
 class Condition(Model):
     """One condition, as Kubernetes' API conventions have it."""
 
-    type: ConditionType
-    status: Literal["True", "False", "Unknown"]
-    reason: Reason
-    message: Annotated[str, Field(max_length=32768)] = ""
-    observed_generation: int = 0
-    last_transition_time: str = ""
+    type: Annotated[ConditionType, Field(description="what it is about")]
+    status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
+    reason: Annotated[Reason, Field(description="why, in one stable word: programs may compare it")]
+    message: Annotated[str, Field(max_length=32768, description="why, in words for people")] = ""
+    observed_generation: Annotated[int, Field(description="metadata.generation that it was found for")] = 0
+    last_transition_time: Annotated[str, Field(description="when status last changed, as 2026-12-01T18:00:00Z")] = ""
 
 
 class Demand(Model):
@@ -79,64 +90,68 @@ class Demand(Model):
 class Termination(Model):
     """How a container of the pool last ended."""
 
-    pod: str
-    reason: str = ""
-    exit_code: int = 0
-    message: Annotated[str, Field(max_length=4096)] = ""
+    pod: Annotated[str, Field(description="whose container")]
+    reason: Annotated[str, Field(description="the kubelet's word for it, such as OOMKilled or Error")] = ""
+    exit_code: Annotated[int, Field(description="of the main process; 0 where only the pod's end is known")] = 0
+    message: Annotated[str, Field(max_length=4096, description="the last lines that it wrote")] = ""
 
 
 class PoolStatus(Model):
-    """One pool. `desired`, `pods`, `ready`, `pending`, `unschedulable` and `retiring` count pods."""
+    """One pool. `desired`, `pods`, `ready`, `pending`, `unschedulable`, `retiring` and `outdated` count pods."""
 
-    name: str
-    desired: int = 0
-    pods: int = 0
-    ready: int = 0
-    pending: int = 0
-    unschedulable: int = 0
-    retiring: int = 0
+    name: Annotated[str, Field(description="the pool's")]
+    desired: Annotated[int, Field(description="pods that it should have")] = 0
+    pods: Annotated[int, Field(description="pods that exist, those that leave included")] = 0
+    ready: Annotated[int, Field(description="pods whose container is ready")] = 0
+    pending: Annotated[int, Field(description="pods whose container does not run yet")] = 0
+    unschedulable: Annotated[int, Field(description="pending pods that no node can take; message says why")] = 0
+    retiring: Annotated[int, Field(description="pods on their way out, drained or being deleted")] = 0
     outdated: Annotated[int, Field(description="pods made from an older spec")] = 0
     workers: Annotated[int, Field(description="Dask workers registered")] = 0
     gpus_held: Annotated[int, Field(description="GPUs of pods that have a node")] = 0
     gpus_busy: Annotated[int, Field(description="GPUs of workers that have work")] = 0
-    gpu_seconds_held: float = 0.0
-    gpu_seconds_used: float = 0.0
+    gpu_seconds_held: Annotated[float, Field(description="gpusHeld, summed over time, in GPU-seconds")] = 0.0
+    gpu_seconds_used: Annotated[float, Field(description="gpusBusy, summed over time, in GPU-seconds")] = 0.0
     demand: Demand = Field(default_factory=Demand)
     size_set_by: Annotated[str, Field(description="autoscale, spec, suspend, or who set the override")] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
     message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""
-    held: Annotated[str, Field(description="what keeps idle pods")] = ""
-    last_scale_time: str = ""
-    last_scale_reason: str = ""
+    held: Annotated[str, Field(description="what keeps idle pods: their results, actors, shuffles, of which type")] = ""
+    last_scale_time: Annotated[str, Field(description="when desired last changed, as 2026-12-01T18:00:00.000Z")] = ""
+    last_scale_reason: Annotated[str, Field(description="why it changed then")] = ""
     last_termination: Termination | None = None
 
 
 class Summary(Model):
     """Sums for the printer columns, `ready/desired` in pods."""
 
-    cpu: str = "0/0"
-    gpu: str = "0/0"
+    cpu: Annotated[str, Field(description="of the pools without GPUs")] = "0/0"
+    gpu: Annotated[str, Field(description="of the pools with GPUs")] = "0/0"
 
 
 class SchedulerStatus(Model):
     """Where the scheduler is."""
 
-    pod: str = ""
+    pod: Annotated[str, Field(description="its pod, empty while there is none")] = ""
     address: Annotated[str, Field(description="for clients inside the cluster")] = ""
-    dashboard: str = ""
-    ready: bool = False
+    dashboard: Annotated[str, Field(description="the dashboard's URL inside the cluster")] = ""
+    ready: Annotated[bool, Field(description="whether its pod is ready")] = False
 
 
 class Status(Model):
     """`status` of a GpuDaskCluster."""
 
-    observed_generation: int = 0
-    phase: Annotated[str, Field(description="a summary for people: Pending, Running, Degraded, Suspended, Invalid")] = (
-        ""
-    )
+    observed_generation: Annotated[int, Field(description="metadata.generation that all of this is about")] = 0
+    phase: Annotated[str, Field(description=f"a summary for people: {', '.join(Phase)}")] = ""
     reason: Annotated[str, Field(description="why the phase is what it is")] = ""
-    conditions: list[Condition] = Field(default_factory=list)
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            default_factory=list,
+            description=f"one of each: {', '.join(ConditionType)}. `kubectl wait` and GitOps tools look at Ready",
+        ),
+    ]
     scheduler: SchedulerStatus = Field(default_factory=SchedulerStatus)
     summary: Summary = Field(default_factory=Summary)
-    pools: list[PoolStatus] = Field(default_factory=list)
-    counted_at: Annotated[str, Field(description="up to when the GPU-seconds count")] = ""
+    pools: Annotated[list[PoolStatus], Field(default_factory=list, description="each pool, in the spec's order")]
+    counted_at: Annotated[str, Field(description="up to when the GPU-seconds count, as 2026-12-01T18:00:00.000Z")] = ""

@@ -7,7 +7,6 @@ from typing import Any
 from gpudask.api import resource
 from gpudask.api.pool import DEFAULT_GPU_RESOURCE, Gpu, Pool
 from gpudask.api.resource import Cluster
-from gpudask.api.values import number
 from gpudask.desired import names, pod, spec_hash, termination
 from gpudask.desired.markers import markers
 
@@ -53,9 +52,8 @@ def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
     address = names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
     arguments = ["dask", *(["cuda"] if cuda else []), "worker", address, "--name", dask_name]
     arguments += ["--nthreads", str(pool.threads_per_worker)]
-    if "memory" in pool.resources:
-        per_worker = number(pool.resources["memory"]) / pool.workers_per_pod
-        arguments += ["--memory-limit", str(int(per_worker))]
+    if pool.memory_per_worker is not None:
+        arguments += ["--memory-limit", str(pool.memory_per_worker)]
     if not cuda:
         arguments += ["--no-nanny"]
     if pool.offered_resources:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from gpudask.api.pool import Pool
-from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Status
+from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.observed import Observation, Pod
@@ -196,19 +196,19 @@ def _least(pool: Pool, status: PoolStatus) -> int:
     return min(status.desired, pool.autoscale.min) if pool.autoscale else status.desired
 
 
-def _phase(verdicts: dict[ConditionType, Verdict]) -> tuple[str, str]:
+def _phase(verdicts: dict[ConditionType, Verdict]) -> tuple[Phase, str]:
     accepted, ready = verdicts[ConditionType.ACCEPTED], verdicts[ConditionType.READY]
     degraded = verdicts.get(ConditionType.DEGRADED, ("False", Reason.HEALTHY, ""))
     servable = verdicts.get(ConditionType.DEMAND_SERVABLE, ("True", Reason.SERVABLE, ""))
     if accepted[0] == "False":
-        return "Invalid", f"{accepted[1]}: {accepted[2]}"
+        return Phase.INVALID, f"{accepted[1]}: {accepted[2]}"
     if ready[1] in (Reason.SUSPENDED, Reason.SUSPENDING):
-        return ("Suspended" if ready[1] == Reason.SUSPENDED else "Suspending"), ready[2]
+        return (Phase.SUSPENDED if ready[1] == Reason.SUSPENDED else Phase.SUSPENDING), ready[2]
     if degraded[0] == "True":
-        return "Degraded", f"{degraded[1]}: {degraded[2]}"
+        return Phase.DEGRADED, f"{degraded[1]}: {degraded[2]}"
     if ready[0] != "True":
-        return "Pending", ready[2]
-    return "Running", "" if servable[0] != "False" else f"{servable[1]}: {servable[2]}"
+        return Phase.PENDING, ready[2]
+    return Phase.RUNNING, "" if servable[0] != "False" else f"{servable[1]}: {servable[2]}"
 
 
 def _iso(now: float) -> str:
