@@ -23,8 +23,8 @@ def where():
 with gpudask.KubeCluster.from_name("inside") as cluster, Client(cluster) as client:
     cluster.scale(1, pool="gpu")
     cluster.wait_for_workers(1, pool="gpu", timeout=60)
-    print("on a GPU worker:", client.submit(where, resources={"GPU": 1}).result(timeout=60))
-    print("on a CPU worker:", client.submit(where).result(timeout=60))
+    print("on a GPU worker:", client.submit(where, resources={"GPU": 1}, pure=False).result(timeout=60))
+    print("on a CPU worker:", client.submit(where, pure=False).result(timeout=60))
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gpudask_e2e import ends, first_visible_gpu, read_record, record, work
+from gpudask_e2e import ends, first_visible_gpu, read_record, record, release, wait_for_release, work
 
 from local.demo.overlay import localize
 from tests.e2e.manifests import IDLE_TIMEOUT, QUICK_END
@@ -86,10 +86,11 @@ def test_multi_gpu_has_four_workers_in_one_pod_and_each_gpu_task_has_a_gpu_of_it
     space.wait_ready("multi")
     with space.client("multi") as client:
         record(client)
-        first = client.submit(work, 0, resources=GPU, pure=False)
+        first = client.submit(wait_for_release, 0, resources=GPU, pure=False)
         space.wait_workers("multi", "gpu", 4)
         assert space.names("multi", "gpu") == {"multi-gpu-worker-0"}
         assert space.pool("multi", "gpu")["gpusHeld"] == 4
+        client.run(release)
         tasks = client.map(first_visible_gpu, range(4), seconds=2.0, resources=GPU, pure=False)
         assert sorted(client.gather(tasks)) == ["0", "1", "2", "3"]
         used = [worker for workers in ends(client, [task.key for task in tasks]).values() for worker in workers]
