@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.desired.markers import SAFE_TO_EVICT
 from gpudask.reconcile.start import Operator, ResourceMissingError
 from gpudask.settings import Settings
 from local.api_server import ApiServer
@@ -94,6 +95,13 @@ async def test_idle_clusters_cause_no_requests(stage: Stage, audited: ApiServer,
         await eventually(
             ready, lambda count: count == CLUSTERS, f"{CLUSTERS} clusters run, each with a worker", seconds=90
         )
+
+        async def told_that_they_rest() -> int:
+            pods = await stage.list("pods")
+            return sum(1 for pod in pods if pod["metadata"]["annotations"].get(SAFE_TO_EVICT) == "true")
+
+        # Once for each pod, some time after it came to rest: the scheduler's and the worker's.
+        await eventually(told_that_they_rest, lambda n: n == 2 * CLUSTERS, "all pods may be evicted", seconds=90)
         await asyncio.sleep(6)  # live figures are written up to five seconds late
         since = time.time()
         await asyncio.sleep(IDLE_SECONDS)

@@ -42,7 +42,15 @@ class MarkRetiring:
     retirement: Retirement | None
 
 
-Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring
+@dataclass(frozen=True, slots=True)
+class MarkGuarded:
+    """Tell node autoscalers to leave the pod alone, or that it may go."""
+
+    pod: Pod
+    annotations: dict[str, str]
+
+
+Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkGuarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +75,19 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do in one pass, and what was decided on the way."""
+    """What to do in one pass, and what was decided on the way.
+
+    `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
+    """
 
     scheduler: tuple[Action, ...] = ()
     pools: dict[str, PoolPlan] = field(default_factory=dict)
     assignment: Assignment = field(default_factory=lambda: Assignment({}, ()))
     wake_after_seconds: float | None = None
+    markers: tuple[MarkGuarded, ...] = ()
+    guarded: bool | None = None
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All of them; the scheduler's first."""
+        """All that matter to the cluster, the scheduler's first; `markers` are for others and come after."""
         return (*self.scheduler, *(action for pool in self.pools.values() for action in pool.actions))

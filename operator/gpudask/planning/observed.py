@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from gpudask.api import resource
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason
+from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
 
@@ -43,7 +45,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch."""
+    """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
+
+    `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`.
+    """
 
     uid: str
     name: str
@@ -65,6 +70,7 @@ class Pod:
     restarts: int = 0
     ended: Ended | None = None
     retirement: Retirement | None = None
+    marks: tuple[str, ...] = ()
 
     @property
     def deleting(self) -> bool:
@@ -113,7 +119,8 @@ class Observation:
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
     `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
-    `refused`: Dask names of pods that the scheduler would not retire.
+    `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
+    work, as `planning.markers` means it.
     """
 
     cluster: Cluster
@@ -127,6 +134,7 @@ class Observation:
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
     memory: dict[str, PoolMemory] = field(default_factory=dict)
+    busy_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def schedulers(self) -> tuple[Pod, ...]:
@@ -211,6 +219,7 @@ def observe_pod(body: Json) -> Pod:
         restarts=container.get("restartCount", 0),
         ended=_ended(container, status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
+        marks=tuple(sys.intern(annotations.get(name, "")) for name in MARKERS),
     )
 
 

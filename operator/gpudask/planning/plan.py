@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpudask.api.spec import Spec
 from gpudask.planning import sizes
 from gpudask.planning.actions import Plan
+from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
 from gpudask.planning.observed import Observation
 from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
@@ -20,13 +21,15 @@ def plan(seen: Observation) -> Plan:
     assignment = assign(_in_force(seen), seen.demand.requirements if seen.demand else ())
     pools = {pool.name: plan_pool(seen, pool, assignment.shares.get(pool.name, Share())) for pool in spec.pools}
     removed = plan_removed(seen)
-    moments = [scheduler_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]
+    moments = [scheduler_wake_after(seen), markers_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]
     wakes = [moment for moment in moments if moment is not None]
     return Plan(
         scheduler=(*plan_scheduler(seen), *removed),
         pools=pools,
         assignment=assignment,
         wake_after_seconds=min(wakes, default=None),
+        markers=plan_markers(seen),
+        guarded=guarded(seen, seen.scheduler) if seen.scheduler is not None else None,
     )
 
 

@@ -12,7 +12,7 @@ from gpudask.api.resource import ANNOTATION_RETIRE, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring
+from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkGuarded, MarkRetiring
 from gpudask.planning.observed import Pod, owner_uid
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.memory import Memory
@@ -66,6 +66,8 @@ class Executor:
                 return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement):
                 return self._annotate(pod, {ANNOTATION_RETIRE: retirement.dump() if retirement else None})
+            case MarkGuarded(pod, annotations):
+                return self._annotate(pod, dict(annotations))
 
     async def try_out(self, pool: str, render: Callable[[], Json]) -> None:
         """Ask the API server whether it would create such a pod, so that a typo shows before the pod is needed."""

@@ -15,6 +15,7 @@ from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_status
 from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash, support, workers
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
+from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
@@ -122,7 +123,9 @@ class ClusterLoop:
         if cluster.deleting:
             self._feed.stop()
             return _RESYNC_SECONDS
-        planned = plan(self._observe(cluster))
+        seen = self._observe(cluster)
+        self._memory.saw((pod.uid for pod in seen.pods), at_work(seen), seen.now)
+        planned = plan(seen)
         if any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler):
             await self._feed.ask()
             planned = plan(self._observe(cluster))
@@ -171,7 +174,7 @@ class ClusterLoop:
         self._memory.support_refused(await self._support.ensure(cluster, name))
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
-        if await self._executor.execute(cluster, planned.actions):
+        if await self._executor.execute(cluster, (*planned.actions, *planned.markers)):
             self.wake()
 
     def _observe(self, cluster: Cluster) -> Observation:
@@ -190,6 +193,7 @@ class ClusterLoop:
             scheduler_since=self._feed.scheduler_since,
             refused=self._feed.refused,
             memory=seen.memory,
+            busy_at=self._memory.busy_at,
         )
 
     async def _still_there(self, cluster: Cluster) -> Cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from gpudask.api.status import Reason
@@ -26,11 +27,17 @@ class Memory:
     def __init__(self) -> None:
         self.pools: dict[str, PoolMemory] = {}
         self.support: Refusal | None = None
+        self.busy_at: dict[str, float] = {}
         self._failures: dict[str, _Failures] = {}
 
     def of(self, pool: str) -> PoolMemory:
         """What is remembered of `pool`."""
         return self.pools.get(pool, PoolMemory())
+
+    def saw(self, present: Iterable[str], at_work: frozenset[str], now: float) -> None:
+        """Remember when pods, by uid, were last seen at work; those that are no longer `present` are forgotten."""
+        there = frozenset(present)
+        self.busy_at = {uid: at for uid, at in self.busy_at.items() if uid in there} | dict.fromkeys(at_work, now)
 
     def sized(self, pool: str, pods: int) -> None:
         """Remember the size that was decided."""
