@@ -9,6 +9,7 @@ import pytest
 from gpudask.api.status import Condition, ConditionType, Reason, Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning.announcements import announcements
+from gpudask.planning.conditions import invalid
 from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import lively, report, significant
@@ -340,6 +341,20 @@ def test_a_drain_whose_data_cannot_be_moved_is_shown_in_the_pool_and_announced_o
     (warned,) = [item for item in announcements(moving, stuck) if item.warning]
     assert (warned.reason, warned.message) == (Reason.DRAIN_BLOCKED, f"pool gpu: {stuck.pools[1].held}")
     assert announcements(stuck, later) == []
+
+
+def test_a_refused_spec_is_announced_once_for_each_thing_that_is_wrong():
+    fine = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
+    first = invalid("spec.pools[0]: no", generation=2, before=fine, now=NOW)
+    again = invalid("spec.pools[0]: no", generation=3, before=first, now=NOW)
+    other = invalid("spec.pools[1]: no", generation=3, before=again, now=NOW)
+    (told,) = announcements(fine, first)
+    assert (told.reason, told.message, told.warning) == (Reason.INVALID, "spec.pools[0]: no", True)
+    assert announcements(first, again) == []
+    (another,) = announcements(again, other)
+    assert another.message == "spec.pools[1]: no"
+    assert another.series != told.series
+    assert [item.message for item in announcements(other, fine)] == ["the cluster is ready"]
 
 
 def test_readiness_is_announced_when_it_comes_and_goes():

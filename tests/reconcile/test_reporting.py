@@ -103,13 +103,25 @@ async def test_only_the_named_namespaces_are_watched(stage: Stage, operator: Ope
     assert await other.status() == {}
 
 
+async def told_sorted(told: Any) -> Any:
+    return sorted(await told())
+
+
 async def test_a_stored_spec_that_breaks_a_later_rule_is_told_and_nothing_is_touched(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
     def stricter(body: dict[str, Any]) -> Cluster:
         if body["spec"].get("suspend"):
-            raise InvalidSpecError("spec.suspend: a rule that came later")
+            raise InvalidSpecError(f"spec.suspend: {rule[-1]}")
         return parse(body)
+
+    async def told() -> list[tuple[str, str, int]]:
+        found = await events(stage, "Invalid")
+        return [(item["type"], item["note"], (item.get("series") or {}).get("count", 1)) for item in found]
+
+    first = ("Warning", "spec.suspend: a rule that came later", 1)
+    second = ("Warning", "spec.suspend: another rule", 1)
+    rule = ["a rule that came later"]
 
     monkeypatch.setattr("gpudask.reconcile.loop.parse", stricter)
     async with operating(stage.settings):
@@ -118,5 +130,13 @@ async def test_a_stored_spec_that_breaks_a_later_rule_is_told_and_nothing_is_tou
         await stage.apply(a_pool(), suspend=True)
         assert "spec.suspend: a rule that came later" in await stage.shows("Accepted", "False Invalid")
         assert len(await stage.names()) == 1, "what is there stays"
+        await stage.becomes(told, [first])
+    async with operating(stage.settings) as operator:
+        await stays(told, [first], 0.5)
+        rule.append("another rule")
+        ((uid, loop),) = operator.registry._loops.items()
+        operator.registry._tasks[uid].get_loop().call_soon_threadsafe(loop.wake)
+        assert "another rule" in await stage.shows("Accepted", "another rule")
+        await stage.becomes(lambda: told_sorted(told), sorted([first, second]))
         await stage.apply(a_pool())
         await stage.shows("Ready", "True AllReady")

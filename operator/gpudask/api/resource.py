@@ -47,12 +47,18 @@ class InvalidSpecError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """A GpuDaskCluster as the operator acts on it."""
+class Identity:
+    """Which GpuDaskCluster: also of one whose spec nobody can act on."""
 
     name: str
     namespace: str
     uid: str
+
+
+@dataclass(frozen=True)
+class Cluster(Identity):
+    """A GpuDaskCluster as the operator acts on it."""
+
     generation: int
     deleting: bool
     spec: Spec

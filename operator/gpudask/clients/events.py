@@ -10,7 +10,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from gpudask.api.resource import API_VERSION, KIND, Cluster
+from gpudask.api.resource import API_VERSION, KIND, Identity
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
@@ -29,7 +29,7 @@ class EventRecorder:
         self._counts: dict[str, int] = {}
 
     async def record(
-        self, cluster: Cluster, reason: str, message: str, *, series: str, warning: bool, now: float
+        self, cluster: Identity, reason: str, message: str, *, series: str, warning: bool, now: float
     ) -> None:
         """Say what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds."""
         moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -63,7 +63,7 @@ class EventRecorder:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}"
         await self._api.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
-    def _event(self, cluster: Cluster, name: str, reason: str, message: str, *, warning: bool, moment: str) -> Json:
+    def _event(self, cluster: Identity, name: str, reason: str, message: str, *, warning: bool, moment: str) -> Json:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpudask.api.status import ConditionType, PoolStatus, Reason, Status
+from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Status
 from gpudask.planning.actions import Announcement
 
 # A condition whose status became this is worth a warning.
@@ -35,14 +35,22 @@ def _conditions(before: Status, after: Status) -> list[Announcement]:
     found = []
     for condition in after.conditions:
         old = earlier.get(condition.type)
-        if old is not None and (old.status, old.reason) == (condition.status, condition.reason):
+        if old is not None and _same(old, condition):
             continue
         if _WARNINGS.get(condition.type) == condition.status:
-            found.append(Announcement(condition.reason, condition.message, _series(condition.message), warning=True))
+            series = condition.message if condition.type == ConditionType.ACCEPTED else _series(condition.message)
+            found.append(Announcement(condition.reason, condition.message, series, warning=True))
         elif condition.type == ConditionType.READY and (old is None or old.status != condition.status):
             message = condition.message or "the cluster is ready"
-            found.append(Announcement(condition.reason, message, _series(message)))
+            if message not in {item.message for item in found}:  # a spec that is refused is why it is not ready
+                found.append(Announcement(condition.reason, message, _series(message)))
     return found
+
+
+def _same(old: Condition, new: Condition) -> bool:
+    """Whether the news are old. What is wrong with a spec is told each time that it is something else."""
+    told = old.message == new.message or new.type != ConditionType.ACCEPTED
+    return (old.status, old.reason) == (new.status, new.reason) and told
 
 
 def _series(message: str) -> str:

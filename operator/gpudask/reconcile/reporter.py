@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gpudask.api.resource import Cluster
+from gpudask.api.resource import Cluster, Identity
 from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
@@ -58,11 +58,14 @@ class Reporter:
         metadata, now = body["metadata"], self._context.clock()
         generation = metadata.get("generation", 0)
         status = conditions.invalid(message, generation=generation, before=self._written, now=now)
-        if significant(status) != significant(self._written):
-            self.status = status
-            await self._send(metadata["namespace"], metadata["name"], metadata["uid"], status, now)
+        before = self._written
+        if significant(status) == significant(before) and status.reason == before.reason:
+            return
+        self.status = status
+        identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
+        await self._put(identity, status, now)
 
-    async def _put(self, cluster: Cluster, status: Status, now: float) -> None:
+    async def _put(self, cluster: Identity, status: Status, now: float) -> None:
         before = self._written
         await self._send(cluster.namespace, cluster.name, cluster.uid, status, now)
         for item in announcements(before, status):
