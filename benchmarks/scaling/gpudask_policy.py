@@ -11,7 +11,7 @@ from functools import partial
 
 from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.world import Contestant, World
-from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring, Plan
+from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkGuarded, MarkRetiring, Plan
 from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
 from gpudask.reconcile.memory import Memory
@@ -60,7 +60,8 @@ class Gpudask(Contestant):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
-            self._memory.sized(name, pool.size.pods)
+            if not pool.size.is_guess:
+                self._memory.sized(name, pool.size.pods)
         for action in planned.actions:
             self._carry_out(action)
         self._tell()
@@ -89,8 +90,8 @@ class Gpudask(Contestant):
             case MarkRetiring(pod, retirement):
                 self._world.count_action(pod)
                 self._world.kubernetes.annotate(pod.name, retirement)
-            case CreateScheduler():
-                raise AssertionError("the scheduler is there")
+            case CreateScheduler() | MarkGuarded():
+                raise AssertionError("the scheduler is there, and marks come apart")
 
     def _tell(self) -> None:
         """Tell the scheduler who retires, if that changed."""

@@ -64,7 +64,8 @@ class Kubernetes:
         self.held_by_nodes: list[Holding] = []
         self._clock = clock
         self._machines = machines
-        self._random = Random(seed)  # noqa: S311 - a simulation, no secret
+        self._seed = seed
+        self._randoms: dict[str, Random] = {}  # one for each pool and for the nodes: they do not influence each other
         self._started, self._ended, self._changed = started, ended, changed
         self._nodes: dict[str, Node] = {}
         self._bound: dict[str, float] = {}  # uid -> since when it holds its GPUs
@@ -124,6 +125,9 @@ class Kubernetes:
         self._ended(current)
         self._clock.after(self._machines.end_seconds, partial(self._remove, current.name, current.uid))
 
+    def _random(self, of: str) -> Random:
+        return self._randoms.setdefault(of, Random(f"{self._seed}/{of}"))  # noqa: S311 - a simulation, no secret
+
     def _set(self, pod: Pod, **fields: object) -> Pod:
         changed = replace(pod, version=str(int(pod.version) + 1), **fields)  # type: ignore[arg-type]
         self.pods[pod.name] = changed
@@ -154,7 +158,7 @@ class Kubernetes:
         waiting = sum(self._gpus[pod.uid] for pod in self.pods.values() if pod.unschedulable)
         while self._coming * self._machines.gpus_per_node < waiting:
             self._coming += 1
-            jitter = 1 + self._random.uniform(-_NODE_JITTER, _NODE_JITTER)
+            jitter = 1 + self._random("nodes").uniform(-_NODE_JITTER, _NODE_JITTER)
             self._clock.after(self._machines.node_seconds * jitter, self._node_comes)
 
     def _node_comes(self) -> None:
@@ -183,7 +187,7 @@ class Kubernetes:
         if pod is None or pod.uid != uid:
             return
         pod = self._set(pod, phase="Running", ready=True, started=self.now, ip="10.0.0.1")
-        seconds = self._machines.start_seconds * (1 + self._random.uniform(0, _START_JITTER))
+        seconds = self._machines.start_seconds * (1 + self._random(pod.pool).uniform(0, _START_JITTER))
         self._clock.after(seconds, partial(self._started, pod))
 
     def _remove(self, name: str, uid: str) -> None:

@@ -1,0 +1,141 @@
+"""The oracle is a lower bound: never above the best of all schedules of a small case, and near it where it can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.scaling.least_held import ImpossibleError, Work, least_held
+from benchmarks.scaling.oracle import Oracle
+from benchmarks.scaling.trace import GPU, Machines
+from benchmarks.scaling.world import run
+from benchmarks.scaling.fixed import Fixed
+from tests.scaling_simulator import brute_force
+from tests.scaling_simulator.brute_force import Piece
+from tests.scaling_simulator.small import cpu_task, task, trace
+
+START = 5  # seconds until the first GPU worker of START_SOON is there
+START_SOON = Machines(start_seconds=5.0, end_seconds=1.0)
+OVERHEAD = 6
+examples = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[int], list[int], list[list[int]], int]:
+    """Seconds, submissions and inputs of up to five tasks, and slots."""
+    count = draw(st.integers(1, 5))
+    seconds = [draw(st.integers(1, 6)) for _ in range(count)]
+    submitted = [draw(st.integers(0, 8)) for _ in range(count)]
+    needs = [draw(st.lists(st.integers(0, i - 1), unique=True, max_size=4)) if i else [] for i in range(count)]
+    return seconds, submitted, needs, draw(st.integers(1, 3))
+
+
+@examples
+@given(graphs())
+def test_no_schedule_is_shorter_than_the_least_makespan(case: tuple[list[int], list[int], list[list[int]], int]):
+    seconds, submitted, needs, slots = case
+    of = trace(
+        *(task(s, job=i, needs=needs[i]) for i, s in enumerate(seconds)),
+        submitted=submitted,
+        machines=START_SOON,
+        gpu=(0, slots),
+    )
+    best = brute_force.least_makespan(seconds, [max(START, at) for at in submitted], needs, slots)
+    assert Oracle(of).makespan <= best + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("tasks", "slots", "expected"),
+    [
+        ([task(3), task(4)], 2, START + 4),
+        ([task(4), task(4), task(4), task(4)], 2, START + 8),
+        ([task(5), task(5), task(5)], 2, START + 10),  # whole tasks: not 7.5 each
+        ([cpu_task(20), task(7, needs=[0])], 1, START + 20 + 7),
+        ([cpu_task(6), cpu_task(6), cpu_task(6), cpu_task(6), task(3, needs=[0, 1, 2, 3])], 1, START + 12 + 3),
+        ([cpu_task(2), *(task(10, needs=[0]) for _ in range(6))], 3, START + 2 + 20),
+    ],
+    ids=["the longest", "all the work", "whole tasks", "a chain", "many before one", "many after one"],
+)
+def test_the_least_makespan_is_reached_where_nothing_is_in_the_way(tasks: list, slots: int, expected: float):
+    assert Oracle(trace(*tasks, machines=START_SOON, gpu=(0, slots))).makespan == pytest.approx(expected)
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> list[Piece]:
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        seconds, earliest = draw(st.integers(1, 6)), draw(st.integers(START, 20))
+        found.append(Piece(seconds, earliest, earliest + seconds + draw(st.integers(0, 8))))
+    return found
+
+
+@examples
+@given(pieces(), st.integers(1, 2))
+def test_no_schedule_holds_less_than_the_least(tried: list[Piece], pods: int):
+    best = brute_force.least_held(tried, pods, OVERHEAD)
+    if best is None:
+        return
+    of = trace(
+        *(task(piece.seconds, job=i) for i, piece in enumerate(tried)),
+        submitted=[piece.earliest for piece in tried],
+        machines=START_SOON,
+        gpu=(0, pods),
+    )
+    assert Oracle(of).least({i: piece.latest for i, piece in enumerate(tried)}).by_pods <= best + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("tried", "pods"),
+    [
+        ([Piece(100, 5, 105)], 1),
+        ([Piece(100, 5, 105), Piece(100, 5, 105)], 2),
+        ([Piece(100, 5, 205), Piece(100, 5, 205)], 2),  # time enough for one after the other
+        ([Piece(100, 5, 105), Piece(100, 108, 208)], 1),  # a pause shorter than a start: hold
+        ([Piece(100, 5, 105), Piece(100, 200, 300)], 1),  # a long one: end and start again
+    ],
+    ids=["one", "two at once", "two in line", "a short pause", "a long pause"],
+)
+def test_the_least_held_is_nearly_what_the_best_schedule_holds(tried: list[Piece], pods: int):
+    """But for two steps of a second at each start, which the bound gives away."""
+    best = brute_force.least_held(tried, pods, OVERHEAD)
+    assert best is not None
+    of = trace(
+        *(task(piece.seconds, job=i) for i, piece in enumerate(tried)),
+        submitted=[piece.earliest for piece in tried],
+        machines=START_SOON,
+        gpu=(0, pods),
+    )
+    found = Oracle(of).least({i: piece.latest for i, piece in enumerate(tried)}).by_pods
+    assert best - 2.0 * len(tried) <= found <= best
+
+
+def test_the_first_pods_pull_their_image():
+    tasks = [task(50), task(50)]
+    without = Oracle(trace(*tasks, machines=START_SOON)).least({0: 200.0})
+    slow = Machines(gpus_per_node=1, start_seconds=5.0, end_seconds=1.0, pull_seconds=30.0)
+    assert Oracle(trace(*tasks, machines=slow)).least({0: 200.0}).by_pods == pytest.approx(without.by_pods + 30)
+    hurried = Oracle(trace(*tasks, machines=slow)).least({0: 85.0}).by_pods
+    assert hurried >= 100 + 2 * 30, "both at once need two nodes"
+
+
+def test_a_node_counts_with_all_its_gpus():
+    wide = Machines(gpus_per_node=8, start_seconds=5.0, end_seconds=1.0)
+    least = Oracle(trace(task(100), machines=wide)).least({0: 105.0})
+    assert 8 * 100 <= least.by_nodes <= 8 * 106
+    assert 100 <= least.by_pods <= 106
+
+
+def test_who_cannot_be_in_time_is_told_so():
+    work = Work(1.0, due=np.array([0.0, 5.0]), possible=np.array([5.0, 5.0]))
+    with pytest.raises(ImpossibleError):
+        least_held(work, [0.0, 1.0], overhead_seconds=4.0)
+
+
+def test_a_run_of_the_simulator_is_never_below_the_bounds():
+    of = trace(*(task(7) for _ in range(9)), cpu_task(5), task(3, needs=[9]), gpu=(0, 3))
+    outcome, oracle = run(of, Fixed()), Oracle(of)
+    assert outcome.makespan >= oracle.makespan
+    assert outcome.gpu_seconds >= oracle.least(outcome.jobs).by_pods
+    assert of.serving[GPU] == ("gpu",)

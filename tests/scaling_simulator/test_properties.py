@@ -1,0 +1,162 @@
+"""What holds on every trace, not only on those that somebody thought of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.scaling.gpudask_policy import Gpudask
+from benchmarks.scaling.trace import GPU, PLAIN, Machines, Task, Trace
+from benchmarks.scaling.world import World
+from gpudask.planning.actions import DeletePod, MarkRetiring, Plan
+from gpudask.planning.observed import Observation
+from tests.scaling_simulator.small import pools
+
+several = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+durations = st.floats(1.0, 60.0)
+limits = st.tuples(st.integers(0, 2), st.integers(1, 3))
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machines:
+    return Machines(
+        gpus_per_node=draw(st.sampled_from([1, 2, 8])),
+        node_seconds=draw(st.sampled_from([0.0, 20.0, 300.0])),
+        pull_seconds=draw(st.sampled_from([0.0, 60.0])),
+        start_seconds=draw(st.floats(1.0, 6.0)),
+        give_back_seconds=draw(st.sampled_from([0.0, 30.0, 600.0])),
+    )
+
+
+@st.composite
+def tasks(draw: st.DrawFn, *, jobs: int) -> list[Task]:
+    found: list[Task] = []
+    for job in range(jobs):
+        first = len(found)
+        for _ in range(draw(st.integers(1, 5))):
+            count, seconds = draw(st.integers(1, 12)), draw(durations)
+            resources, prefix = draw(st.sampled_from([PLAIN, GPU])), draw(st.sampled_from("abc"))
+            before = range(first, len(found))
+            needs = tuple(draw(st.lists(st.sampled_from(before), unique=True, max_size=3))) if before else ()
+            found += [Task(job, f"{prefix}{len(resources)}", seconds, resources, needs) for _ in range(count)]
+    return found
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    submitted = sorted(draw(st.lists(st.floats(0.0, 400.0), min_size=1, max_size=3)))
+    (cpu_least, cpu_more), (gpu_least, gpu_more) = draw(limits), draw(limits)
+    sizes = pools(cpu=(cpu_least, cpu_least + cpu_more), gpu=(gpu_least, gpu_least + gpu_more), idle="5s")
+    return Trace("drawn", draw(tasks(jobs=len(submitted))), submitted, sizes, draw(machines()))
+
+
+@dataclass
+class Seen:
+    """What the watch saw: sizes of a pool by time, and every rule that a pass broke."""
+
+    sizes: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    def watch(self, seen: Observation, planned: Plan) -> None:
+        for pool in seen.cluster.spec.pools:
+            size, autoscale = planned.pools[pool.name].size.pods, pool.autoscale
+            assert autoscale is not None
+            self.sizes.setdefault(pool.name, []).append((seen.now, size))
+            if not autoscale.min <= size <= autoscale.max:
+                self.broken.append(f"{pool.name}: {size} pods, not {autoscale.min} to {autoscale.max}")
+            live = [pod for pod in seen.workers(pool.name) if pod.live and pod.retirement is None]
+            if len(live) > autoscale.max:
+                self.broken.append(f"{pool.name}: {len(live)} pods stay, at most {autoscale.max} may")
+        for action in planned.actions:
+            if isinstance(action, DeletePod) and action.pod.running and action.pod.retirement is None:
+                self.broken.append(f"{action.pod.name} runs and was not drained")
+            if isinstance(action, MarkRetiring | DeletePod):
+                busy = [worker.name for worker in seen.registered(action.pod) if worker.own]
+                undone = isinstance(action, MarkRetiring) and action.retirement is None
+                if busy and not undone:
+                    self.broken.append(f"{busy} are busy and were chosen")
+
+
+def play(trace: Trace, until: Callable[[World], bool], *, most_seconds: float = 20_000.0) -> tuple[World, Seen]:
+    """Run until the condition holds."""
+    world, seen = World(trace), Seen()
+    Gpudask(seen.watch).begin(world)
+    while not until(world):
+        assert world.clock.step(), f"nothing happens any more at {world.clock.now:.0f} s: {shown(world)}"
+        assert world.clock.now < most_seconds, f"no end: {shown(world)}"
+    return world, seen
+
+
+def shown(world: World) -> Any:
+    return {name: pod.phase for name, pod in world.kubernetes.pods.items()}, len(world.scheduler.finished_at)
+
+
+def is_at_rest(world: World) -> bool:
+    """Every task has ended, and every pool is at its minimum, running."""
+    if not world.scheduler.done:
+        return False
+    for pool in world.trace.cluster.spec.pools:
+        assert pool.autoscale is not None
+        if len([pod for pod in world.kubernetes.pods.values() if pod.pool == pool.name]) != pool.autoscale.min:
+            return False
+    return True
+
+
+@several
+@given(traces())
+def test_every_task_runs_once_within_the_limits_and_idle_pools_reach_their_minimum(trace: Trace):
+    world, seen = play(trace, is_at_rest)
+    assert not seen.broken
+    assert world.scheduler.executions == len(trace.tasks), "a task was cut and ran again"
+
+
+@several
+@given(traces(), st.floats(60.0, 600.0))
+def test_what_rests_stays_at_rest(trace: Trace, seconds: float):
+    world, _ = play(trace, is_at_rest)
+    before, end = world.actions, world.clock.now + seconds
+    while world.clock.step() and world.clock.now < end:
+        assert is_at_rest(world)
+    assert world.actions == before
+
+
+@several
+@given(st.integers(1, 4), st.floats(5.0, 60.0), machines())
+def test_constant_demand_does_not_make_the_pool_swing(width: int, seconds: float, of: Machines):
+    """So many tasks at any time, each followed by the next: once durations are known the size changes no more."""
+    starts = of.node_seconds * 1.1 + of.pull_seconds + 10.0
+    length = 8 + int(4 * starts / seconds)
+    chains = [
+        Task(0, "link", seconds, GPU, (number - width,) if number >= width else ()) for number in range(width * length)
+    ]
+    trace = Trace("constant", chains, [0.0], pools(gpu=(0, 6), idle="5s"), of)
+    world, seen = play(trace, lambda world: world.scheduler.done)
+    begin, end = min(b for _, b, _ in world.scheduler.used), max(e for _, _, e in world.scheduler.used)
+    # Until the pods that were ordered before the durations were known have come, and the idle ones have gone.
+    settled = begin + 2 * starts + 2 * seconds + 10.0
+    sizes = [size for at, size in seen.sizes["gpu"] if settled < at - 1_800_000_000.0 < end - 2 * seconds]
+    assert len(set(sizes)) == 1, sizes
+
+
+@several
+@given(traces(), tasks(jobs=1), st.integers(0, 4))
+def test_gpu_work_and_its_nodes_do_not_delay_cpu_work(trace: Trace, more: list[Task], nodes: int):
+    """Independent GPU tasks beside CPU tasks, on nodes that take long: the CPU tasks end as they do alone."""
+    plain = [replace(task, resources=PLAIN, needs=()) for task in trace.tasks if not task.resources]
+    gpu = [replace(task, resources=GPU, needs=(), prefix="g") for task in more]
+    slow = replace(trace.machines, node_seconds=100.0 * nodes)
+    alone = replace(trace, tasks=plain)
+    beside = replace(trace, tasks=[*plain, *gpu], machines=slow)
+    if not plain:
+        return
+    world_alone, _ = play(alone, lambda world: world.scheduler.done)
+    world_beside, _ = play(beside, is_at_rest)
+    for number in range(len(plain)):
+        late = world_beside.scheduler.finished_at[number] - world_alone.scheduler.finished_at[number]
+        # Passes come a little sooner or later, which may be the moment in which a pod starts or an idle one goes.
+        assert late <= 2.0 + 2 * trace.machines.start_seconds, f"task {number}: {late:.1f} s later"
