@@ -25,8 +25,6 @@ EVERYTHING = a_manifest(
         nthreads=2,
         extraArgs=["--lifetime", "1h"],
         heldData={"releaseAfter": "30m"},
-        drainTimeout="2h",
-        recycle={"afterTasks": 10000},
         shmSize="1Gi",
         image="registry.example/dask-cpu:1",
     ),

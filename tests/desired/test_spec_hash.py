@@ -62,8 +62,6 @@ def edited(path: str, value: Any) -> Json:
         ("pools.0.autoscale", {"max": 3}, set()),
         ("pools.1.accepts", "any", set()),
         ("pools.1.heldData", {"releaseAfter": "1m"}, set()),
-        ("pools.1.drainTimeout", "1m", set()),
-        ("pools.1.recycle", {"afterTasks": 1000}, set()),
         ("scheduler.service", {"type": "NodePort"}, set()),
         ("rollout", "Drain", set()),
         ("suspend", True, set()),
