@@ -42,6 +42,11 @@ def test_an_annotation_written_by_hand_retires_the_pod_all_the_same():
     assert observe_pod(body(retire="[1]")).retirement == Retirement("asked for by annotation")
 
 
+def test_a_pod_says_how_many_gpus_it_was_made_with():
+    assert observe_pod(body(gpus="4")).gpus == 4
+    assert (observe_pod(body()).gpus, observe_pod(body(gpus="many")).gpus) == (0, 0)
+
+
 def test_only_the_main_container_counts_as_running():
     assert not observe_pod(body(container({"waiting": {"reason": "ContainerCreating"}}))).running
     assert observe_pod(body(container({"running": {"startedAt": "2026-01-01T00:00:05Z"}}))).running

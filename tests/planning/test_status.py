@@ -357,6 +357,46 @@ def test_a_refused_spec_is_announced_once_for_each_thing_that_is_wrong():
     assert [item.message for item in announcements(other, fine)] == ["the cluster is ready"]
 
 
+def test_pods_of_a_removed_pool_have_a_row_until_they_are_gone():
+    of = cluster(a_pool(replicas=1))
+    one = pod(of, "old", 0, gpus=2, retirement=Retirement("its pool was removed"))
+    two = pod(of, "old", 1, gpus=2, delete_by=NOW + 9)
+    ended = pod(of, "old", 2, gpus=2, phase="Failed")
+    workers = (worker(pod(of, "cpu")), busy(one, 0), worker(one, 1, retiring="draining"))
+    says = demand(workers=workers)
+    before = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), says=demand(workers=workers[:1])))
+    earlier = before.pools[0].model_copy(update={"name": "old", "desired": 2, "gpus_held": 4, "gpu_seconds_held": 100})
+    before = before.model_copy(update={"pools": [*before.pools, earlier]})
+    status = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), one, two, ended, says=says, now=NOW + 10), before)
+    row = status.pools[1]
+    assert [(p.name, p.removed) for p in status.pools] == [("cpu", False), ("old", True)]
+    assert (row.desired, row.pods, row.ready, row.retiring, row.workers) == (0, 2, 1, 2, 2)
+    assert (row.gpus_held, row.gpus_busy, row.gpu_seconds_held) == (4, 1, 140)
+    assert (status.summary.cpu, status.summary.gpu, status.phase) == ("1/1", "1/0", "Running")
+    assert [item.message for item in announcements(before, status)] == [
+        "pool old: 2 -> 0 pods (spec): the spec has no such pool any more"
+    ]
+    gone = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), ended, says=says, now=NOW + 20), status)
+    assert [p.name for p in gone.pools] == ["cpu"]
+    assert announcements(status, gone) == []
+
+
+def test_a_blocked_drain_of_a_removed_pool_is_told():
+    of = cluster(a_pool(replicas=1))
+    old = pod(of, "old", gpus=1, retirement=Retirement("its pool was removed"))
+    row = worker(old, retiring="blocked", blockers=("data",), detail="8 MB of fit")
+    status = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), old, says=demand(workers=(row,))))
+    assert condition(status, "Degraded") == ("True", "DrainBlocked", f"removed pool old: {old.name}: data: 8 MB of fit")
+    assert condition(status, "Ready")[0] == "True"
+
+
+def test_a_pod_holds_the_gpus_that_it_was_made_with():
+    of = cluster(gpu_pool(count=4))
+    older, current = pod(of, "gpu", 0, gpus=1), pod(of, "gpu", 1, gpus=4)
+    status = status_of(seen(of, scheduler_pod(of), older, current, says=demand(workers=(worker(older),))))
+    assert status.pools[0].gpus_held == 5
+
+
 def test_readiness_is_announced_when_it_comes_and_goes():
     before, after = status_of(seen(C, SCHEDULER, says=demand())), None
     after = status_of(seen(C, SCHEDULER, CPU0, says=CALM), before)

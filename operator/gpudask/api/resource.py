@@ -25,6 +25,7 @@ LABEL_SCHEDULER = f"{GROUP}/scheduler"
 ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
 ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
 ANNOTATION_RETIRE = f"{GROUP}/retire"
+ANNOTATION_GPUS = f"{GROUP}/gpus"
 
 # What the stock Dask client looks for.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"

@@ -100,6 +100,9 @@ class PoolStatus(Model):
     """One pool. `desired`, `pods`, `ready`, `pending`, `unschedulable`, `retiring` and `outdated` count pods."""
 
     name: Annotated[str, Field(description="the pool's")]
+    removed: Annotated[
+        bool, Field(description="whether the spec no longer has it: the row stays until the last of its pods has gone")
+    ] = False
     desired: Annotated[int, Field(description="pods that it should have")] = 0
     pods: Annotated[int, Field(description="pods that exist, those that leave included")] = 0
     ready: Annotated[int, Field(description="pods whose container is ready")] = 0
@@ -153,5 +156,7 @@ class Status(Model):
     ]
     scheduler: SchedulerStatus = Field(default_factory=SchedulerStatus)
     summary: Summary = Field(default_factory=Summary)
-    pools: Annotated[list[PoolStatus], Field(default_factory=list, description="each pool, in the spec's order")]
+    pools: Annotated[
+        list[PoolStatus], Field(default_factory=list, description="each pool in the spec's order, then those removed")
+    ]
     counted_at: Annotated[str, Field(description="up to when the GPU-seconds count, as 2026-12-01T18:00:00.000Z")] = ""

@@ -30,6 +30,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),
         resource.ANNOTATION_DASK_NAME: dask_name,
+        **({resource.ANNOTATION_GPUS: str(pool.gpus_per_pod)} if pool.gpu else {}),
         **markers(cluster.spec, pool, guarded=True),  # as long as it starts; what follows is `planning`'s
     }
     container = {

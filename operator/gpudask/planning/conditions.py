@@ -132,17 +132,8 @@ def _degraded(seen: Observation, status: Status) -> Verdict:
         trouble = _trouble(seen, pool)
         if trouble is not None:
             reason, message = trouble
-            return "True", reason, f"pool {pool.name}: {message}"
-    for pod in _of_removed_pools(seen):
-        blocked = [worker for worker in seen.registered(pod) if worker.retiring == "blocked"]
-        if blocked:
-            return "True", Reason.DRAIN_BLOCKED, f"{pod.name}, of a removed pool: {blocked[0].detail or 'its data'}"
+            return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
     return "False", Reason.HEALTHY, ""
-
-
-def _of_removed_pools(seen: Observation) -> list[Pod]:
-    known = {pool.name for pool in seen.cluster.spec.pools}
-    return [pod for pod in seen.pods if pod.pool and pod.pool not in known and not pod.deleting]
 
 
 def _trouble(seen: Observation, pool: PoolStatus) -> tuple[Reason, str] | None:
@@ -185,7 +176,7 @@ def _ready(seen: Observation, status: Status) -> Verdict:
     if not status.scheduler.ready:
         return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(seen)[2]
     pools = {pool.name: pool for pool in seen.cluster.spec.pools}
-    short = [p for p in status.pools if p.ready < _least(pools[p.name], p)]
+    short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
     if short:
         said = ", ".join(f"pool {p.name} has {p.ready} of {_least(pools[p.name], p)} pods" for p in short)
         return "False", Reason.PODS_MISSING, said

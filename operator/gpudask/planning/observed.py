@@ -47,7 +47,8 @@ class Ended:
 class Pod:
     """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
 
-    `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`.
+    `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
+    with, whatever the spec says by now; 0 where its annotation is missing.
     """
 
     uid: str
@@ -71,6 +72,7 @@ class Pod:
     ended: Ended | None = None
     retirement: Retirement | None = None
     marks: tuple[str, ...] = ()
+    gpus: int = 0
 
     @property
     def deleting(self) -> bool:
@@ -178,6 +180,12 @@ class Observation:
         """The Dask workers of `pod` that the scheduler knows."""
         return self.demand.workers_of(pod.dask_name) if self.demand else ()
 
+    @property
+    def of_removed_pools(self) -> tuple[Pod, ...]:
+        """The worker pods of pools that the spec no longer has."""
+        known = {pool.name for pool in self.cluster.spec.pools}
+        return tuple(pod for pod in self.pods if pod.pool and pod.pool not in known)
+
     def workers(self, pool: str) -> tuple[Pod, ...]:
         """The worker pods of a pool, live or not."""
         return tuple(pod for pod in self.pods if pod.pool == pool)
@@ -219,6 +227,7 @@ def observe_pod(body: Json) -> Pod:
         restarts=container.get("restartCount", 0),
         ended=_ended(container, status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
+        gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
         marks=tuple(sys.intern(annotations.get(name, "")) for name in MARKERS),
     )
 
@@ -252,6 +261,10 @@ def _retirement(text: str | None) -> Retirement | None:
         return Retirement(str(value["why"]), bool(value["ifIdle"]), bool(value["release"]))
     except (ValueError, KeyError, TypeError):
         return Retirement("asked for by annotation")
+
+
+def _count(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
 
 
 def _time(text: str | None) -> float:

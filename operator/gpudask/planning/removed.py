@@ -9,10 +9,9 @@ from gpudask.planning.pools import is_empty
 
 def plan_removed(seen: Observation) -> tuple[Action, ...]:
     """Retire or delete the pods of removed pools."""
-    known = {pool.name for pool in seen.cluster.spec.pools}
     actions: list[Action] = []
-    for pod in seen.pods:
-        if not pod.pool or pod.pool in known or pod.deleting:
+    for pod in seen.of_removed_pools:
+        if pod.deleting:
             continue
         cancel = not pod.finished and not seen.works(pod)
         if pod.finished or cancel or (pod.retirement and is_empty(seen, pod)):

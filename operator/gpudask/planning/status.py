@@ -33,6 +33,8 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
         for pool in seen.cluster.spec.pools
         if pool.name in plan.pools
     ]
+    gone = sorted({pod.pool for pod in seen.of_removed_pools if not pod.finished})
+    pools += [_removed(seen, name, earlier.get(name), elapsed=elapsed) for name in gone]
     scheduler = _scheduler(seen)
     status = Status(
         observed_generation=seen.cluster.generation,
@@ -87,7 +89,7 @@ def _pool(
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
         outdated=sum(1 for pod in live if pod.spec_hash != current),
         workers=len(workers),
-        gpus_held=pool.gpus_per_pod * sum(1 for pod in pods if pod.node),
+        gpus_held=sum(pod.gpus or pool.gpus_per_pod for pod in pods if pod.node),
         gpus_busy=sum(_gpus_of_a_worker(pool) for worker in workers if worker.own),
         gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
         gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
@@ -100,6 +102,40 @@ def _pool(
         last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(seen.workers(pool.name)) or before.last_termination,
     )
+
+
+def _removed(seen: Observation, name: str, before: PoolStatus | None, *, elapsed: float) -> PoolStatus:
+    """The row of a pool that the spec no longer has: what is known of it stands on its pods."""
+    pods = [pod for pod in seen.workers(name) if not pod.finished]
+    live = [pod for pod in pods if pod.live]
+    scaled = before is not None and before.desired != 0
+    reason = "the spec has no such pool any more"
+    before = before or PoolStatus(name=name)
+    return PoolStatus(
+        name=name,
+        removed=True,
+        pods=len(pods),
+        ready=sum(1 for pod in live if pod.ready),
+        pending=sum(1 for pod in live if not pod.running),
+        retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
+        workers=sum(len(seen.registered(pod)) for pod in pods),
+        gpus_held=sum(pod.gpus for pod in pods if pod.node),
+        gpus_busy=sum(_busy_gpus(seen, pod) for pod in pods),
+        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
+        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
+        size_set_by="spec",
+        reason=reason,
+        held=_held(seen, pods),
+        last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
+        last_scale_reason=reason if scaled else before.last_scale_reason,
+        last_termination=_last_termination(seen.workers(name)) or before.last_termination,
+    )
+
+
+def _busy_gpus(seen: Observation, pod: Pod) -> int:
+    """GPUs of `pod` whose workers have work: a worker with the pod's very name has all of them, another one each."""
+    busy = [worker for worker in seen.registered(pod) if worker.own]
+    return min(pod.gpus, sum(pod.gpus if worker.name == pod.dask_name else 1 for worker in busy))
 
 
 def _gpus_of_a_worker(pool: Pool) -> int:
@@ -141,6 +177,7 @@ def _last_termination(pods: tuple[Pod, ...]) -> Termination | None:
 
 def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:
     gpu = {pool.name for pool in seen.cluster.spec.pools if pool.gpu}
+    gpu |= {pod.pool for pod in seen.of_removed_pools if pod.gpus}
     return Summary(
         cpu=_ready_of_desired([p for p in pools if p.name not in gpu]),
         gpu=_ready_of_desired([p for p in pools if p.name in gpu]),
