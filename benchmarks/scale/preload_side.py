@@ -1,0 +1,189 @@
+"""One side of the preload's benchmark: a real scheduler and real workers, each a process, that do empty tasks.
+
+Both sides have the same processes, names and resources; only the scheduler's flag differs. With the preload, somebody
+also holds the long poll and reads every answer, as the operator does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import operator
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+from distributed import Client, Future, wait
+
+from gpudask.preload import sources
+
+TOKEN = "benchmark"  # noqa: S105 (of a scheduler on this machine's loopback, for as long as a turn lasts)
+POOLS = {"cpu": {"accepts": "any"}, "gpu": {"accepts": "annotated"}}
+THREADS = 4  # of a worker; a GPU worker offers as many GPUs, so that both kinds of tasks have the same room
+WORKERS = 2  # that do the work; one of the other pool stands by, so that the fence has something to keep apart
+DEADLINE_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Took:
+    """What some tasks took."""
+
+    tasks: int
+    wall_seconds: float
+    cpu_seconds: float  # of the scheduler's process
+
+
+class Side:
+    """A running scheduler with its workers, and a client that holds all results until it lets them go."""
+
+    def __init__(self, client: Any, process: psutil.Process, kind: str, polls: list[int]) -> None:
+        self._client = client
+        self._process = process
+        self._resources = {"GPU": 1} if kind == "restricted" else None
+        self._held: list[Future[Any]] = []
+        self._memory_before = 0
+        self.polls = polls
+
+    def do(self, tasks: int) -> Took:
+        """Do so many tasks more, from the graph until all results are there."""
+        with self._client.as_current(), self._timed(tasks) as took:
+            futures = self._client.map(operator.truth, range(tasks), pure=False, resources=self._resources)
+            wait(futures, timeout=DEADLINE_SECONDS)  # type: ignore[no-untyped-call]
+        self._held += futures
+        return took[0]
+
+    def let_go(self) -> Took:
+        """Let go of all results, until the scheduler has forgotten the tasks."""
+        tasks = len(self._held)
+        with self._timed(tasks) as took:
+            self._client.cancel(self._held)
+            self._held.clear()
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while self._client.run_on_scheduler(_count_tasks):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the scheduler did not forget {tasks} tasks within {DEADLINE_SECONDS} s")
+                time.sleep(0.05)
+        self._memory_before = self._process.memory_info().rss
+        return took[0]
+
+    def held_mb(self) -> float:
+        """Return the resident memory, in MB, that the scheduler's process has gained since nothing was held."""
+        return float((self._process.memory_info().rss - self._memory_before) / 1e6)
+
+    @contextlib.contextmanager
+    def _timed(self, tasks: int) -> Iterator[list[Took]]:
+        took: list[Took] = []
+        started, cpu_before = time.monotonic(), _cpu_seconds(self._process)
+        yield took
+        took.append(Took(tasks, time.monotonic() - started, _cpu_seconds(self._process) - cpu_before))
+
+
+@contextlib.contextmanager
+def running(kind: str, *, preload: bool) -> Iterator[Side]:
+    """Start one side for `plain` or `restricted` tasks, and end all of it."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        where = Path(folder) / "scheduler.json"
+        process = psutil.Process(stack.enter_context(_scheduler(Path(folder), where, preload=preload)).pid)
+        pool, other = ("gpu", "cpu") if kind == "restricted" else ("cpu", "gpu")
+        for name in [*(f"{pool}-worker-{i}" for i in range(WORKERS)), f"{other}-worker-9"]:
+            stack.enter_context(_worker(where, name))
+        make_client: Any = Client  # it has no types
+        client = stack.enter_context(make_client(scheduler_file=str(where), timeout=60, set_as_default=False))
+        client.wait_for_workers(WORKERS + 1, timeout=60)
+        polls = stack.enter_context(_poll(client)) if preload else [0]
+        yield Side(client, process, kind, polls)
+
+
+def _count_tasks(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.tasks)
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+@contextlib.contextmanager
+def _scheduler(folder: Path, where: Path, *, preload: bool) -> Iterator[subprocess.Popen[bytes]]:
+    command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
+    command += ["--scheduler-file", str(where)]
+    environment = {}
+    if preload:
+        for path, text in sources().items():
+            file = folder / path
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        (folder / "token").write_text(TOKEN)
+        (folder / "pools").write_text(json.dumps(POOLS))
+        environment = {"GPUDASK_TOKEN_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}
+        command += ["--preload", str(folder / "gpudask_entry.py")]
+    with _dask(command, environment) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _worker(where: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = ["worker", "--scheduler-file", str(where), "--name", f"bench-{name}-00000", "--no-nanny"]
+    command += ["--nthreads", str(THREADS), "--memory-limit", "0", "--no-dashboard", "--host", "127.0.0.1"]
+    if name.startswith("gpu"):
+        command += ["--resources", f"GPU={THREADS}"]
+    with _dask(command, {}) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _dask(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *command],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+        except Exception as error:
+            log.seek(0)
+            error.add_note(f"The end of the log of dask {' '.join(command)}:\n{log.read().decode()[-1000:]}")
+            raise
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def _poll(client: Any) -> Iterator[list[int]]:
+    """Hold the long poll in a thread of its own, and count the answers."""
+    port = client.scheduler_info()["services"]["dashboard"]
+    answers = [0]
+    ended = threading.Event()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+
+    def ask() -> None:
+        seen = ""
+        while not ended.is_set():
+            path = f"/gpudask/v1/demand?seen={seen}&wait=1"
+            connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+            seen = json.loads(connection.getresponse().read())["version"]
+            answers[0] += 1
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        ended.set()
+        thread.join(timeout=10)

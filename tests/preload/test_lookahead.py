@@ -1,0 +1,78 @@
+"""In how long the first waiting GPU task can run."""
+
+import pytest
+from distributed import Event
+
+from .cluster import GPU, until
+
+
+def first(name):
+    Event(name).wait()
+    return 0
+
+
+def second(x):
+    return x
+
+
+def heavy(x, i):
+    return i
+
+
+def know(cluster, **seconds):
+    """Let the scheduler know how long tasks of a prefix take on CPU workers."""
+    for prefix, mean in seconds.items():
+        cluster.preload.demand._durations.learn(prefix, "cpu", [{"action": "compute", "start": 0.0, "stop": mean}])
+
+
+async def phase(cluster, firsts):
+    """Submit a CPU phase with a barrier, and three GPU tasks behind it."""
+    inputs = [cluster.client.submit(first, "ahead", key=f"first-{i}") for i in range(firsts)]
+    barrier = cluster.client.submit(second, inputs, key="second-0")
+    futures = [cluster.client.submit(heavy, barrier, i, key=f"heavy-{i}", resources=GPU) for i in range(3)]
+    await until(lambda: len(cluster.scheduler.tasks) == firsts + 4)
+    return inputs, barrier, futures
+
+
+async def test_the_estimate_is_the_work_left_over_the_threads_that_serve_it(start):
+    cluster = await start()
+    await cluster.add("cpu-0", nthreads=2)
+    know(cluster, first=10.0, second=4.0)
+    held = await phase(cluster, firsts=8)
+    entry = await cluster.entry(GPU=1)
+    assert entry["next_seconds"] == pytest.approx((8 * 10 + 4) / 2, abs=2)
+    assert entry["next_tasks"] == 3
+    await Event("ahead", client=cluster.client).set()
+    del held
+
+
+async def test_the_estimate_is_the_longest_chain_where_threads_abound(start):
+    cluster = await start()
+    await cluster.add("cpu-0", nthreads=20)
+    know(cluster, first=10.0, second=4.0)
+    held = await phase(cluster, firsts=8)
+    assert (await cluster.entry(GPU=1))["next_seconds"] == pytest.approx(14, abs=2)
+    await Event("ahead", client=cluster.client).set()
+    del held
+
+
+async def test_what_nobody_knows_is_null(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    know(cluster, first=10.0)
+    held = await phase(cluster, firsts=2)
+    entry = await cluster.entry(GPU=1)
+    assert (entry["next_seconds"], entry["next_tasks"]) == (None, 0)
+    await Event("ahead", client=cluster.client).set()
+    del held
+
+
+async def test_too_many_ancestors_are_estimated_by_their_groups(start, monkeypatch):
+    monkeypatch.setattr("gpudask.preload.lookahead.BUDGET", 20)
+    cluster = await start()
+    await cluster.add("cpu-0", nthreads=2)
+    know(cluster, first=10.0, second=4.0)
+    held = await phase(cluster, firsts=50)
+    assert (await cluster.entry(GPU=1))["next_seconds"] == pytest.approx((50 * 10 + 4) / 2, abs=5)
+    await Event("ahead", client=cluster.client).set()
+    del held
