@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpudask.api.resource import Cluster, parse
-from gpudask.desired import disruption, support
+from gpudask.desired import support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 
@@ -38,7 +38,6 @@ def rendered(cluster: Cluster) -> str:
         support.service(cluster, name),
         support.preload(cluster, preload),
         support.token_secret(cluster, "token"),
-        disruption.budget(cluster, guarded=True),
         scheduler_pod(cluster, name, preload),
         *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),
     ]

@@ -36,7 +36,7 @@ def command(pod: Json) -> list[str]:
 
 def test_a_worker_pod_waits_at_its_schedulers_door_for_less_than_its_grace():
     pod = worker()
-    assert pod["spec"]["terminationGracePeriodSeconds"] == 300
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 30
     assert command(pod)[4:] == [
         "demo-scheduler.default.svc",
         "8787",

@@ -13,8 +13,8 @@ from gpudask.desired.pod import MAIN_CONTAINER
 
 Json = dict[str, Any]
 
-# Longer than a spot notice (2 minutes at most), shorter than what node autoscalers wait for (10 minutes).
-GRACE_SECONDS = 300
+# As Kubernetes has it by default: a worker that hangs at its end holds its GPU that long. A template can raise it.
+GRACE_SECONDS = 30
 # Of the grace, for the worker itself: it takes leave of the scheduler after SIGTERM.
 _CLOSE_SECONDS = 10
 _SHORTEST_SECONDS = 5
