@@ -96,11 +96,27 @@ SCALING = {
         [
             (None, 4, {}),
             (submits(50, 1000, GPU=1), 1, {"gpu": "0P"}),
-            (None, 2, {"gpu": "0W"}),
+            (None, 4, {"gpu": "0W"}),  # it has 2 s to end a first task
             (None, 1, {"gpu": "0W 1P"}),
-            (None, 3, {"gpu": "0W 1W 2P 3P"}),
-            (None, 3, {"gpu": "0W 1W 2W 3W 4P 5P"}),
+            (None, 3, {"gpu": "0W 1W 2P"}),
+            (None, 3, {"gpu": "0W 1W 2W 3S 4P"}),
             (None, 8, {"gpu": "0W 1W 2W 3W 4W 5W"}),
+        ],
+    ),
+    "short tasks of unknown duration start no second pod when the first joins": Sequence(
+        [CPU, gpu_pool(most=8)],
+        [
+            (None, 4, {}),
+            (submits(20, 1, GPU=1), 1, {"gpu": "0P"}),
+            *[(None, 1, {"gpu": now}) for now in ("0S", *["0W"] * 19, "0I")],
+        ],
+    ),
+    "once their duration is known the target rules, up at once": Sequence(
+        [CPU, gpu_pool(most=8)],
+        [
+            (None, 4, {}),
+            (submits(100, 2, GPU=1), 4, {"gpu": "0W"}),
+            (None, 1, {"gpu": "0W 1P 2P 3P 4P 5P 6P"}),  # 99 tasks of 2 s, 30 s wanted: 7 pods
         ],
     ),
     "with known durations it goes at once to what clears the queue in time": Sequence(
@@ -332,7 +348,7 @@ FAILURES = {
             (sets(quota={"gpu"}), 1, {}),
             (submits(4, GPU=1), 30, {"cpu": "0I", "gpu": ""}),
             (edits(a_pool(replicas=2), gpu_pool()), 5, {"cpu": "0I 1I", "gpu": ""}),
-            (sets(quota=set()), 10, {"cpu": "0I 1I", "gpu": "0W 1W 2S 3S"}),
+            (sets(quota=set()), 12, {"cpu": "0I 1I", "gpu": "0W 1W 2S"}),
         ],
     ),
     "a scheduler on a lost node gets a successor after ten seconds": Sequence(

@@ -135,7 +135,13 @@ class World:
                 task.seconds -= seconds
                 if task.seconds <= 0:
                     self.tasks.remove(task)
+                    self._learn(task.resources)
         self._place()
+
+    def _learn(self, resources: tuple[tuple[str, float], ...]) -> None:
+        """One task of a kind has ended: the duration of the others is known."""
+        for task in self.tasks:
+            task.known = task.known or task.resources == resources
 
     def _start(self, pod: Pod) -> None:
         on_nodes = sum(1 for other in self.pods.values() if other.pool == pod.pool and other.node)
@@ -266,6 +272,7 @@ class World:
             demand_at=self.now,
             refused=self.refused,
             memory=dict(self.memory.pools),
+            joined={name: pod.started + 1 for pod, _, name in self.workers()},
         )
 
     def _tell(self) -> None:

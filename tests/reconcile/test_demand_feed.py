@@ -12,7 +12,7 @@ import pytest
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.reconcile import demand_feed
 from gpudask.reconcile.demand_feed import DemandFeed
-from gpudask.scaling.demand import Demand
+from gpudask.scaling.demand import Demand, Worker
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import cluster, scheduler_pod, stored
 
@@ -115,6 +115,19 @@ async def test_another_scheduler_process_is_noticed(ear: Ear):
     assert ear.feed.scheduler_since == 1000
     await ear.hears(Demand("t/1", "t"))
     assert ear.feed.scheduler_since == 1060
+    ear.feed.stop()
+
+
+async def test_when_a_worker_was_first_heard_of_is_kept_while_it_is_there(ear: Ear):
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s", workers=(Worker("a"),)))
+    ear.clock.now += 5
+    await ear.hears(Demand("s/2", "s", workers=(Worker("a"), Worker("b"))))
+    assert ear.feed.joined == {"a": 1000, "b": 1005}
+    await ear.hears(Demand("s/3", "s", workers=(Worker("b"),)))
+    ear.clock.now += 5
+    await ear.hears(Demand("s/4", "s", workers=(Worker("a"), Worker("b"))))
+    assert ear.feed.joined == {"a": 1010, "b": 1005}
     ear.feed.stop()
 
 

@@ -33,6 +33,13 @@ def test_wanted(share: Share, ready: int, pods: int):
     assert wanted(LIMITS, share, ready=ready)[0] == pods
 
 
+@pytest.mark.parametrize(
+    ("ready", "tried", "pods"), [(0, 0, 1), (1, 0, 1), (1, 1, 2), (2, 1, 3), (2, 2, 4), (4, 0, 4), (4, 4, 8)]
+)
+def test_unknown_durations_double_the_pods_that_had_time_to_tell(ready: int, tried: int, pods: int):
+    assert wanted(LIMITS, Share(100, 0, 100, 100), ready=ready, tried=tried)[0] == pods
+
+
 shares = st.builds(
     Share, st.just(1), st.just(1), pods=st.floats(0, 1e4), pods_unknown=st.floats(0, 1e4), pod_seconds=st.floats(0, 1e6)
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,7 @@ from gpudask.api.status import Reason
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
+from gpudask.scaling.sizing import TRIAL_SECONDS
 
 Json = dict[str, Any]
 
@@ -121,6 +123,7 @@ class Observation:
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
     `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
+    `joined`: worker's name -> when it was first heard of; one that is missing joined long ago.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it.
     """
@@ -136,6 +139,7 @@ class Observation:
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
     memory: dict[str, PoolMemory] = field(default_factory=dict)
+    joined: dict[str, float] = field(default_factory=dict)
     busy_at: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -167,6 +171,11 @@ class Observation:
     def works(self, pod: Pod) -> bool:
         """Whether `pod` has a process that may hold something: the kubelet says so, or the scheduler, if sooner."""
         return pod.running or bool(self.registered(pod))
+
+    def trial_seconds(self, pod: Pod) -> float:
+        """How much longer the newest worker of `pod` may take to end a first task, 0.0 when all had their time."""
+        joined = max((self.joined.get(worker.name, -math.inf) for worker in self.registered(pod)), default=-math.inf)
+        return max(0.0, joined + TRIAL_SECONDS - self.now)
 
     def unheard_seconds(self, pod: Pod) -> float:
         """For how long a running pod could have registered its workers, and did not."""

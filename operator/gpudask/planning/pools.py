@@ -191,6 +191,8 @@ def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -
     for pod in seen.workers(pool.name):
         if not pod.live:
             continue
+        if limits is not None:
+            moments.append(seen.trial_seconds(pod))
         if pod.unschedulable:
             moments.append(pod.created + _STUCK_SECONDS - seen.now)
         if pod.running and seen.demand is not None and not seen.registered(pod):

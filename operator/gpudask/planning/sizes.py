@@ -115,8 +115,9 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
         kept = min(max(most, limits.min), limits.max)
         why = "the demand is not known: the size stays" if most else f"at its minimum of {limits.min}"
         return Size(kept, why, "autoscale", is_guess=before is None), []
-    ready = sum(1 for pod in pods if seen.registered(pod))
-    want, reason = sizing.wanted(limits, share, ready=ready)
+    ready = [pod for pod in pods if seen.registered(pod)]
+    tried = sum(1 for pod in ready if not seen.trial_seconds(pod))
+    want, reason = sizing.wanted(limits, share, ready=len(ready), tried=tried)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
     rolls = any(pod.spec_hash != spec_hash.of_worker(seen.cluster.spec, pool) for pod in pods)

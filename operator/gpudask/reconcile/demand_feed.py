@@ -44,6 +44,7 @@ class DemandFeed:
         self.scheduler_since = 0.0
         self.deaf = False
         self.refused: frozenset[str] = frozenset()
+        self.joined: dict[str, float] = {}  # worker's name -> when it was first heard of
 
     def listen_to(self, pod: Pod | None) -> None:
         """Follow this scheduler pod from now on; None: there is none."""
@@ -126,6 +127,7 @@ class DemandFeed:
         now = self._context.clock()
         if self.demand is None or self.demand.scheduler_id != demand.scheduler_id:
             self.scheduler_since = now
+        self.joined = {worker.name: self.joined.get(worker.name, now) for worker in demand.workers}
         news = self.demand is None or self.demand.version != demand.version
         if demand.desired_version != self._told:
             self._told = demand.desired_version

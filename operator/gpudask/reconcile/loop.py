@@ -192,6 +192,7 @@ class ClusterLoop:
             support_refusal=self._memory.support,
             scheduler_since=self._feed.scheduler_since,
             refused=self._feed.refused,
+            joined=self._feed.joined,
             memory=seen.memory,
             busy_at=self._memory.busy_at,
         )

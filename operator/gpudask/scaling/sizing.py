@@ -23,14 +23,21 @@ class Size:
     is_guess: bool = False
 
 
-def wanted(limits: Autoscale, share: Share, *, ready: int) -> tuple[int, str]:
+# So long a worker that has joined may take to end a first task before more pods are started for such tasks.
+TRIAL_SECONDS = 2.0
+
+
+def wanted(limits: Autoscale, share: Share, *, ready: int, tried: int | None = None) -> tuple[int, str]:
     """Pods that the demand asks for, within the limits, and the reason.
 
-    Known durations: as many as clear the queue in `targetDuration`. Unknown ones: at most twice the pods that are
-    ready, so that many short tasks do not start a pod each; never more than there are tasks to fill them.
+    Known durations: as many as clear the queue in `targetDuration`. Unknown ones: the pods that are ready, and as many
+    again as have been so for `TRIAL_SECONDS` (`tried`, by default all): the size doubles, step by step, until a
+    duration is known. Without the trial it would double at the very moment when the first pod joins, before any task
+    could end there, and a queue of short tasks would start a pod that comes after their end. Never more pods than
+    there are tasks to fill them.
     """
     known = share.pod_seconds / limits.target_duration_seconds
-    unknown = min(share.pods_unknown, float(max(1, 2 * ready)))
+    unknown = min(share.pods_unknown, float(max(1, ready + (ready if tried is None else tried))))
     pods = min(math.ceil(share.pods), math.ceil(known + unknown))
     if share.unrunnable or share.processing:
         pods = max(pods, 1)
