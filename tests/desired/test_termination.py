@@ -41,7 +41,7 @@ def test_a_worker_pod_waits_at_its_schedulers_door_for_less_than_its_grace():
         "demo-scheduler.default.svc",
         "8787",
         "/gpudask/v1/leaving?pod=demo-cpu-worker-0-abcde",
-        "290",
+        "20",
     ]
 
 
