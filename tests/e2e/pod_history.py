@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,20 +30,22 @@ class Change:
 
 
 class PodHistory:
-    """A watch of all pods of a namespace while the context is open. It goes on where it was after a lost connection."""
+    """A watch of all pods of a namespace while the context is open. It goes on where it was after a lost connection.
+
+    A restarted API server refuses to go on from any version before its start (410). Then the pods are listed anew, and
+    `settle` looks into the namespace's events for a pod that came and went in between.
+    """
 
     def __init__(self, kubectl: Kubectl) -> None:
         self._kubectl = kubectl
         self._changes: list[Change] = []
-        self._lost = ""
+        self._lost_its_place = False
         self._ended = threading.Event()
         self._watch: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> Self:
-        listed = self._list()
-        self._version = listed["metadata"]["resourceVersion"]
-        self._changes += [Change(time.monotonic(), "ADDED", pod) for pod in listed["items"]]
+        self._list_anew()
         self._thread.start()
         return self
 
@@ -57,9 +60,11 @@ class PodHistory:
     def settle(self) -> None:
         """Wait until everything that has happened so far is in it."""
         eventually(
-            lambda: self._lost or self._current() == self._versions(self._list()["items"]), "the watch has caught up"
+            lambda: self._versions(self._current()) == self._versions(self._list()["items"]), "the watch has caught up"
         )
-        assert not self._lost, f"the watch lost its place, and with it what happened meanwhile: {self._lost}"
+        if self._lost_its_place:
+            unseen = self._named_by_events() - {change.pod["metadata"]["uid"] for change in self._changes}
+            assert not unseen, f"pods that came and went while nobody watched: {unseen}"
 
     def most(self, pool: str) -> int:
         """The most pods of a pool at any one time that nobody had asked to end."""
@@ -96,30 +101,42 @@ class PodHistory:
     def _of(self, pool: str) -> list[Change]:
         return [c for c in list(self._changes) if c.pod["metadata"].get("labels", {}).get(_POOL, "") == pool]
 
-    def _current(self) -> dict[str, str]:
-        """Uid -> version of the pods that there are, by the watch."""
+    def _current(self) -> list[Json]:
+        """The pods that there are, by the watch."""
         pods: dict[str, Json] = {}
         for change in list(self._changes):
             if change.kind == "DELETED":
                 pods.pop(change.pod["metadata"]["uid"], None)
             else:
                 pods[change.pod["metadata"]["uid"]] = change.pod
-        return self._versions(list(pods.values()))
+        return list(pods.values())
 
     @staticmethod
     def _versions(pods: list[Json]) -> dict[str, str]:
         return {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in pods}
 
-    def _list(self) -> Json:
-        return dict(json.loads(self._kubectl("get", "--raw", self._path).stdout))
+    def _list(self, what: str = "pods") -> Json:
+        return dict(json.loads(self._kubectl("get", "--raw", self._path(what)).stdout))
 
-    @property
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self._kubectl.namespace}/pods"
+    def _list_anew(self) -> None:
+        listed = self._list()
+        self._version = listed["metadata"]["resourceVersion"]
+        kept = {pod["metadata"]["uid"] for pod in listed["items"]}
+        gone = [pod for pod in self._current() if pod["metadata"]["uid"] not in kept]
+        self._changes += [Change(time.monotonic(), "DELETED", pod) for pod in gone]
+        self._changes += [Change(time.monotonic(), "ADDED", pod) for pod in listed["items"]]
+
+    def _named_by_events(self) -> set[str]:
+        """The uids of the pods that the scheduler or a kubelet said something of since the namespace was made."""
+        named = [event["involvedObject"] for event in self._list("events")["items"]]
+        return {it["uid"] for it in named if it["kind"] == "Pod" and "uid" in it}
+
+    def _path(self, what: str = "pods") -> str:
+        return f"/api/v1/namespaces/{self._kubectl.namespace}/{what}"
 
     def _follow(self) -> None:
         while not self._ended.is_set():
-            path = f"{self._path}?watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
+            path = f"{self._path()}?watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
             self._watch = self._kubectl.start("get", "--raw", path)
             if self._ended.is_set():
                 self._watch.kill()
@@ -133,8 +150,9 @@ class PodHistory:
 
     def _take(self, event: Json) -> None:
         if event["type"] == "ERROR":
-            self._lost = str(event["object"])
-            self._ended.set()
+            assert event["object"]["code"] == HTTPStatus.GONE, event
+            self._lost_its_place = True
+            self._list_anew()
             return
         self._version = event["object"]["metadata"]["resourceVersion"]
         if event["type"] != "BOOKMARK":
