@@ -338,8 +338,26 @@ FAILURES = {
         [a_pool(replicas=2)],
         [
             (None, 4, {}),
-            (pod("cpu-0", started=0.0, phase="Running", waiting="CrashLoopBackOff: back-off"), 1, {"cpu": "0P 1I"}),
+            (pod("cpu-0", started=0.0, waiting="RunContainerError: no such device"), 1, {"cpu": "0P 1I"}),
             (edits(a_pool(replicas=1)), 1, {"cpu": "1I"}),
+        ],
+    ),
+    "workers that restart with the scheduler keep their pods, until those are idle for the timeout": Sequence(
+        [scaled(least=1), gpu_pool()],
+        [
+            (submits(3, 200, known=True, GPU=1), 10, {"cpu": "0I", "gpu": "0W 1W 2W"}),
+            (World.restart_scheduler, 9, {"cpu": "0P", "gpu": "0P 1P 2P"}),
+            (None, 3, {"cpu": "0I", "gpu": "0I 1I 2I"}),
+            (None, 17, {"gpu": "0I 1I 2I"}),
+            (None, 20, {"cpu": "0I", "gpu": ""}),
+        ],
+    ),
+    "demand that returns after the scheduler's restart finds the workers that were there": Sequence(
+        [CPU, gpu_pool()],
+        [
+            (submits(2, 200, known=True, GPU=1), 10, {"gpu": "0W 1W"}),
+            (World.restart_scheduler, 1, {"gpu": "0P 1P"}),
+            (submits(2, 200, known=True, GPU=1), 12, {"gpu": "0W 1W"}),
         ],
     ),
     "a quota holds back its pool and no other": Sequence(

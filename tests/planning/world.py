@@ -1,7 +1,7 @@
 """A cluster in miniature: it carries out plans, lets time pass and runs tasks, so that whole sequences can be told.
 
 A pod takes START_SECONDS until its container runs and one second more until its workers register; a running pod
-takes one second to end. Tasks are spread evenly over the open workers that can run them. Nothing is random.
+takes one second to end. Where the scheduler restarts, the workers' containers are back BACK_OFF_SECONDS later. Tasks are spread evenly over the open workers that can run them. Nothing is random.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.planning.builders import NOW, cluster
 
 START_SECONDS = 2
 GRACE_SECONDS = 1.0
+BACK_OFF_SECONDS = 10.0
 
 
 @dataclass
@@ -54,6 +55,7 @@ class World:
     heard: tuple[Demand | None, float] = (None, 0.0)
     plan: Plan = field(default_factory=Plan)
     scheduler_process: int = 0
+    scheduler_since: float = 0.0
     _uids: int = 0
 
     # what people and programs do
@@ -93,6 +95,15 @@ class World:
         """Another operator process: what the last one remembered is gone, the scheduler is asked anew."""
         self.memory = Memory()
 
+    def restart_scheduler(self) -> None:
+        """The scheduler's process ends and is there again: tasks are lost, every worker's container starts anew."""
+        self.scheduler_process += 1
+        self.scheduler_since = self.now
+        self.cancel()
+        self.held.clear()
+        for pod in [pod for pod in self.pods.values() if pod.pool and pod.running]:
+            self._set(pod, started=0.0, restarts=pod.restarts + 1, waiting="CrashLoopBackOff: back-off")
+
     # time
 
     def run(self, seconds: int) -> None:
@@ -129,6 +140,8 @@ class World:
                 del self.pods[pod.name]
             elif pod.phase == "Pending" and not pod.deleting and self.now - pod.created >= START_SECONDS:
                 self._start(pod)
+            elif pod.restarts and not pod.running and self.now - self.scheduler_since >= BACK_OFF_SECONDS:
+                self._set(pod, started=self.now, waiting="")
         workers = self._place()
         for task in list(self.tasks):
             if task.worker in {name for _, _, name in workers}:
@@ -270,6 +283,7 @@ class World:
             self.now,
             demand=self.listen(),
             demand_at=self.now,
+            scheduler_since=self.scheduler_since,
             refused=self.refused,
             memory=dict(self.memory.pools),
             joined={name: pod.started + 1 for pod, _, name in self.workers()},

@@ -195,7 +195,7 @@ def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -
             moments.append(seen.trial_seconds(pod))
         if pod.unschedulable:
             moments.append(pod.created + _STUCK_SECONDS - seen.now)
-        if pod.running and seen.demand is not None and not seen.registered(pod):
+        if sizes.ran(pod) and seen.demand is not None and not seen.registered(pod):
             moments.append(max(pod.started, seen.scheduler_since) + sizes.UNREGISTERED_SECONDS - seen.now)
         idle = sizes.candidate(seen, pod, 0)
         if idle.busy:

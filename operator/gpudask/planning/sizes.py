@@ -47,18 +47,27 @@ def candidates(seen: Observation, pods: list[Pod]) -> list[Candidate]:
 
 
 def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
-    """A pod as the retirement policy sees it. One that runs, but never registered a worker, is idle since then."""
+    """A pod as the retirement policy sees it. One that ran, but registered no worker, is idle since it could have.
+
+    A container that waits to start again is no pending pod: its workers left with a scheduler that restarted, most
+    likely, and are back soon.
+    """
     workers = seen.registered(pod)
-    unheard = seen.unheard_seconds(pod) if seen.counts and pod.running else 0.0
+    unheard = seen.unheard_seconds(pod) if seen.counts and ran(pod) else 0.0
     return Candidate(
         pod=pod.name,
         number=number,
-        pending=not seen.works(pod),
+        pending=not seen.works(pod) and not ran(pod),
         idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=unheard),
         busy=any(worker.own for worker in workers) if workers else unheard < UNREGISTERED_SECONDS,
         held_bytes=sum(worker.held_bytes for worker in workers),
         blockers=tuple(sorted({blocker for worker in workers for blocker in worker.blockers})),
     )
+
+
+def ran(pod: Pod) -> bool:
+    """Whether its container runs or ran: there was a worker in it."""
+    return pod.running or pod.restarts > 0
 
 
 def staying(seen: Observation, pool: Pool) -> list[Pod]:
