@@ -40,6 +40,34 @@ def test_a_deleted_scheduler_returns_and_the_workers_find_it(space: Space) -> No
         assert client.submit(work, 1).result(timeout=60) == 1
 
 
+def test_autoscaled_workers_stay_when_the_scheduler_process_ends_and_serve_the_next_one(space: Space) -> None:
+    patient = gpu(autoscale={"min": 0, "max": 2, "targetDuration": "1s", "idleTimeout": "40s"})
+    space.apply(cluster("again", cpu(), patient))
+    space.wait_ready("again")
+    (head,) = space.pods("again")
+    with PodHistory(space.kubectl) as pods:
+        with space.client("again") as client:
+            tasks = client.map(work, range(500), seconds=0.2, resources=GPU, pure=False)
+            space.wait_workers("again", "gpu", 2)
+            space.platform.kill(head)
+            del tasks
+        space.wait(
+            lambda: (
+                space.condition("again", "SchedulerReady")["status"] == "False"
+                and space.pool("again", "gpu")["reason"] == "the demand is not known: the size stays"
+            ),
+            "the status says why nothing is decided",
+        )
+        assert space.pool("again", "gpu")["desired"] == 2
+        space.wait_ready("again")
+        space.wait_workers("again", "gpu", 2)
+        with space.client("again") as client:
+            assert client.gather(client.map(work, range(20), seconds=0.2, resources=GPU)) == list(range(20))
+        pods.settle()
+        assert pods.asked_to_end("gpu") == set(), pods
+        assert len(pods.made("gpu")) == 2, pods
+
+
 def test_a_scheduler_process_that_ends_during_a_drain_costs_no_pod_but_the_one_that_leaves(space: Space) -> None:
     space.apply(cluster("amid", cpu(), gpu(replicas=2)))
     space.wait_workers("amid", "gpu", 2)
@@ -171,36 +199,6 @@ def test_the_api_server_restarts_while_one_pool_grows_and_another_drains(space: 
         assert pods.most("gpu") == 4, pods
         assert pods.made("gpu") == [f"api-gpu-worker-{n}" for n in range(4)], pods
         assert len(pods.made("cpu")) == 2, pods
-
-
-def test_a_new_operator_version_restarts_no_pod(space: Space) -> None:
-    space.apply(cluster("calm", cpu(replicas=2), gpu(replicas=1)))
-    space.wait_workers("calm", "gpu", 1)
-    before = {
-        pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in space.get("pods")
-    }
-    first = {pod["metadata"]["uid"] for pod in space.platform.operator_pods()}
-    space.platform.install("podAnnotations.version=next")
-    try:
-        eventually(
-            lambda: first.isdisjoint(pod["metadata"]["uid"] for pod in space.platform.operator_pods()),
-            "it was replaced",
-        )
-        space.kubectl("annotate", "gdc", "calm", "touched=1")
-        steadily(
-            lambda: (
-                {
-                    pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"]
-                    for pod in space.get("pods")
-                }
-                == before
-            ),
-            "the same pods, none restarted",
-            seconds=5,
-            show=space.show,
-        )
-    finally:
-        space.platform.install()
 
 
 def test_clusters_whose_names_could_collide_leave_each_others_pods_alone(space: Space) -> None:

@@ -1,7 +1,8 @@
 """A cluster in miniature: it carries out plans, lets time pass and runs tasks, so that whole sequences can be told.
 
 A pod takes START_SECONDS until its container runs and one second more until its workers register; a running pod
-takes one second to end. Where the scheduler restarts, the workers' containers are back BACK_OFF_SECONDS later. Tasks are spread evenly over the open workers that can run them. Nothing is random.
+takes one second to end. Where the scheduler restarts, the workers' containers are back BACK_OFF_SECONDS later. Tasks
+are spread evenly over the open workers that can run them. Nothing is random.
 """
 
 from __future__ import annotations
