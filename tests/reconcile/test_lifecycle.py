@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gpudask.reconcile.start import Operator
@@ -56,6 +58,27 @@ async def test_deletion_while_the_operator_is_away_leaves_it_nothing_to_do(stage
     before = await stage.names()
     async with operating(stage.settings):
         await stays(stage.names, before, 1.5)
+
+
+async def test_pods_that_go_before_word_of_their_clusters_deletion_comes_are_not_made_again(
+    stage: Stage, operator: Operator, monkeypatch: pytest.MonkeyPatch
+):
+    await stage.apply(a_pool(replicas=2))
+    await stage.shows("Ready", "True AllReady")
+
+    async def settled() -> bool:
+        before = (await stage.cluster())["metadata"]["resourceVersion"]
+        await asyncio.sleep(1.0)
+        return bool((await stage.cluster())["metadata"]["resourceVersion"] == before)
+
+    await stage.becomes(settled, wanted=True, what="nothing left to write: a write would tell that the cluster is gone")
+    told: list[str] = []
+    monkeypatch.setattr(operator.registry, "gone", told.append)
+    await stage.delete_cluster()
+    for pod in await stage.pods():  # as the garbage collector does, which runs beside the watches
+        await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
+    await stays(stage.names, [], 2.0)
+    assert told, "the operator was not told at all"
 
 
 async def test_a_pod_deleted_by_hand_returns(stage: Stage, operator: Operator):

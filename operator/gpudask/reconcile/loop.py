@@ -30,7 +30,8 @@ from gpudask.reconcile.support import Support
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
-# A copy of the resource older than this is looked at again before pods are made from it: it may be gone.
+# A copy of the resource older than this, or than the loss of a pod, is looked at again before pods are made from it:
+# it may be gone, and its pods with it.
 _FRESH_SECONDS = 5.0
 # How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
 _SUPPORT_RETRY_SECONDS = 30.0
@@ -55,6 +56,8 @@ class ClusterLoop:
         self._executor = Executor(context, self._memory)
         self._reporter = Reporter(context, parse_status(body))
         self._tried_out: set[str] = set()
+        self._live: set[str] = set()
+        self._doubtful = False  # a pod was lost since the resource was last looked at
 
     def seen(self, body: Json) -> None:
         """Take in a newer copy of the resource. Our own status writes come back here too: those wake nobody."""
@@ -125,6 +128,9 @@ class ClusterLoop:
             return _RESYNC_SECONDS
         seen = self._observe(cluster)
         self._memory.saw((pod.uid for pod in seen.pods), at_work(seen), seen.now)
+        live = {pod.uid for pod in seen.pods if pod.live}
+        self._doubtful |= not self._live <= live
+        self._live = live
         planned = plan(seen)
         if any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler):
             await self._feed.ask()
@@ -203,7 +209,7 @@ class ClusterLoop:
         Raises:
             ClusterGoneError: it was deleted, and nobody told.
         """
-        if self._context.clock() - self._seen_at < _FRESH_SECONDS:
+        if not self._doubtful and self._context.clock() - self._seen_at < _FRESH_SECONDS:
             return cluster
         try:
             body = await self._context.api.get_cluster(cluster.namespace, cluster.name)
@@ -216,6 +222,7 @@ class ClusterLoop:
         unchanged = (
             body["metadata"].get("generation") == cluster.generation and "deletionTimestamp" not in body["metadata"]
         )
+        self._doubtful = False
         self.seen(body)
         return cluster if unchanged else parse(body)
 
