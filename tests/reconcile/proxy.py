@@ -1,4 +1,4 @@
-"""A proxy before the API server that can keep watch events back, and end watches with 410 as a compaction does."""
+"""A proxy before the API server: it keeps watch events back, ends watches with 410, fails requests or loses answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason":
 
 
 class Proxy:
-    """`blind`: swallow the events of watches. `expire()`: end every watch with 410, and let new ones see."""
+    """`blind`: swallow the events of watches. `expire()`: end every watch with 410, and let new ones see.
+
+    `failing` and `losing`: for how many more pods the creation is answered with 5xx before it is done, or after.
+    `created`: how many pods were made through it.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -29,6 +33,9 @@ class Proxy:
         self._ended: set[web.StreamResponse] = set()
         self.blind = False
         self.expired = 0
+        self.failing = 0
+        self.losing = 0
+        self.created = 0
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -72,10 +79,18 @@ class Proxy:
         headers = {k: v for k, v in request.headers.items() if k.lower() in ("accept", "content-type", "user-agent")}
         url = self._cluster["server"] + request.raw_path
         body = await request.read()
+        creates_pod = request.method == "POST" and request.path.endswith("/pods") and "dryRun" not in request.query
+        if creates_pod and self.failing:
+            self.failing -= 1
+            return _refusal(503, "ServiceUnavailable")
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
             request.method, url, headers=headers, data=body or None, timeout=timeout
         ) as answer:
+            self.created += creates_pod and answer.status == 201
+            if creates_pod and self.losing:
+                self.losing -= 1
+                return _refusal(504, "Timeout")
             response = web.StreamResponse(status=answer.status)
             response.content_type = answer.content_type
             await response.prepare(request)
@@ -110,3 +125,8 @@ class Proxy:
         with tempfile.NamedTemporaryFile(delete=False) as file:
             file.write(base64.b64decode(section[f"{name}-data"]))
         return file.name
+
+
+def _refusal(code: int, reason: str) -> web.Response:
+    status = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason}
+    return web.json_response(status, status=code)

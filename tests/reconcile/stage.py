@@ -162,7 +162,7 @@ async def stays(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = await look()
-        assert found == wanted
+        assert found == wanted, f"{found} instead of {wanted}"
         await asyncio.sleep(0.1)
 
 

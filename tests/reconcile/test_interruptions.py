@@ -143,6 +143,23 @@ async def test_a_cluster_deleted_while_the_watch_is_blind_gets_no_pods(
         await stays(stage.names, [], 2.0)
 
 
+@pytest.mark.parametrize("fault", ["failing", "losing"])
+async def test_creations_answered_with_5xx_are_tried_again_and_make_no_pod_twice(
+    fault: str, stage: Stage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    through = proxy.kubeconfig(tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", str(through))
+    settings = type(stage.settings)(
+        namespace=stage.namespace, watch_namespaces=(stage.namespace,), kubeconfig=str(through)
+    )
+    setattr(proxy, fault, 3)  # the scheduler's, and two workers'
+    async with operating(settings):
+        await stage.apply(a_pool(replicas=3))
+        await stage.shows("Ready", "True AllReady", seconds=30)
+        await stays(stage.names, [f"demo-cpu-worker-{n}" for n in range(3)], 1.0)
+    assert (getattr(proxy, fault), proxy.created) == (0, 4)
+
+
 def _count(look):  # noqa: ANN001, ANN202
     async def count():  # noqa: ANN202
         return look()
