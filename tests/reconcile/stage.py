@@ -26,7 +26,7 @@ from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import FakeKubelet
 
 Json = dict[str, Any]
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60
 
 
 class Stage:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpudask.reconcile.start import Operator
+from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
@@ -86,7 +88,7 @@ async def test_the_api_server_restarts_and_the_operator_goes_on(
     await stage.shows("Ready", "True AllReady")
     api_server.restart()
     await stage.apply(a_pool(replicas=3))
-    await stage.shows("Ready", "True AllReady", seconds=40)
+    await stage.shows("Ready", "True AllReady")
     assert len(await stage.names()) == 3
 
 
@@ -99,15 +101,16 @@ async def proxy(stage: Stage) -> AsyncIterator[Proxy]:
     await proxy.stop()
 
 
-async def test_pods_that_vanish_while_a_watch_is_blind_leave_no_ghosts(
-    stage: Stage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    through = proxy.kubeconfig(tmp_path / "kubeconfig")
-    monkeypatch.setenv("KUBECONFIG", str(through))
-    settings = type(stage.settings)(
-        namespace=stage.namespace, watch_namespaces=(stage.namespace,), kubeconfig=str(through)
-    )
-    async with operating(settings):
+@pytest.fixture
+def through(stage: Stage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """An operator's settings, by which it speaks to the API server through the proxy."""
+    kubeconfig = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    return replace(stage.settings, kubeconfig=kubeconfig)
+
+
+async def test_pods_that_vanish_while_a_watch_is_blind_leave_no_ghosts(stage: Stage, proxy: Proxy, through: Settings):
+    async with operating(through):
         await stage.apply(a_pool(replicas=4))
         await stage.shows("Ready", "True AllReady")
         proxy.blind = True
@@ -121,15 +124,8 @@ async def test_pods_that_vanish_while_a_watch_is_blind_leave_no_ghosts(
     assert proxy.expired >= 3, "pods, services and configmaps were cut"
 
 
-async def test_a_cluster_deleted_while_the_watch_is_blind_gets_no_pods(
-    stage: Stage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    through = proxy.kubeconfig(tmp_path / "kubeconfig")
-    monkeypatch.setenv("KUBECONFIG", str(through))
-    settings = type(stage.settings)(
-        namespace=stage.namespace, watch_namespaces=(stage.namespace,), kubeconfig=str(through)
-    )
-    async with operating(settings) as operator:
+async def test_a_cluster_deleted_while_the_watch_is_blind_gets_no_pods(stage: Stage, proxy: Proxy, through: Settings):
+    async with operating(through) as operator:
         await stage.apply(a_pool(replicas=2))
         await stage.shows("Ready", "True AllReady")
         proxy.blind = True
@@ -145,17 +141,12 @@ async def test_a_cluster_deleted_while_the_watch_is_blind_gets_no_pods(
 
 @pytest.mark.parametrize("fault", ["failing", "losing"])
 async def test_creations_answered_with_5xx_are_tried_again_and_make_no_pod_twice(
-    fault: str, stage: Stage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, stage: Stage, proxy: Proxy, through: Settings
 ):
-    through = proxy.kubeconfig(tmp_path / "kubeconfig")
-    monkeypatch.setenv("KUBECONFIG", str(through))
-    settings = type(stage.settings)(
-        namespace=stage.namespace, watch_namespaces=(stage.namespace,), kubeconfig=str(through)
-    )
     setattr(proxy, fault, 3)  # the scheduler's, and two workers'
-    async with operating(settings):
+    async with operating(through):
         await stage.apply(a_pool(replicas=3))
-        await stage.shows("Ready", "True AllReady", seconds=30)
+        await stage.shows("Ready", "True AllReady")
         await stays(stage.names, [f"demo-cpu-worker-{n}" for n in range(3)], 1.0)
     assert (getattr(proxy, fault), proxy.created) == (0, 4)
 
