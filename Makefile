@@ -31,6 +31,8 @@ ifneq ($(IMAGE)$(OPERATOR_IMAGE),)
 	@$(PY) -m local install --image "$(OPERATOR_IMAGE)"
 	@$(PY) -m local.demo --image "$(IMAGE)" $(ARGS)
 else
+	@: $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(error a cluster of your own takes all three: \
+	  KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...))
 	@$(PY) -m local up
 	@$(PY) -m local install
 	@env -u KUBECONFIG $(PY) -m local.demo

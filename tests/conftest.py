@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
@@ -20,6 +21,10 @@ from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
 _REAL_DASK = {"preload", "kubecluster", "examples"}  # folders whose tests start schedulers and workers
 _numbers = itertools.count(1)
+
+# The machine may be busy: how long an example took says nothing about the code.
+settings.register_profile("gpudask", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gpudask")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

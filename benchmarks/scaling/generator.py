@@ -24,7 +24,7 @@ _STEADY_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user of these traces would write into `autoscale`; docs/scaling-benchmark.md says why."""
+    """What a user of these traces would write into `autoscale`; docs/benchmarks.md says why."""
 
     idle_timeout: str = "10s"
     target_duration: str = "30s"

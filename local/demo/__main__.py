@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -51,7 +52,7 @@ def main(
         raise typer.Exit(1) from None
     print_summary(summary, console)
     console.print(f"plot of pool sizes and demand: {plot}", highlight=False)
-    print_next(path, demonstration)
+    print_next(path, demonstration, has_kubectl=shutil.which("kubectl") is not None)
 
 
 def find_kubeconfig(given: Path | None, console: Console) -> str:
@@ -65,12 +66,14 @@ def find_kubeconfig(given: Path | None, console: Console) -> str:
         raise typer.Exit(1) from None
 
 
-def print_next(kubeconfig: str, demonstration: Demonstration) -> None:
-    """Three commands worth typing."""
+def print_next(kubeconfig: str, demonstration: Demonstration, *, has_kubectl: bool) -> None:
+    """Three commands worth typing, after one where kubectl is to be had of the local cluster alone."""
     name, namespace = demonstration.name, demonstration.namespace
     python = Path(sys.executable)
     program = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
     print("\nThe cluster stays up. Next:")
+    if not has_kubectl:
+        print(f'  eval "$({program} -m local env)"    # kubectl and helm')
     print(f"  export KUBECONFIG={kubeconfig}; kubectl get gdc {name} -n {namespace} -o wide --watch")
     print(f"  {program} examples/mixed_pipeline.py --cluster {name} --namespace {namespace} --parts 60")
     print(f"  kubectl describe gdc {name} -n {namespace}")

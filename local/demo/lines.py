@@ -24,5 +24,5 @@ def pool_line(pool: PoolView) -> str:
     parts = [f"{pool.name}: {pool.ready}/{pool.desired} ready"]
     parts += [f"{count} {what}" for count, what in ((pool.pending, "pending"), (pool.leaving, "leaving")) if count]
     parts += [f"{pool.gpus_held} GPUs held"] if pool.gpus_held else []
-    parts += [f"tasks {pool.waiting} waiting, {pool.running} running"]
+    parts += [f"tasks {pool.waiting} waiting, {pool.running} assigned"]
     return ", ".join(parts)

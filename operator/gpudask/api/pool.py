@@ -166,7 +166,10 @@ class Pool(Model):
         ),
         ENOUGH_MEMORY,
         _SHM_IN_MEMORY,
-        no_own_flags(OWN_FLAGS, "use the pool's offers, nthreads and resources"),
+        no_own_flags(
+            OWN_FLAGS,
+            "write the pool's offers, nthreads, resources or gpu.count, and config.distributed.worker.preload",
+        ),
         distinct("env", "name"),
     )
 

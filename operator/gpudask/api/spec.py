@@ -110,7 +110,7 @@ class Spec(Model):
         Field(
             default_factory=list,
             max_length=MAX_POOLS,
-            description="sizes set by people and clients (gpudask scale, KubeCluster.scale), one for each pool at most",
+            description="sizes set by people and clients (KubeCluster.scale), one for each pool at most",
         ),
     ]
 

@@ -54,8 +54,6 @@ class Reason(StrEnum):
     HEALTHY = "Healthy"
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
-    POD_REPLACED = "PodReplaced"
-    ROLLOUT = "RollingOut"
 
 
 class Phase(StrEnum):
@@ -84,7 +82,7 @@ class Demand(Model):
     """Tasks that a pool could serve, as last seen."""
 
     waiting: Annotated[int, Field(description="tasks that could run if a worker had room")] = 0
-    running: Annotated[int, Field(description="tasks on the pool's workers")] = 0
+    running: Annotated[int, Field(description="tasks on the pool's workers, those in their queues included")] = 0
 
 
 class Termination(Model):

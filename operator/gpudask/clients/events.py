@@ -45,9 +45,9 @@ class EventRecorder:
         except ApiError as error:
             if error.conflict:
                 await self._go_on(cluster.namespace, name, moment)
-            elif error.not_found:
-                self._counts.pop(name, None)  # it expired: begin anew next time
-            else:
+                return
+            self._counts.pop(name, None)  # it expired, or was never made: begin anew next time
+            if not error.not_found:
                 _LOG.warning("an event was not recorded: %s", error)
 
     async def _go_on(self, namespace: str, name: str, moment: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 
 SCHEDULER_PORT = 8786
 HTTP_PORT = 8787
@@ -48,12 +47,6 @@ def scheduler_pod(cluster: str, uid: str, taken: frozenset[str]) -> str:
 def worker_pod(cluster: str, pool: str, number: int) -> str:
     """A worker pod."""
     return f"{cluster}-{pool}-worker-{number}"
-
-
-def worker_number(cluster: str, pool: str, pod: str) -> int | None:
-    """The number in a worker pod's name, None where it is no such name."""
-    match = re.fullmatch(rf"{re.escape(cluster)}-{re.escape(pool)}-worker-(\d+)", pod)
-    return int(match.group(1)) if match else None
 
 
 def dask_name(pod: str, nonce: str) -> str:

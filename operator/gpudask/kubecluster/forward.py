@@ -69,7 +69,7 @@ class PortForward:
                 f"cannot forward a port to pod {self._pod}",
                 reason=f"the API server answers {status}",
                 # Forwarding over websockets is a GET, over SPDY it was a POST: kubectl's users know `create`.
-                next_step=rbac_step('get", "create', "pods/portforward", self._server.namespace)
+                next_step=rbac_step("pods/portforward", self._server.namespace, "get", "create")
                 if status == FORBIDDEN
                 else "See the pod's events: kubectl describe pod",
                 status=status,

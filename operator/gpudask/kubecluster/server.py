@@ -141,16 +141,17 @@ class Server:
         status = error.response.status_code if error.response is not None else 0
         step = "See what the API server says above"
         if status == FORBIDDEN:
-            step = rbac_step(verb, resource, self.namespace)
+            step = rbac_step(resource, self.namespace, verb)
         return KubeClusterError(f"cannot {verb} {url}", reason=_words(error), next_step=step, status=status)
 
 
-def rbac_step(verb: str, resource: str, namespace: str) -> str:
+def rbac_step(resource: str, namespace: str, *verbs: str) -> str:
     """The rule that a Role needs, in the words of a 403's answer."""
+    listed = ", ".join(f'"{verb}"' for verb in verbs)
     group = "" if resource.startswith("pods") else GROUP
     return (
         f"Ask for a Role in namespace {namespace!r} with the rule"
-        f' {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["{verb}"]}}'
+        f' {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{listed}]}}'
     )
 
 

@@ -90,7 +90,7 @@ def _pool(
         outdated=sum(1 for pod in live if pod.spec_hash != current),
         workers=len(workers),
         gpus_held=sum(pod.gpus or pool.gpus_per_pod for pod in pods if pod.node),
-        gpus_busy=sum(_gpus_of_a_worker(pool) for worker in workers if worker.own),
+        gpus_busy=sum(_busy_gpus(seen, pod, pod.gpus or pool.gpus_per_pod) for pod in pods),
         gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
         gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
         demand=Demand(waiting=share.unrunnable, running=share.processing),
@@ -120,7 +120,7 @@ def _removed(seen: Observation, name: str, before: PoolStatus | None, *, elapsed
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
         workers=sum(len(seen.registered(pod)) for pod in pods),
         gpus_held=sum(pod.gpus for pod in pods if pod.node),
-        gpus_busy=sum(_busy_gpus(seen, pod) for pod in pods),
+        gpus_busy=sum(_busy_gpus(seen, pod, pod.gpus) for pod in pods),
         gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
         gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
         size_set_by="spec",
@@ -132,14 +132,10 @@ def _removed(seen: Observation, name: str, before: PoolStatus | None, *, elapsed
     )
 
 
-def _busy_gpus(seen: Observation, pod: Pod) -> int:
-    """GPUs of `pod` whose workers have work: a worker with the pod's very name has all of them, another one each."""
+def _busy_gpus(seen: Observation, pod: Pod, gpus: int) -> int:
+    """Of the `gpus` of `pod`, those whose workers have work: one with the pod's very name has all, another one each."""
     busy = [worker for worker in seen.registered(pod) if worker.own]
-    return min(pod.gpus, sum(pod.gpus if worker.name == pod.dask_name else 1 for worker in busy))
-
-
-def _gpus_of_a_worker(pool: Pool) -> int:
-    return pool.gpus_per_pod // pool.workers_per_pod
+    return min(gpus, sum(gpus if worker.name == pod.dask_name else 1 for worker in busy))
 
 
 def _message(seen: Observation, pool: Pool, live: list[Pod]) -> str:

@@ -34,11 +34,13 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transition": ("key", "finish", "stimulus_id"),
         "transitions": ("recommendations", "stimulus_id"),
     },
+    "sick": {},
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
     "fence": ("running", "workers", "idle", "idle_task_count"),
     "retire": ("running", "workers", "stream_comms", "stream_handlers"),
+    "sick": ("stream_handlers",),
 }
 
 

@@ -60,6 +60,7 @@ class Preload(SchedulerPlugin):
         self._start("demand", self._start_demand)
         self._start("fence", self._start_fence)
         self._start("retire", self._start_retire)
+        self._start("sick", self.sick.hook_in)
         self.scheduler.add_plugin(self)
         self.watch.touch()
 
@@ -156,7 +157,6 @@ class Preload(SchedulerPlugin):
     def _start_demand(self) -> None:
         self.demand.hook_in()
         self.transition = self.demand.transition  # type: ignore[method-assign]  # without a call in between
-        self.sick.hook_in()
 
     def _start_fence(self) -> None:
         self.fence = Fence(self.scheduler, self.pools)

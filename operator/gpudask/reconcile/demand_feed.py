@@ -49,9 +49,10 @@ class DemandFeed:
     def listen_to(self, pod: Pod | None) -> None:
         """Follow this scheduler pod from now on; None: there is none."""
         reachable = pod if pod is not None and pod.ip and pod.running else None
-        if (self._pod.uid, self._pod.ip) == (reachable.uid, reachable.ip) if self._pod and reachable else False:
-            return
-        if self._pod is None and reachable is None:
+        if _address(self._pod) == _address(reachable):
+            if reachable is not None and self._pod is not None and reachable.ready and not self._pod.ready:
+                self._silent_since = self._context.clock()  # until now it started
+                self._pod = reachable
             return
         self.stop()
         self._pod = reachable
@@ -160,3 +161,7 @@ class DemandFeed:
 def _base(pod: Pod) -> str:
     host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
     return f"http://{host}:8787"
+
+
+def _address(pod: Pod | None) -> tuple[str, str] | None:
+    return (pod.uid, pod.ip) if pod is not None else None

@@ -67,14 +67,17 @@ class Reporter:
 
     async def _put(self, cluster: Identity, status: Status, now: float) -> None:
         before = self._written
-        await self._send(cluster.namespace, cluster.name, cluster.uid, status, now)
+        if not await self._send(cluster.namespace, cluster.name, cluster.uid, status, now):
+            return
         for item in announcements(before, status):
             await self._context.events.record(
                 cluster, item.reason, item.message, series=item.series, warning=item.warning, now=now
             )
 
-    async def _send(self, namespace: str, name: str, uid: str, status: Status, now: float) -> None:
+    async def _send(self, namespace: str, name: str, uid: str, status: Status, now: float) -> bool:
+        """Write it; whether the API server took it. One that it refuses is not tried again until it changes."""
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        taken = True
         try:
             await self._context.api.write_status(namespace, name, uid=uid, status=body)
         except ApiError as error:
@@ -83,4 +86,6 @@ class Reporter:
             if not error.invalid:
                 raise
             _LOG.warning("%s/%s: the status was not written: %s", namespace, name, error)
+            taken = False
         self._written, self._written_at = status, now
+        return taken

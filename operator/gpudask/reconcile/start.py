@@ -125,7 +125,7 @@ async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> Non
         if error.not_found:
             raise ResourceMissingError(
                 f"the API server knows no {PLURAL} of {API_VERSION}: install the chart's CRD,"
-                " kubectl apply --server-side -f crds/gpudaskclusters.yaml"
+                " kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml"
             ) from error
         raise
 
