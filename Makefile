@@ -53,6 +53,7 @@ test-fast: setup ## what needs no cluster, in under a minute
 test: setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
 	@$(PY) -m local up
 	@$(PY) -m pytest -m "not e2e"
+	@$(PY) -m local install
 	@$(PY) -m pytest -m e2e tests/e2e
 
 bench-startup: setup ## how fast clusters start and scale, beside pods by hand and dask-kubernetes' operator
