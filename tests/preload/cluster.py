@@ -10,7 +10,7 @@ from distributed import Client, Scheduler, Worker
 
 from gpudask.preload import setup
 
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 MIXED = {"cpu": "any", "gpu": "annotated"}
 GPU = {"GPU": 1}
 
