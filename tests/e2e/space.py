@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import gpudask_e2e
 from distributed import Client
 
+from gpudask.api.resource import API_VERSION, PLURAL
 from tests.e2e.platform import Platform
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
@@ -34,12 +36,13 @@ class Space:
         self.kubectl("patch", "gdc", cluster, "--type=json", "-p", json.dumps(operations))
 
     def get(self, kind: str, *selector: str) -> list[Json]:
-        """Objects of a kind."""
+        """Objects of one kind or several, in kubectl's words."""
         return list(json.loads(self.kubectl("get", kind, *selector, "-o", "json").stdout)["items"])
 
     def status(self, cluster: str) -> Json:
         """A cluster's status."""
-        body = json.loads(self.kubectl("get", "gdc", cluster, "-o", "json").stdout)
+        body = self.platform.cluster.api.get(f"{self._path(API_VERSION)}/{PLURAL}/{cluster}")
+        assert body is not None, f"there is no cluster {cluster}"
         return dict(body.get("status", {}))
 
     def condition(self, cluster: str, kind: str) -> Json:
@@ -53,7 +56,10 @@ class Space:
     def pods(self, cluster: str, pool: str = "") -> list[Json]:
         """The worker pods of a pool, or without one the scheduler pods."""
         which = f"gpudask.dev/pool={pool}" if pool else "dask.org/component=scheduler"
-        return self.get("pods", "-l", f"gpudask.dev/cluster={cluster},{which}")
+        selector = quote(f"gpudask.dev/cluster={cluster},{which}")
+        listed = self.platform.cluster.api.get(f"{self._path('v1')}/pods?labelSelector={selector}")
+        assert listed is not None, "the API server knows no pods"
+        return list(listed["items"])
 
     def names(self, cluster: str, pool: str = "") -> set[str]:
         """The names of those pods that nobody asked to end."""
@@ -103,6 +109,14 @@ class Space:
         tables = self.kubectl.attempt("get", "gdc,pods", "-o", "wide").stdout
         statuses = self.kubectl.attempt("get", "gdc", "-o", "jsonpath={range .items[*]}{.status}{'\\n'}{end}").stdout
         return f"\n{tables}\n{statuses}"
+
+    def _path(self, version: str) -> str:
+        """Where objects of a version of the API are. What is asked again and again is not asked through kubectl.
+
+        Starting it costs more than the answer, on a machine where the pods need the time.
+        """
+        root = "apis" if "/" in version else "api"
+        return f"/{root}/{version}/namespaces/{self.kubectl.namespace}"
 
     @contextmanager
     def client(self, cluster: str) -> Iterator[Client]:
