@@ -135,6 +135,23 @@ class HeldData(Model):
         return seconds(self.release_after)
 
 
+class Fallback(Model):
+    """Where the tasks of a GPU pool run while it has no worker. Absent: they wait."""
+
+    to: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=63)]],
+        Field(min_length=1, max_length=16, description="pools whose workers then offer what this one's do"),
+    ]
+    after: Annotated[Duration, Field(description="how long tasks have waited, and no worker of the pool was there")] = (
+        "240s"
+    )
+
+    @property
+    def after_seconds(self) -> float:
+        """`after` in seconds."""
+        return seconds(self.after)
+
+
 class Pool(Model):
     """A set of equal worker pods with a size of its own."""
 
@@ -163,6 +180,12 @@ class Pool(Model):
             " than nvidia.com/gpu), which also sets nodes and launcher",
             lambda pool: not any(_asks_for_gpus(name, pool.gpu) for name in pool.resources),
             ".resources",
+        ),
+        Rule(
+            "!has(self.fallback) || !(self.name in self.fallback.to)",
+            "a pool cannot fall back on itself: name other pools in to",
+            lambda pool: pool.fallback is None or pool.name not in pool.fallback.to,
+            ".fallback.to",
         ),
         ENOUGH_MEMORY,
         _SHM_IN_MEMORY,
@@ -219,6 +242,7 @@ class Pool(Model):
     extra_args: ExtraArgs
     template: Template = Field(default_factory=Template)
     held_data: HeldData | None = None
+    fallback: Fallback | None = None
 
     @property
     def gpus_per_pod(self) -> int:

@@ -21,12 +21,16 @@ from gpudask.api.pod_parts import (
     default_resources,
 )
 from gpudask.api.pool import MAX_REPLICAS, Pool
-from gpudask.api.rules import ENOUGH_MEMORY, distinct, no_own_flags
+from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
 
 MAX_POOLS = 32
 MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
 CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 SCHEDULER_OWN_FLAGS = ("--port", "--dashboard-address", "--protocol")
+
+
+def _fallbacks(spec: Spec) -> set[str]:
+    return {name for pool in spec.pools if pool.fallback for name in pool.fallback.to}
 
 
 class Service(Model):
@@ -76,6 +80,12 @@ class Spec(Model):
         distinct("overrides", "pool"),
         distinct("env", "name"),
         distinct("imagePullSecrets", "name"),
+        Rule(
+            "self.pools.all(p, !has(p.fallback) || p.fallback.to.all(t, self.pools.exists(q, q.name == t)))",
+            "fallback.to names a pool that is not there: write the name of another pool of this cluster",
+            lambda spec: _fallbacks(spec) <= {pool.name for pool in spec.pools},
+            ".pools",
+        ),
     )
 
     image: Annotated[str, Field(min_length=1, max_length=512, description="one environment for every pod")]

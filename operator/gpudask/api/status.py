@@ -54,6 +54,9 @@ class Reason(StrEnum):
     HEALTHY = "Healthy"
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
+    POD_REPLACED = "PodReplaced"
+    FALLBACK_STARTED = "FallbackStarted"
+    FALLBACK_ENDED = "FallbackEnded"
 
 
 class Phase(StrEnum):
@@ -117,6 +120,7 @@ class PoolStatus(Model):
     size_set_by: Annotated[str, Field(description="autoscale, spec, suspend, or who set the override")] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
     message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""
+    fallback: Annotated[str, Field(description="the pools on which its tasks fall back now")] = ""
     held: Annotated[str, Field(description="what keeps idle pods: their results, actors, shuffles, of which type")] = ""
     last_scale_time: Annotated[str, Field(description="when desired last changed, as 2026-12-01T18:00:00.000Z")] = ""
     last_scale_reason: Annotated[str, Field(description="why it changed then")] = ""

@@ -78,11 +78,14 @@ class Plan:
     """What to do in one pass, and what was decided on the way.
 
     `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
+    `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
 
     scheduler: tuple[Action, ...] = ()
     pools: dict[str, PoolPlan] = field(default_factory=dict)
     assignment: Assignment = field(default_factory=lambda: Assignment({}, ()))
+    fallbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    offers: dict[str, dict[str, float]] = field(default_factory=dict)
     wake_after_seconds: float | None = None
     markers: tuple[MarkGuarded, ...] = ()
     guarded: bool | None = None

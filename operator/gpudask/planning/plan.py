@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpudask.api.spec import Spec
 from gpudask.planning import sizes
 from gpudask.planning.actions import Plan
+from gpudask.planning.fallback import FallbackPlan, lent, plan_fallback
 from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
 from gpudask.planning.observed import Observation
 from gpudask.planning.pools import plan_pool
@@ -19,18 +20,31 @@ def plan(seen: Observation) -> Plan:
         return Plan()
     spec = seen.cluster.spec
     assignment = assign(_in_force(seen), seen.demand.requirements if seen.demand else ())
-    pools = {pool.name: plan_pool(seen, pool, assignment.shares.get(pool.name, Share())) for pool in spec.pools}
+    fallbacks = {pool.name: plan_fallback(seen, pool) for pool in spec.pools}
+    shares = {name: _with_guests(name, share, fallbacks) for name, share in assignment.shares.items()}
+    pools = {pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools}
     removed = plan_removed(seen)
     moments = [scheduler_wake_after(seen), markers_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]
+    moments += [fallback.wake_after_seconds for fallback in fallbacks.values()]
     wakes = [moment for moment in moments if moment is not None]
     return Plan(
         scheduler=(*plan_scheduler(seen), *removed),
         pools=pools,
         assignment=assignment,
+        fallbacks={name: fallback.to for name, fallback in fallbacks.items() if fallback.to},
+        offers=lent(spec.pools, fallbacks),
         wake_after_seconds=min(wakes, default=None),
         markers=plan_markers(seen),
         guarded=guarded(seen, seen.scheduler) if seen.scheduler is not None else None,
     )
+
+
+def _with_guests(name: str, share: Share, fallbacks: dict[str, FallbackPlan]) -> Share:
+    """The demand of a pool with that which falls back on it."""
+    for fallback in fallbacks.values():
+        for host, guest in fallback.shares:
+            share = share + guest if host == name else share
+    return share
 
 
 def _in_force(seen: Observation) -> Spec:

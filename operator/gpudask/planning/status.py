@@ -28,6 +28,7 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
             plan.pools[pool.name],
             plan.assignment.shares[pool.name],
             earlier.get(pool.name),
+            fallback=", ".join(plan.fallbacks.get(pool.name, ())),
             elapsed=elapsed,
         )
         for pool in seen.cluster.spec.pools
@@ -71,7 +72,14 @@ def _scheduler(seen: Observation) -> SchedulerStatus:
 
 
 def _pool(
-    seen: Observation, pool: Pool, plan: PoolPlan, share: Share, before: PoolStatus | None, *, elapsed: float
+    seen: Observation,
+    pool: Pool,
+    plan: PoolPlan,
+    share: Share,
+    before: PoolStatus | None,
+    *,
+    fallback: str,
+    elapsed: float,
 ) -> PoolStatus:
     pods = [pod for pod in seen.workers(pool.name) if not pod.finished]
     live = [pod for pod in pods if pod.live]
@@ -97,6 +105,7 @@ def _pool(
         size_set_by=plan.size.set_by,
         reason=plan.size.reason,
         message=_message(seen, pool, live),
+        fallback=fallback if seen.demand else before.fallback,  # nobody takes back what a silent scheduler lent
         held=_held(seen, pods),
         last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
         last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,

@@ -147,7 +147,7 @@ class ClusterLoop:
                 self._memory.satisfied(name)
         trouble = await self._execute(cluster, planned)
         seen = self._observe(cluster)
-        told = await self._feed.tell(support.fence(cluster), _retiring(seen))
+        told = await self._feed.tell(support.fence(cluster), _retiring(seen), planned.offers)
         soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
         if trouble is not None:
             raise trouble

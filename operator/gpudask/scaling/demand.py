@@ -74,6 +74,7 @@ class Demand:
     requirements: tuple[Requirement, ...] = ()
     workers: tuple[Worker, ...] = ()
     features: dict[str, str] = field(default_factory=dict)
+    offers: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def workers_of(self, dask_name: str) -> tuple[Worker, ...]:
         """The registered workers of one pod."""
@@ -100,6 +101,7 @@ def parse(answer: dict[str, Any]) -> Demand:
             requirements=tuple(_requirement(item) for item in answer["demand"]),
             workers=tuple(_worker(item) for item in answer["workers"]),
             features=dict(answer["features"]),
+            offers=dict(answer.get("offers", {})),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UnknownProtocolError(
