@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpudask.api.status import Reason, Status
@@ -10,6 +12,7 @@ from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.scaling.demand import Requirement
+from tests.builders import a_pool
 from tests.planning.builders import busy, cluster, demand, gpu_pool, pod, scaled, scheduler_pod, seen, worker
 
 FEATURES = {"demand": "", "fence": "", "retire": "", "offers": ""}
@@ -17,8 +20,17 @@ OF = cluster(scaled("cpu", least=1), gpu_pool(fallback={"to": ["cpu"], "after": 
 LENT = {"cpu": {"GPU": 1.0}}
 
 
-def waiting(seconds: float, *, unrunnable: int = 3, running: int = 0) -> Requirement:
-    return Requirement((("GPU", 1.0),), unrunnable=unrunnable, processing=running, unknown=3, since_seconds=seconds)
+def waiting(
+    seconds: float, *, unrunnable: int = 3, running: int = 0, lent: int = 0, **resources: float
+) -> Requirement:
+    return Requirement(
+        tuple((resources or {"GPU": 1.0}).items()),
+        unrunnable=unrunnable,
+        processing=running,
+        unknown=unrunnable + running,
+        since_seconds=seconds,
+        lent=lent,
+    )
 
 
 def seeing(*requirements: Requirement, gpu_ready: bool = False, **says: object) -> Observation:
@@ -66,6 +78,76 @@ def test_the_gpu_pool_is_still_wanted_and_the_other_one_grows_for_its_guests() -
     assert planned.pools["gpu"].size.pods >= 1
     assert planned.pools["cpu"].size.pods == 2  # doubling: their durations are not known
     assert plan(seeing(waiting(10))).pools["cpu"].size.pods == 1
+
+
+def test_what_has_begun_elsewhere_ends_there_and_wants_no_gpu() -> None:
+    assert plan(seeing(waiting(0, unrunnable=0, running=3, lent=2), offers=LENT)).pools["gpu"].size.pods == 1
+    planned = plan(seeing(waiting(0, unrunnable=0, running=3, lent=3), offers=LENT))
+    assert planned.pools["gpu"].size.pods == 0, "the pending pod is cancelled: no task would run there"
+    assert planned.offers == LENT
+    assert planned.pools["cpu"].size.pods == 2
+
+
+def test_a_gpu_that_comes_for_tasks_that_all_began_elsewhere_is_idle() -> None:
+    cpu, gpu = pod(OF, "cpu"), pod(OF, "gpu")
+    says = demand(waiting(0, unrunnable=0, running=1, lent=1), workers=(worker(cpu), worker(gpu)), features=FEATURES)
+    planned = plan(seen(OF, scheduler_pod(OF), cpu, gpu, says=says))
+    assert planned.pools["gpu"].size.pods == 0
+
+
+TWO = cluster(
+    scaled("cpu", least=1),
+    gpu_pool(fallback={"to": ["cpu"], "after": "60s"}),
+    gpu_pool("other", offers={"GPU": 1}, fallback={"to": ["cpu"], "after": "60s"}),
+)
+
+
+def test_tasks_that_fall_back_from_two_pools_count_once() -> None:
+    cpu = pod(TWO, "cpu")
+    known = Requirement((("GPU", 1.0),), unrunnable=3, seconds=60.0, since_seconds=60.0)
+    planned = plan(seen(TWO, scheduler_pod(TWO), cpu, says=demand(known, workers=(worker(cpu),), features=FEATURES)))
+    assert planned.offers == LENT
+    assert planned.pools["cpu"].size.pods == 2  # 60 s of work in 30 s
+
+
+def test_one_ready_worker_of_any_pool_that_serves_them_is_enough() -> None:
+    cpu, other = pod(TWO, "cpu"), pod(TWO, "other")
+    says = demand(waiting(0, unrunnable=0, running=3), workers=(worker(cpu), busy(other)), features=FEATURES)
+    assert plan(seen(TWO, scheduler_pod(TWO), cpu, other, says=replace(says, offers=LENT))).offers == {}
+
+
+def test_a_ready_worker_that_cannot_run_them_is_none() -> None:
+    of = cluster(
+        scaled("cpu", least=1),
+        gpu_pool(),
+        gpu_pool("big", offers={"GPU": 2}, fallback={"to": ["cpu"], "after": "60s"}),
+    )
+    cpu, gpu = pod(of, "cpu"), pod(of, "gpu")
+    says = demand(waiting(60, GPU=2.0), workers=(worker(cpu), worker(gpu)), features=FEATURES)
+    assert plan(seen(of, scheduler_pod(of), cpu, gpu, says=says)).offers == {"cpu": {"GPU": 2.0}}
+
+
+def test_a_pool_that_offers_the_same_by_itself_lends_nothing() -> None:
+    of = cluster(
+        scaled("cpu"),
+        gpu_pool("small"),
+        gpu_pool("big", offers={"GPU": 2}, fallback={"to": ["small", "cpu"], "after": "60s"}),
+    )
+    planned = plan(seen(of, scheduler_pod(of), says=demand(waiting(60, GPU=2.0), features=FEATURES)))
+    assert planned.offers == {"cpu": {"GPU": 2.0}}
+    assert (planned.pools["small"].size.pods, planned.pools["cpu"].size.pods) == (0, 1)
+
+
+def test_a_gpu_pool_held_at_zero_falls_back_and_its_demand_is_served() -> None:
+    of = cluster(scaled("cpu"), a_pool("gpu", gpu={}, replicas=0, fallback={"to": ["cpu"], "after": "60s"}))
+    before, now = (
+        seen(of, scheduler_pod(of), says=demand(waiting(seconds), features=FEATURES)) for seconds in (10, 60)
+    )
+    servable = [
+        next(c.status for c in report(s, plan(s), Status()).conditions if c.type == "DemandServable")
+        for s in (before, now)
+    ]
+    assert servable == ["False", "True"]
 
 
 @pytest.mark.parametrize("features", [{"demand": "", "fence": "", "retire": ""}, FEATURES | {"offers": "is off"}])

@@ -67,6 +67,28 @@ async def test_taken_back_what_has_begun_ends_there_and_the_rest_goes_to_the_poo
     cluster.scheduler.validate_state()
 
 
+async def test_what_has_begun_on_a_lent_offer_is_told_apart_from_what_only_waits_there(start):
+    cluster = await start()
+    cpu = await cluster.add("cpu-0", nthreads=4)
+    await offer(cluster, {"cpu": {"GPU": 2}})
+    plain = cluster.client.submit(hold, 0, "go", pure=False)
+    futures = cluster.client.map(hold, range(5), name="go", resources=GPU, pure=False)
+    await until(lambda: cpu.state.executing_count == 3 and len(cluster.state(cpu).processing) == 6)
+    entry = await cluster.entry(GPU=1.0)
+    assert (entry["processing"], entry["lent"]) == (5, 2)
+    await offer(cluster, {})
+    await until(lambda: len(cluster.state(cpu).processing) == 3)
+    entry = await cluster.entry(GPU=1.0)
+    assert (entry["processing"], entry["unrunnable"], entry["lent"]) == (2, 3, 2)
+    gpu = await cluster.add("gpu-0")
+    await until(lambda: gpu.state.executing_count == 1)
+    entry = await cluster.entry(GPU=1.0)
+    assert (entry["processing"], entry["lent"]) == (5, 2)
+    await Event("go", client=cluster.client).set()
+    assert await cluster.client.gather(futures) == [cpu.name] * 2 + [gpu.name] * 3
+    await plain
+
+
 async def test_an_offer_that_ends_and_begins_again_at_once_stands(start):
     cluster = await start()
     cpu = await cluster.add("cpu-0")

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from . import offer_here
+from .counts import requirement_of
 from .names import pool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from .counts import Requirement
     from .recall import Recall
 
 logger = logging.getLogger("gpudask.preload")
@@ -40,6 +43,7 @@ class Offers:
         self._recall = recall
         self._changed = changed
         self._given: dict[str, Amounts] = {}  # worker's address -> what it offers because of us
+        self._last: dict[str, Amounts] = {}  # the same, or what it last was: tasks that began there end there
         self._changes: dict[str, asyncio.Task[None]] = {}  # worker's address -> what brings it in line
 
     def stop(self) -> None:
@@ -64,9 +68,19 @@ class Offers:
     def forget(self, address: str) -> None:
         """Drop a worker that has gone."""
         self._given.pop(address, None)
+        self._last.pop(address, None)
         change = self._changes.pop(address, None)
         if change is not None:
             change.cancel()
+
+    def complete(self, entries: list[dict[str, Any]]) -> None:
+        """Add to the entries of the demand how many of their tasks have begun where the offer is only lent."""
+        begun: Counter[Requirement] = Counter()
+        for address, amounts in self._last.items():
+            ws = self._scheduler.workers.get(address)
+            begun.update(_begun(ws, amounts) if ws is not None else ())
+        for entry in entries:
+            entry["lent"] = begun[tuple(sorted(entry["resources"].items()))]
 
     def _bring_in_line(self, ws: WorkerState) -> None:
         if ws.address not in self._changes and self._target(ws) != self._given.get(ws.address, {}):
@@ -89,6 +103,7 @@ class Offers:
             if not self._is_known(ws):
                 return
             self._given[ws.address] = target
+            self._last[ws.address] = target or given
             if target and ws in self._scheduler.running:
                 recommendations = self._scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
                 self._scheduler.transitions(recommendations, stimulus_id=STIMULUS)
@@ -121,6 +136,23 @@ class Offers:
 
     def _is_known(self, ws: WorkerState) -> bool:
         return self._scheduler.workers.get(ws.address) is ws
+
+
+def _begun(ws: WorkerState, amounts: Amounts) -> Iterator[Requirement]:
+    """Yield the tasks on the worker that want the lent amounts, as many as those have room for: the others wait.
+
+    Dask keeps a worker's tasks in the order in which it got them, and begins them so unless they have priorities.
+    """
+    room = dict(amounts)
+    for ts in ws.processing:
+        wanted = {name: amount for name, amount in (ts.resource_restrictions or {}).items() if name in room}
+        if not wanted:
+            continue
+        if any(room[name] < amount for name, amount in wanted.items()):
+            return
+        for name, amount in wanted.items():
+            room[name] -= amount
+        yield requirement_of(ts)
 
 
 def _by_value(function: Any) -> bytes:

@@ -193,7 +193,10 @@ class Preload(SchedulerPlugin):
         return {"busy": self.workers.follow(now), "tasks": bool(self.scheduler.tasks), **self.demand.follow(now)}
 
     def _demand(self) -> list[dict[str, Any]]:
-        return [] if self.features["demand"] else self.demand.entries(time.monotonic())
+        entries = [] if self.features["demand"] else self.demand.entries(time.monotonic())
+        if self.offers:
+            self.offers.complete(entries)
+        return entries
 
     def _workers(self) -> list[dict[str, Any]]:
         rows = self.workers.rows(time.monotonic())

@@ -25,6 +25,7 @@ class Requirement:
     since_seconds: float = 0.0
     next_seconds: float | None = None  # until the first of `waiting` can run; None when unknown
     next_tasks: int = 0  # about how many can run then
+    lent: int = 0  # of `processing`: begun on workers that offer what they want only for a while (`fallback`)
 
     @property
     def active(self) -> int:
@@ -120,6 +121,7 @@ def _requirement(item: dict[str, Any]) -> Requirement:
         since_seconds=item["since_seconds"],
         next_seconds=item.get("next_seconds"),
         next_tasks=item.get("next_tasks", 0),
+        lent=item.get("lent", 0),
     )
 
 
