@@ -20,9 +20,7 @@ OF = cluster(scaled("cpu", least=1), gpu_pool(fallback={"to": ["cpu"], "after": 
 LENT = {"cpu": {"GPU": 1.0}}
 
 
-def waiting(
-    seconds: float, *, unrunnable: int = 3, running: int = 0, lent: int = 0, **resources: float
-) -> Requirement:
+def waiting(seconds: float, *, unrunnable: int = 3, running: int = 0, lent: int = 0, **resources: float) -> Requirement:
     return Requirement(
         tuple((resources or {"GPU": 1.0}).items()),
         unrunnable=unrunnable,

@@ -135,6 +135,14 @@ class HeldData(Model):
         return seconds(self.release_after)
 
 
+class Recycle(Model):
+    """When a worker pod is replaced although it works: against what long-lived processes gather."""
+
+    after_tasks: Annotated[
+        int, Field(ge=1, le=10**9, description="replace a pod once one of its workers has ended this many tasks")
+    ]
+
+
 class Fallback(Model):
     """Where the tasks of a GPU pool run while it has no worker. Absent: they wait."""
 
@@ -194,6 +202,14 @@ class Pool(Model):
             "write the pool's offers, nthreads, resources or gpu.count, and config.distributed.worker.preload",
         ),
         distinct("env", "name"),
+        Rule(
+            f"!has(self.drainTimeout) || type(self.drainTimeout) != string"
+            f" || !self.drainTimeout.matches('{DURATION_PATTERN}') || duration(self.drainTimeout) > duration('0s')",
+            "a drain without any time cuts every task: write a duration above zero, such as 30m, or leave it out to"
+            " wait for ever",
+            lambda pool: pool.drain_timeout_seconds is None or pool.drain_timeout_seconds > 0,
+            ".drainTimeout",
+        ),
     )
 
     name: Annotated[
@@ -242,6 +258,12 @@ class Pool(Model):
     extra_args: ExtraArgs
     template: Template = Field(default_factory=Template)
     held_data: HeldData | None = None
+    drain_timeout: Duration | None = Field(
+        default=None,
+        description="delete a leaving pod after this time though it is not drained: its tasks run again elsewhere, and"
+        " results that nobody else has are lost. Absent: it is waited for",
+    )
+    recycle: Recycle | None = None
     fallback: Fallback | None = None
 
     @property
@@ -270,6 +292,11 @@ class Pool(Model):
         if self.gpu is not None:
             return 1
         return max(1, -int(-number(self.resources.get("cpu", 1)) // 1))
+
+    @property
+    def drain_timeout_seconds(self) -> float | None:
+        """`drainTimeout` in seconds; None: for ever."""
+        return None if self.drain_timeout is None else seconds(self.drain_timeout)
 
     @property
     def offered_resources(self) -> dict[str, float]:

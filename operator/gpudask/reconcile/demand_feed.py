@@ -136,6 +136,7 @@ class DemandFeed:
             self._told = demand.desired_version
             news = True
         self.demand, self.heard_at, self._trouble, self._complained = demand, now, "", False
+        self.deaf = False  # its preload may come up a moment after its HTTP server
         if news:
             self._changed()
 
