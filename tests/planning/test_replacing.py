@@ -142,6 +142,18 @@ def test_one_sick_worker_takes_its_whole_pod_and_the_mark_is_not_made_twice() ->
     assert not [a for a in again if isinstance(a, MarkRetiring) and a.failed]
 
 
+def test_tasks_that_look_for_a_gpu_on_a_pool_without_any_make_no_pod_sick() -> None:
+    of = cluster(CPU)
+    cpu = pod(of, "cpu")
+    says = demand(workers=(worker(cpu, sick="3 tasks in a row failed: cudaErrorNoDevice"),))
+    observation = seen(of, scheduler_pod(of), cpu, says=says)
+    assert plan(observation).actions == ()
+    assert (
+        next(c.status for c in report(observation, plan(observation), Status()).conditions if c.type == "Degraded")
+        == "False"
+    )
+
+
 def test_a_pod_that_leaves_as_idle_and_is_sick_is_not_called_back_either() -> None:
     leaves = pod(OF, "gpu", retirement=Retirement("idle", if_idle=True, at=NOW - 5))
     actions = plan(seen(OF, scheduler_pod(OF), leaves, says=SICK)).actions

@@ -179,7 +179,7 @@ def _may_release(seen: Observation, pool: Pool, pod: Pod) -> bool:
     """A device that is sick cannot be read any more: what could not be moved is lost already."""
     after = pool.held_data.release_after_seconds if pool.held_data else None
     candidate = sizes.candidate(seen, pod, 0)
-    lost = "data" in candidate.blockers and bool(replacing.sickness(seen, pod))
+    lost = "data" in candidate.blockers and bool(replacing.sickness(seen, pool, pod))
     return lost or retirement.releases(candidate, after)
 
 
@@ -196,10 +196,9 @@ def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rol
 
     A quarter of the pool, at least one pod, is surplus meanwhile. Where a new pod finds no node, an old one makes room.
     """
-    old = [pod for pod in pods if sizes.is_old(seen, pool, pod)]
+    old, new = replacing.old_and_new(seen, pool, pods)
     if not old:
         return None
-    new = [pod for pod in pods if pod not in old]
     broken, working = [p for p in old if not seen.works(p)], [p for p in old if seen.works(p)]
     joined = sum(1 for pod in new if sizes.joined(seen, pod))
     stuck = [pod for pod in new if pod.unschedulable]

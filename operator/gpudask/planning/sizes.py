@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
-from gpudask.desired import spec_hash
 from gpudask.planning.observed import Observation, Pod
-from gpudask.planning.replacing import is_worn
+from gpudask.planning.replacing import old_and_new
 from gpudask.scaling import retirement, sizing
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
@@ -92,15 +91,11 @@ def joined(seen: Observation, pod: Pod) -> bool:
     return bool(seen.registered(pod)) if seen.demand is not None else pod.ready
 
 
-def is_old(seen: Observation, pool: Pool, pod: Pod) -> bool:
-    """Whether `pod` is to be replaced in turn: it was made from an older spec, or has done its tasks."""
-    return pod.spec_hash != spec_hash.of_worker(seen.cluster.spec, pool) or is_worn(seen, pool, pod)
-
-
 def room_was_made(seen: Observation, pool: Pool) -> bool:
     """Whether a pod that is replaced is on its way out, whose room a new one that is stuck may get."""
     pods = [pod for pod in seen.workers(pool.name) if not pod.finished and (pod.deleting or pod.retirement is not None)]
-    return any(is_old(seen, pool, pod) or (pod.retirement is not None and pod.retirement.final) for pod in pods)
+    old, new = old_and_new(seen, pool, pods)
+    return bool(old) or any(pod.retirement is not None and pod.retirement.final for pod in new)
 
 
 def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int, int]:
@@ -109,10 +104,9 @@ def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int
     A rollout never makes more new pods than the size, nor more pods than the size and its surge. An old one leaves for
     each new one that has joined (but while the scheduler is not heard), or to make room for a new one that is stuck.
     """
-    old = [pod for pod in pods if is_old(seen, pool, pod)]
+    old, new = old_and_new(seen, pool, pods)
     if not old:
         return len(pods), len(pods)
-    new = [pod for pod in pods if pod not in old]
     replaced = sum(1 for pod in new if joined(seen, pod))
     if any(pod.unschedulable for pod in new) and room_was_made(seen, pool):
         replaced += 1
@@ -135,7 +129,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     want, reason = sizing.wanted(limits, share, ready=len(ready), tried=tried)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
-    rolls = any(is_old(seen, pool, pod) for pod in pods)
+    rolls = bool(old_and_new(seen, pool, pods)[0])
     # After a restart in a rollout the pods may stand for several sizes: what the demand asks for decides between them.
     have = min(max(least, min(want, most)), len(pods), limits.max) if rolls else min(len(pods), limits.max)
     if want >= have:

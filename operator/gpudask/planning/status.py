@@ -140,6 +140,7 @@ def _removed(seen: Observation, name: str, before: PoolStatus | None, *, elapsed
         size_set_by="spec",
         reason=reason,
         held=_held(seen, pods),
+        leaving=_leaving(seen, pods),
         last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
         last_scale_reason=reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(seen.workers(name)) or before.last_termination,

@@ -22,11 +22,11 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     pods = [pod for pod in seen.workers(pool.name) if pod.live]
-    for look in (_waiting, _unregistered, _sick):
+    for look in (_waiting, _unregistered):
         for pod in pods:
             if (found := look(seen, pod)) is not None:
                 return found
-    return _draining(seen, pool, pods)
+    return _sick(seen, pool, pods) or _draining(seen, pool, pods)
 
 
 def _waiting(_seen: Observation, pod: Pod) -> Trouble | None:
@@ -50,9 +50,14 @@ def _unregistered(seen: Observation, pod: Pod) -> Trouble | None:
     return None
 
 
-def _sick(seen: Observation, pod: Pod) -> Trouble | None:
-    why = replacing.sickness(seen, pod)
-    return (Reason.DEVICE_SICK, f"{pod.name}: {why}") if why else None
+def _sick(seen: Observation, pool: PoolStatus, pods: list[Pod]) -> Trouble | None:
+    section = next((item for item in seen.cluster.spec.pools if item.name == pool.name), None)
+    if section is None:
+        return None
+    for pod in pods:
+        if why := replacing.sickness(seen, section, pod):
+            return Reason.DEVICE_SICK, f"{pod.name}: {why}"
+    return None
 
 
 def _draining(seen: Observation, pool: PoolStatus, pods: list[Pod]) -> Trouble | None:
