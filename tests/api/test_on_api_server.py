@@ -25,6 +25,8 @@ EVERYTHING = a_manifest(
         nthreads=2,
         extraArgs=["--lifetime", "1h"],
         heldData={"releaseAfter": "30m"},
+        drainTimeout="2h",
+        recycle={"afterTasks": 10000},
         shmSize="1Gi",
         image="registry.example/dask-cpu:1",
     ),
@@ -34,6 +36,7 @@ EVERYTHING = a_manifest(
         gpu={"count": 4, "resourceName": "nvidia.com/mig-1g.10gb", "nodeSelector": {"a": "b"}, "launcher": "dask"},
         accepts="annotated",
         offers={"GPU": 4, "VRAM": "40G"},
+        fallback={"to": ["cpu"], "after": "4m"},
         template={"metadata": {"labels": {"a": "b"}}, "spec": {"tolerations": [{"key": "x", "operator": "Exists"}]}},
     ),
     imagePullPolicy="IfNotPresent",
@@ -44,6 +47,7 @@ EVERYTHING = a_manifest(
     scheduler={"resources": {"cpu": 1}, "extraArgs": ["--idle-timeout", "1h"], "service": {"type": "NodePort"}},
     rollout="Drain",
     suspend=True,
+    idle={"frozenFor": "2h"},
     overrides=[{"pool": "gpu", "replicas": 4, "by": "alice", "until": "2026-12-01T18:00:00Z"}],
 )
 

@@ -131,3 +131,15 @@ def test_gpu_only_starts_from_zero_on_plain_tasks_and_runs_everything_on_gpu_wor
     assert tasks == {"load": 8, "clean": 8, "fourier_gram": 8, "summarise": 1}
     assert {pool_of(worker) for workers in placement.values() for worker in workers} == {"gpu"}
     space.wait_pods("gpuonly", "gpu", 0)
+
+
+def test_fallback_runs_on_the_cpu_pool_while_no_node_has_a_gpu(space: Space) -> None:
+    manifest = example("fallback.yaml")
+    pool = next(pool for pool in manifest["spec"]["pools"] if pool["name"] == "gpu")
+    pool["gpu"] |= {"nodeSelector": {"no-node": "has-this"}}
+    pool["fallback"]["after"] = "3s"
+    space.apply(manifest)
+    space.wait_ready("fallback")
+    printed = run(space, "fallback.py", "fallback", "--tasks", "6", "--seconds", "0.1")
+    assert "ran on gpu workers: 0, on cpu workers: 6; right" in printed
+    space.wait_pods("fallback", "gpu", 0)

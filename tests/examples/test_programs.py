@@ -58,3 +58,10 @@ def test_memory_steering_joins_in_the_pool_that_offers_memory(mixed: SpecCluster
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "joined in pool himem, on demo-himem-worker-0-bbbbb" in done.stdout
+
+
+def test_the_fallback_example_runs_where_there_is_a_gpu_and_is_right(mixed: SpecCluster):
+    done = run("fallback.py", mixed, "--tasks", "6", "--seconds", "0")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip() == "ran on gpu workers: 6, on cpu workers: 0; right"

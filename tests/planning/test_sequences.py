@@ -538,6 +538,12 @@ ROLLOUTS = {
     ],
 )
 def test_sequence(sequence: Sequence):
+    world = tell(sequence)
+    assert not world.cut, f"tasks were cut on {world.cut}"
+
+
+def tell(sequence: Sequence) -> World:
+    """Let it happen, and compare."""
     world = World(cluster(*sequence.pools, **sequence.spec or {}), nodes=dict(sequence.nodes or {}))
     told = []
     for happens, seconds, expected in sequence.rows:
@@ -547,4 +553,4 @@ def test_sequence(sequence: Sequence):
         found = {name: world.scheduler if name == "scheduler" else world.show(name) for name in expected}
         told.append(f"after {world.now - NOW:.0f} s: {found}")
         assert found == expected, "\n".join(told)
-    assert not world.cut, f"tasks were cut on {world.cut}"
+    return world

@@ -15,7 +15,7 @@ from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
 from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring, Plan
-from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.observed import Ended, Observation, Pod
 from gpudask.planning.plan import plan
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
@@ -57,6 +57,9 @@ class World:
     plan: Plan = field(default_factory=Plan)
     scheduler_process: int = 0
     scheduler_since: float = 0.0
+    features: dict[str, str] = field(default_factory=dict)
+    sick: dict[str, str] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
     _uids: int = 0
 
     # what people and programs do
@@ -87,6 +90,21 @@ class World:
     def hold(self, name: str, *blockers: str) -> None:
         """A pod holds what it cannot leave behind; nothing: it no longer does."""
         self.held[f"{self.cluster.name}-{name.replace('-', '-worker-')}"] = blockers
+
+    def sicken(self, name: str, words: str = "3 tasks in a row failed: cudaErrorECCUncorrectable") -> None:
+        """The device of a pod's worker is lost, and the task there fails."""
+        lost = self.pods[f"{self.cluster.name}-{name.replace('-', '-worker-')}"]
+        self.sick[lost.dask_name] = words
+        self.tasks = [task for task in self.tasks if task.worker != lost.dask_name]
+
+    def exit(self, name: str, code: int = 0) -> None:
+        """The container of a worker pod ends; it comes back with `come_back`."""
+        ended = Ended("Completed" if code == 0 else "Error", code, at=self.now)
+        self.change(name, started=0.0, ready=False, ended=ended)
+
+    def come_back(self, name: str) -> None:
+        """The kubelet has restarted the container."""
+        self.change(name, started=self.now, ready=True)
 
     def vanish(self, name: str) -> None:
         """A pod is gone without a word."""
@@ -122,6 +140,7 @@ class World:
         for _ in range(20):
             seen = self.observe()
             self.plan = plan(seen)
+            self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
@@ -149,6 +168,7 @@ class World:
                 task.seconds -= seconds
                 if task.seconds <= 0:
                     self.tasks.remove(task)
+                    self.done[task.worker] = self.done.get(task.worker, 0) + 1
                     self._learn(task.resources)
         self._place()
 
@@ -167,6 +187,7 @@ class World:
             )
             if not pod.pool:
                 self.scheduler_process += 1
+                self.scheduler_since = self.now
 
     def _set(self, pod: Pod, **fields: Any) -> None:
         self.pods[pod.name] = replace(pod, version=str(int(pod.version) + 1), **fields)
@@ -248,6 +269,7 @@ class World:
             tasks=len(self.tasks) + sum(1 for blockers in self.held.values() if blockers),
             requirements=requirements,
             workers=tuple(self._worker(pod, name) for pod, _, name in workers),
+            features=self.features,
         )
 
     def _worker(self, pod: Pod, name: str) -> Worker:
@@ -262,6 +284,8 @@ class World:
             idle_seconds=self.now - self.idle_since.get(name, self.now),
             blockers=blockers,
             retiring=self._retiring(pod, blockers),
+            tasks_done=self.done.get(name, 0),
+            sick=self.sick.get(name, ""),
         )
 
     def _retiring(self, pod: Pod, blockers: tuple[str, ...]) -> str:
@@ -284,9 +308,10 @@ class World:
             self.now,
             demand=self.listen(),
             demand_at=self.now,
-            scheduler_since=self.scheduler_since,
             refused=self.refused,
             memory=dict(self.memory.pools),
+            scheduler_since=self.scheduler_since,
+            frozen_at=self.memory.frozen_at,
             joined={name: pod.started + 1 for pod, _, name in self.workers()},
         )
 
@@ -314,7 +339,9 @@ class World:
                 self._create(names.worker_pod(self.cluster.name, pool, number), pool)
             case DeletePod(pod, _, only_if_unchanged):
                 self._delete(pod, only_if_unchanged=only_if_unchanged)
-            case MarkRetiring(pod, retirement):
+            case MarkRetiring(pod, retirement, failed):
+                if failed:
+                    self.memory.failed(pod.pool, self.now)
                 if retirement is not None:
                     self._marked_now.add(pod.dask_name)
                 self._set(self.pods[pod.name], retirement=retirement)

@@ -23,7 +23,10 @@ def free_address() -> str:
 
 @dataclass
 class FakeScheduler:
-    """One scheduler process. `busy`: Dask names of pods with work; `stuck`: of pods whose drain does not end."""
+    """One scheduler process. `busy`: Dask names of pods with work; `stuck`: of pods whose drain does not end.
+
+    `protocol`: 0 where there is no preload. `rows`: what else a pod's row says, by Dask name.
+    """
 
     address: str = field(default_factory=free_address)
     demand: list[Json] = field(default_factory=list)
@@ -35,6 +38,9 @@ class FakeScheduler:
     tokens: set[str] = field(default_factory=set)
     tasks: int = 0
     idle_seconds: float = 1000.0
+    protocol: int = 1
+    features: Json = field(default_factory=lambda: {"demand": "", "fence": "", "retire": "", "offers": "", "sick": ""})
+    rows: dict[str, Json] = field(default_factory=dict)
     counter: int = 0
     polls: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -90,6 +96,8 @@ class FakeScheduler:
     async def _demand(self, request: web.Request) -> web.Response:
         self.tokens.add(request.headers.get("Authorization", "").removeprefix("Bearer "))
         self.polls += 1
+        if not self.protocol:
+            raise web.HTTPNotFound
         if request.query["seen"] == self.version:
             async with self._changed:
                 before = self.counter
@@ -99,11 +107,12 @@ class FakeScheduler:
                     )
         return web.json_response(
             {
-                "protocol": 1,
+                "protocol": self.protocol,
                 "version": self.version,
                 "scheduler_id": f"S-{self.address}",
                 "desired_version": self.desired.get("version", ""),
-                "features": {"demand": "", "fence": "", "retire": "", "sick": ""},
+                "features": self.features,
+                "offers": self.desired.get("offers", {}),
                 "tasks": self.tasks,
                 "demand": self.demand,
                 "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],
@@ -130,6 +139,7 @@ class FakeScheduler:
             "held_bytes": 0,
             "retiring": retiring,
             "detail": "",
+            **self.rows.get(name, {}),
         }
 
     async def _desire(self, request: web.Request) -> web.Response:

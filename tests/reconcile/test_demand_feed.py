@@ -99,6 +99,15 @@ async def test_an_answer_ends_the_silence(ear: Ear):
     ear.feed.stop()
 
 
+async def test_a_preload_that_comes_up_after_its_http_server_is_heard_and_can_drain(ear: Ear):
+    await ear.listens()
+    await ear.hears(SchedulerError(SchedulerTrouble.NO_PRELOAD, "no such route"))
+    assert ear.feed.deaf
+    await ear.hears(Demand("s/1", "s"))
+    assert (ear.feed.deaf, ear.feed.problem) == (False, "")
+    ear.feed.stop()
+
+
 async def test_the_same_answer_again_wakes_nobody(ear: Ear):
     await ear.listens()
     for _ in range(3):
@@ -135,23 +144,32 @@ async def test_what_is_wanted_is_told_once_and_again_to_a_scheduler_that_forgot(
     await ear.listens()
     await ear.hears(Demand("s/1", "s"))
     for _ in range(3):
-        await ear.feed.tell({}, [])
+        await ear.feed.tell({}, [], {})
     assert len(ear.told) == 1
     await ear.hears(Demand("s/2", "s", desired_version=ear.told[0]["version"]))
-    await ear.feed.tell({}, [])
+    await ear.feed.tell({}, [], {})
     assert len(ear.told) == 1
     await ear.hears(Demand("t/1", "t", desired_version=""))
-    await ear.feed.tell({}, [])
+    await ear.feed.tell({}, [], {})
     assert len(ear.told) == 2
+    ear.feed.stop()
+
+
+@pytest.mark.parametrize(("features", "sent"), [({"offers": ""}, True), ({"retire": ""}, False)])
+async def test_offers_are_told_to_a_preload_that_knows_the_word(ear: Ear, features: dict[str, str], sent: bool):
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s", features=features))
+    await ear.feed.tell({}, [], {"cpu": {"GPU": 1.0}})
+    assert ("offers" in ear.told[0]) is sent
     ear.feed.stop()
 
 
 async def test_a_refusal_is_kept_until_the_next_word(ear: Ear):
     await ear.listens()
     await ear.hears(Demand("s/1", "s"))
-    await ear.feed.tell({}, [{"pod": "p", "data": "move", "if_idle": True}])
+    await ear.feed.tell({}, [{"pod": "p", "data": "move", "if_idle": True}], {})
     assert ear.feed.refused == {"p"}
-    await ear.feed.tell({}, [])
+    await ear.feed.tell({}, [], {})
     assert ear.feed.refused == frozenset()
     ear.feed.stop()
 

@@ -121,7 +121,7 @@ async def test_pods_that_vanish_while_a_watch_is_blind_leave_no_ghosts(stage: St
         await stage.becomes(stage.names, [f"demo-cpu-worker-{n}" for n in range(4)], "no ghost counts as a pod")
         await stage.shows("Ready", "True AllReady")
         await stays(stage.names, [f"demo-cpu-worker-{n}" for n in range(4)], 1.0)
-    assert proxy.expired >= 3, "pods, services and configmaps were cut"
+    assert proxy.expired >= 4, "pods, services, configmaps and budgets were cut"
 
 
 async def test_a_cluster_deleted_while_the_watch_is_blind_gets_no_pods(stage: Stage, proxy: Proxy, through: Settings):

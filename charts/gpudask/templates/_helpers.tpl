@@ -76,6 +76,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [services, configmaps]
   verbs: [list, watch, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, watch, create, patch]
 # Tokens are derived from a key and applied blind: no Secret can be read here.
 - apiGroups: [""]
   resources: [secrets]

@@ -135,6 +135,31 @@ class HeldData(Model):
         return seconds(self.release_after)
 
 
+class Recycle(Model):
+    """When a worker pod is replaced although it works: against what long-lived processes gather."""
+
+    after_tasks: Annotated[
+        int, Field(ge=1, le=10**9, description="replace a pod once one of its workers has ended this many tasks")
+    ]
+
+
+class Fallback(Model):
+    """Where the tasks of a GPU pool run while it has no worker. Absent: they wait."""
+
+    to: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=63)]],
+        Field(min_length=1, max_length=16, description="pools whose workers then offer what this one's do"),
+    ]
+    after: Annotated[Duration, Field(description="how long tasks have waited, and no worker of the pool was there")] = (
+        "240s"
+    )
+
+    @property
+    def after_seconds(self) -> float:
+        """`after` in seconds."""
+        return seconds(self.after)
+
+
 class Pool(Model):
     """A set of equal worker pods with a size of its own."""
 
@@ -164,6 +189,12 @@ class Pool(Model):
             lambda pool: not any(_asks_for_gpus(name, pool.gpu) for name in pool.resources),
             ".resources",
         ),
+        Rule(
+            "!has(self.fallback) || !(self.name in self.fallback.to)",
+            "a pool cannot fall back on itself: name other pools in to",
+            lambda pool: pool.fallback is None or pool.name not in pool.fallback.to,
+            ".fallback.to",
+        ),
         ENOUGH_MEMORY,
         _SHM_IN_MEMORY,
         no_own_flags(
@@ -171,6 +202,14 @@ class Pool(Model):
             "write the pool's offers, nthreads, resources or gpu.count, and config.distributed.worker.preload",
         ),
         distinct("env", "name"),
+        Rule(
+            f"!has(self.drainTimeout) || type(self.drainTimeout) != string"
+            f" || !self.drainTimeout.matches('{DURATION_PATTERN}') || duration(self.drainTimeout) > duration('0s')",
+            "a drain without any time cuts every task: write a duration above zero, such as 30m, or leave it out to"
+            " wait for ever",
+            lambda pool: pool.drain_timeout_seconds is None or pool.drain_timeout_seconds > 0,
+            ".drainTimeout",
+        ),
     )
 
     name: Annotated[
@@ -219,6 +258,13 @@ class Pool(Model):
     extra_args: ExtraArgs
     template: Template = Field(default_factory=Template)
     held_data: HeldData | None = None
+    drain_timeout: Duration | None = Field(
+        default=None,
+        description="delete a leaving pod after this time though it is not drained: its tasks run again elsewhere, and"
+        " results that nobody else has are lost. Absent: it is waited for",
+    )
+    recycle: Recycle | None = None
+    fallback: Fallback | None = None
 
     @property
     def gpus_per_pod(self) -> int:
@@ -246,6 +292,11 @@ class Pool(Model):
         if self.gpu is not None:
             return 1
         return max(1, -int(-number(self.resources.get("cpu", 1)) // 1))
+
+    @property
+    def drain_timeout_seconds(self) -> float | None:
+        """`drainTimeout` in seconds; None: for ever."""
+        return None if self.drain_timeout is None else seconds(self.drain_timeout)
 
     @property
     def offered_resources(self) -> dict[str, float]:

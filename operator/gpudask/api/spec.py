@@ -21,12 +21,18 @@ from gpudask.api.pod_parts import (
     default_resources,
 )
 from gpudask.api.pool import MAX_REPLICAS, Pool
-from gpudask.api.rules import ENOUGH_MEMORY, distinct, no_own_flags
+from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
+from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 
 MAX_POOLS = 32
+MINUTE = 60.0
 MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
 CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 SCHEDULER_OWN_FLAGS = ("--port", "--dashboard-address", "--protocol")
+
+
+def _fallbacks(spec: Spec) -> set[str]:
+    return {name for pool in spec.pools if pool.fallback for name in pool.fallback.to}
 
 
 class Service(Model):
@@ -59,6 +65,33 @@ class Scheduler(Model):
     service: Service = Field(default_factory=lambda: Service.model_validate({}))
 
 
+class Idle(Model):
+    """What happens to what is held without use."""
+
+    rules = (
+        Rule(
+            f"!has(self.frozenFor) || type(self.frozenFor) != string || !self.frozenFor.matches('{DURATION_PATTERN}')"
+            " || duration(self.frozenFor) >= duration('1m')",
+            "a scheduler that restarts is silent for a while: write at least 1m, such as 30m, or leave it out to"
+            " keep the pods",
+            lambda idle: idle.frozen_for_seconds is None or idle.frozen_for_seconds >= MINUTE,
+            ".frozenFor",
+        ),
+    )
+
+    frozen_for: Duration | None = Field(
+        default=None,
+        description="give up the GPU pods beyond a pool's size (its minimum, where nobody knows the demand) once the"
+        " scheduler could not be heard, or could not let pods go, for this long: they are deleted as they are, tasks"
+        " and results with them. Absent: they stay",
+    )
+
+    @property
+    def frozen_for_seconds(self) -> float | None:
+        """`frozenFor` in seconds; None: for ever."""
+        return None if self.frozen_for is None else seconds(self.frozen_for)
+
+
 class Override(Model):
     """A size set by a person or a client, apart from what the manifest's owner wrote."""
 
@@ -76,6 +109,12 @@ class Spec(Model):
         distinct("overrides", "pool"),
         distinct("env", "name"),
         distinct("imagePullSecrets", "name"),
+        Rule(
+            "self.pools.all(p, !has(p.fallback) || p.fallback.to.all(t, self.pools.exists(q, q.name == t)))",
+            "fallback.to names a pool that is not there: write the name of another pool of this cluster",
+            lambda spec: _fallbacks(spec) <= {pool.name for pool in spec.pools},
+            ".pools",
+        ),
     )
 
     image: Annotated[str, Field(min_length=1, max_length=512, description="one environment for every pod")]
@@ -102,6 +141,7 @@ class Spec(Model):
         ),
     ] = "WhenIdle"
     suspend: Annotated[bool, Field(description="retire every pod once its tasks end, keep the resource")] = False
+    idle: Idle = Field(default_factory=lambda: Idle.model_validate({}))
     pools: Annotated[
         list[Pool], Field(min_length=1, max_length=MAX_POOLS, description="the worker pools, each with its own size")
     ]

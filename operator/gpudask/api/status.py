@@ -51,9 +51,16 @@ class Reason(StrEnum):
     UNREGISTERED = "WorkerNotRegistered"
     API_FAILED = "ApiServerFailed"
     DRAIN_BLOCKED = "DrainBlocked"
+    DRAIN_HANGS = "DrainHangs"
+    DRAIN_FORCED = "DrainForced"
+    DEVICE_SICK = "DeviceSick"
+    FROZEN = "Frozen"
     HEALTHY = "Healthy"
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
+    POD_REPLACED = "PodReplaced"
+    FALLBACK_STARTED = "FallbackStarted"
+    FALLBACK_ENDED = "FallbackEnded"
 
 
 class Phase(StrEnum):
@@ -117,7 +124,22 @@ class PoolStatus(Model):
     size_set_by: Annotated[str, Field(description="autoscale, spec, suspend, or who set the override")] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
     message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""
+    fallback: Annotated[str, Field(description="the pools on which its tasks fall back now")] = ""
     held: Annotated[str, Field(description="what keeps idle pods: their results, actors, shuffles, of which type")] = ""
+    leaving: Annotated[str, Field(description="pods on their way out: since when, why, and what they wait for")] = ""
+    replaced: Annotated[
+        str, Field(description="the Dask name of the last pod that was replaced for its own sake, and why")
+    ] = ""
+    forced: Annotated[
+        str, Field(description="the Dask name of the last pod that was deleted though not drained, and why")
+    ] = ""
+    frozen_since: Annotated[
+        str,
+        Field(
+            description="since when its size cannot follow what is wanted, as 2026-12-01T18:00:00.000Z; empty where it"
+            " can. Degraded says why"
+        ),
+    ] = ""
     last_scale_time: Annotated[str, Field(description="when desired last changed, as 2026-12-01T18:00:00.000Z")] = ""
     last_scale_reason: Annotated[str, Field(description="why it changed then")] = ""
     last_termination: Termination | None = None

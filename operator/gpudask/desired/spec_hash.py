@@ -15,7 +15,7 @@ from gpudask.api.spec import Spec
 
 _SHARED = {"image", "image_pull_policy", "image_pull_secrets", "env", "config", "template", "protocol"}
 # What sizes or steers a pool but changes no pod.
-_NOT_OF_A_POD = {"replicas", "autoscale", "accepts", "held_data"}
+_NOT_OF_A_POD = {"replicas", "autoscale", "accepts", "held_data", "drain_timeout", "recycle", "fallback"}
 
 
 def of_scheduler(spec: Spec) -> str:

@@ -17,6 +17,7 @@ _WORKER_NAME = re.compile(r"^(?P<cluster>.+)-(?P<pool>[a-z][a-z0-9]{0,14})-worke
 def has_gpu() -> bool:
     """Whether the task that asks runs on a worker that offers the Dask resource `GPU`.
 
+    A worker of another pool on which GPU tasks fall back (`fallback` in the pool) offers it too, but has none: False.
     Cheap enough to call in every task. The device may be real or a stand-in (dask-cuda's device-less mode).
     Outside a task the answer is False.
     """
@@ -28,7 +29,8 @@ def has_gpu() -> bool:
         worker = module.get_worker()
     except ValueError:  # not in a task
         return False
-    return bool(worker.state.total_resources.get(GPU_RESOURCE, 0) > 0)
+    lent = getattr(worker, "gpudask_lent", ())  # set by preload/offer_here.py
+    return GPU_RESOURCE not in lent and worker.state.total_resources.get(GPU_RESOURCE, 0) > 0
 
 
 def pool_of(worker_name: object, cluster: str) -> str:

@@ -27,19 +27,27 @@ class CreateWorker:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod. `only_if_unchanged`: not if it changed since it was seen (a pending one that just started)."""
+    """Delete a pod. `only_if_unchanged`: not if it changed since it was seen (a pending one that just started).
+
+    `forced`: it may hold work and results, which are lost.
+    """
 
     pod: Pod
     why: str
     only_if_unchanged: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MarkRetiring:
-    """Write the retirement on the pod, or take it off (None) when it is wanted again."""
+    """Write the retirement on the pod, or take it off (None) when it is wanted again.
+
+    `failed`: that is a failure of its pool, whose next pod waits the longer the more there are.
+    """
 
     pod: Pod
     retirement: Retirement | None
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +73,16 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What to do for one pool. `missing`: pods that it lacks, created now or held back."""
+    """What to do for one pool. `missing`: pods that it lacks, created now or held back.
+
+    `frozen`: why its size cannot follow what is wanted, empty where it can.
+    """
 
     size: Size
     actions: tuple[Action, ...] = ()
     wake_after_seconds: float | None = None
     missing: int = 0
+    frozen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +90,14 @@ class Plan:
     """What to do in one pass, and what was decided on the way.
 
     `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
+    `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
 
     scheduler: tuple[Action, ...] = ()
     pools: dict[str, PoolPlan] = field(default_factory=dict)
     assignment: Assignment = field(default_factory=lambda: Assignment({}, ()))
+    fallbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    offers: dict[str, dict[str, float]] = field(default_factory=dict)
     wake_after_seconds: float | None = None
     markers: tuple[MarkGuarded, ...] = ()
     guarded: bool | None = None

@@ -16,6 +16,8 @@ def announcements(before: Status, after: Status) -> list[Announcement]:
     earlier_pools = {pool.name: pool for pool in before.pools}
     return [
         *(a for pool in after.pools for a in _scaled(earlier_pools.get(pool.name), pool)),
+        *(a for pool in after.pools for a in _fell_back(earlier_pools.get(pool.name), pool)),
+        *(a for pool in after.pools for a in _lost(earlier_pools.get(pool.name), pool)),
         *_conditions(before, after),
     ]
 
@@ -28,6 +30,29 @@ def _scaled(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
     why = f"pool {after.name}: {was} -> {after.desired} pods ({after.size_set_by}): {after.reason}"
     reason = Reason.SCALED_UP if up else Reason.SCALED_DOWN
     return [Announcement(reason, why, series=f"{after.name} {was} {after.desired}")]
+
+
+def _lost(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
+    """Pods that were replaced for their own sake, or deleted with what they held."""
+    found = []
+    if after.replaced and (before is None or before.replaced != after.replaced):
+        why = f"pool {after.name}: {after.replaced}"
+        found.append(Announcement(Reason.POD_REPLACED, why, series=f"{after.name} replaced {after.replaced}"))
+    if after.forced and (before is None or before.forced != after.forced):
+        why = f"pool {after.name}: deleted though not drained: {after.forced}"
+        found.append(Announcement(Reason.DRAIN_FORCED, why, series=f"{after.name} forced {after.forced}", warning=True))
+    return found
+
+
+def _fell_back(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
+    was = before.fallback if before else ""
+    if after.fallback == was:
+        return []
+    if after.fallback:
+        why = f"pool {after.name}: no worker is ready, its tasks run on pool {after.fallback} meanwhile"
+        return [Announcement(Reason.FALLBACK_STARTED, why, series=f"{after.name} falls back", warning=True)]
+    why = f"pool {after.name}: its tasks run on it again, or there are none; what has begun on pool {was} ends there"
+    return [Announcement(Reason.FALLBACK_ENDED, why, series=f"{after.name} returns")]
 
 
 def _conditions(before: Status, after: Status) -> list[Announcement]:

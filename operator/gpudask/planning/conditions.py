@@ -9,13 +9,11 @@ from gpudask.api.pool import Pool
 from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
-from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.fallback import FEATURE as OFFERS
+from gpudask.planning.observed import Observation
+from gpudask.planning.troubles import trouble
 from gpudask.scaling.assignment import refusal
 
-# A container that came back this often without staying up is not merely starting.
-_CRASHING_RESTARTS = 2
-# A pod that runs this long without its worker being registered is in trouble.
-_SILENT_SECONDS = 120.0
 # Of many requirements that no pool serves, so many are named.
 _NAMED = 10
 _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
@@ -29,7 +27,7 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
         ConditionType.ACCEPTED: _accepted(seen),
         ConditionType.SCHEDULER_READY: _scheduler_ready(seen),
         ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
-        ConditionType.DEGRADED: _degraded(seen, status),
+        ConditionType.DEGRADED: _degraded(seen, plan, status),
         ConditionType.READY: _ready(seen, status),
     }
     accepted = verdicts[ConditionType.ACCEPTED]
@@ -106,8 +104,13 @@ def _features_off(seen: Observation) -> str:
     """What does not work inside the scheduler, each with the last line of why."""
     if seen.deaf:
         return seen.demand_problem
-    features = seen.demand.features if seen.demand else {}
-    return "; ".join(f"{name} is off: {why.strip().splitlines()[-1]}" for name, why in features.items() if why.strip())
+    if seen.demand is None:
+        return ""
+    features = seen.demand.features
+    words = [f"{name} is off: {why.strip().splitlines()[-1]}" for name, why in features.items() if why.strip()]
+    if OFFERS not in features and any(pool.fallback for pool in seen.cluster.spec.pools):
+        words.append("the scheduler's preload is older than fallback: it works once the scheduler pod is replaced")
+    return "; ".join(words)
 
 
 def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
@@ -122,48 +125,24 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
     return "True", Reason.SERVABLE, ""
 
 
-def _degraded(seen: Observation, status: Status) -> Verdict:
+def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
     if seen.support_refusal is not None:
         return "True", seen.support_refusal.reason, seen.support_refusal.message
     if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
         reason = Reason.PRELOAD_FAILED if seen.deaf else Reason.SCHEDULER_UNREACHABLE
-        return "True", reason, f"{seen.demand_problem}; sizes stay"
+        since = min((pool.frozen_since for pool in status.pools if pool.frozen_since), default="")
+        return "True", reason, f"{seen.demand_problem}; sizes stay{f' since {since}' if since else ''}"
     for pool in status.pools:
-        trouble = _trouble(seen, pool)
-        if trouble is not None:
-            reason, message = trouble
+        if pool.frozen_since and pool.gpus_held:
+            why = plan.pools[pool.name].frozen
+            said = f"pool {pool.name} holds {pool.gpus_held} GPUs and is frozen since {pool.frozen_since}: {why}"
+            return "True", Reason.FROZEN, said
+    for pool in status.pools:
+        found = trouble(seen, pool)
+        if found is not None:
+            reason, message = found
             return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
     return "False", Reason.HEALTHY, ""
-
-
-def _trouble(seen: Observation, pool: PoolStatus) -> tuple[Reason, str] | None:
-    memory = seen.memory.get(pool.name)
-    if memory and memory.refusal:
-        return Reason(memory.refusal_reason), memory.refusal
-    if pool.unschedulable:
-        return Reason.UNSCHEDULABLE, pool.message
-    for pod in seen.workers(pool.name):
-        if pod.live and pod.waiting and (trouble := _trouble_of(pod)):
-            return trouble
-    for pod in seen.workers(pool.name):
-        unheard = seen.counts and pod.live and pod.running and not seen.registered(pod)
-        if unheard and seen.unheard_seconds(pod) >= _SILENT_SECONDS:
-            return Reason.UNREGISTERED, f"{pod.name} runs, but the scheduler does not know its worker: see its log"
-    if any(worker.retiring == "blocked" for pod in seen.workers(pool.name) for worker in seen.registered(pod)):
-        return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
-    return None
-
-
-def _trouble_of(pod: Pod) -> tuple[Reason, str] | None:
-    """Why the container of `pod` waits, if that is more than a start."""
-    if "Image" in pod.waiting:
-        return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
-    if pod.restarts >= _CRASHING_RESTARTS:
-        ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
-        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
-    if not pod.waiting.startswith("CrashLoopBackOff"):
-        return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
-    return None
 
 
 def _ready(seen: Observation, status: Status) -> Verdict:

@@ -24,25 +24,32 @@ Json = dict[str, Any]
 class Retirement:
     """Why and how a pod leaves; kept in an annotation on the pod, so that a restarted operator goes on with it.
 
-    `if_idle`: give up when the pod has work of its own by now. `release`: let its results go.
+    `if_idle`: give up when the pod has work of its own by now. `release`: let its results go. `final`: it is replaced
+    for its own sake, and not to be called back when its pool grows. `at`: when it began, in seconds since the epoch;
+    0.0 where an older operator, or a person, did not say.
     """
 
     why: str
     if_idle: bool = False
     release: bool = False
+    final: bool = False
+    at: float = field(default=0.0, compare=False)
 
     def dump(self) -> str:
         """The annotation's text."""
-        return json.dumps({"why": self.why, "ifIdle": self.if_idle, "release": self.release})
+        return json.dumps(
+            {"why": self.why, "ifIdle": self.if_idle, "release": self.release, "final": self.final, "at": self.at}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the main container last ended."""
+    """How the main container last ended, and when, in seconds since the epoch."""
 
     reason: str = ""
     exit_code: int = 0
     message: str = ""
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ class Observation:
     `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
     `joined`: worker's name -> when it was first heard of; one that is missing joined long ago.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
-    work, as `planning.markers` means it.
+    work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
     """
 
     cluster: Cluster
@@ -141,6 +148,7 @@ class Observation:
     memory: dict[str, PoolMemory] = field(default_factory=dict)
     joined: dict[str, float] = field(default_factory=dict)
     busy_at: dict[str, float] = field(default_factory=dict)
+    frozen_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def schedulers(self) -> tuple[Pod, ...]:
@@ -178,8 +186,9 @@ class Observation:
         return max(0.0, joined + TRIAL_SECONDS - self.now)
 
     def unheard_seconds(self, pod: Pod) -> float:
-        """For how long a running pod could have registered its workers, and did not."""
-        return max(0.0, self.now - max(pod.started, self.scheduler_since))
+        """For how long a pod that runs, or ran, could have registered its workers, and did not."""
+        ended = pod.ended.at if pod.ended is not None else 0.0
+        return max(0.0, self.now - max(pod.started, ended, self.scheduler_since))
 
     def idle_seconds(self, worker: Worker) -> float:
         """How long `worker` has had no work of its pool's own by now."""
@@ -256,7 +265,8 @@ def _waiting(container: Json) -> str:
 def _ended(container: Json, status: Json) -> Ended | None:
     ended = container.get("lastState", {}).get("terminated") or container.get("state", {}).get("terminated")
     if ended:
-        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:])
+        at = _time(ended.get("finishedAt"))
+        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:], at)
     if status.get("phase") == "Failed":
         return Ended(status.get("reason", ""), 0, status.get("message", "")[-1024:])
     return None
@@ -267,7 +277,13 @@ def _retirement(text: str | None) -> Retirement | None:
         return None
     try:
         value = json.loads(text)
-        return Retirement(str(value["why"]), bool(value["ifIdle"]), bool(value["release"]))
+        return Retirement(
+            str(value["why"]),
+            bool(value["ifIdle"]),
+            bool(value["release"]),
+            bool(value.get("final", False)),
+            float(value.get("at", 0.0)),
+        )
     except (ValueError, KeyError, TypeError):
         return Retirement("asked for by annotation")
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudask.api.spec import Spec
 from gpudask.planning import sizes
 from gpudask.planning.actions import Plan
+from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
 from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
 from gpudask.planning.observed import Observation
 from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
 from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
-from gpudask.scaling.assignment import Share, assign
+from gpudask.scaling.assignment import assign
 
 
 def plan(seen: Observation) -> Plan:
@@ -18,15 +21,23 @@ def plan(seen: Observation) -> Plan:
     if seen.cluster.deleting:
         return Plan()
     spec = seen.cluster.spec
-    assignment = assign(_in_force(seen), seen.demand.requirements if seen.demand else ())
-    pools = {pool.name: plan_pool(seen, pool, assignment.shares.get(pool.name, Share())) for pool in spec.pools}
+    requirements = seen.demand.requirements if seen.demand else ()
+    assignment = assign(_in_force(seen), tuple(own_part(requirement) for requirement in requirements))
+    fallbacks = {pool.name: plan_fallback(seen, pool) for pool in spec.pools}
+    shares = with_guests(assignment.shares, fallbacks.values())
+    served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}
+    unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
+    pools = {pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools}
     removed = plan_removed(seen)
     moments = [scheduler_wake_after(seen), markers_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]
+    moments += [fallback.wake_after_seconds for fallback in fallbacks.values()]
     wakes = [moment for moment in moments if moment is not None]
     return Plan(
         scheduler=(*plan_scheduler(seen), *removed),
         pools=pools,
-        assignment=assignment,
+        assignment=replace(assignment, unserved=unserved),
+        fallbacks={name: fallback.to for name, fallback in fallbacks.items() if fallback.to},
+        offers=lent(spec.pools, fallbacks),
         wake_after_seconds=min(wakes, default=None),
         markers=plan_markers(seen),
         guarded=guarded(seen, seen.scheduler) if seen.scheduler is not None else None,

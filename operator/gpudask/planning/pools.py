@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Pool
 from gpudask.api.status import Reason
 from gpudask.desired import names, spec_hash
-from gpudask.planning import sizes
+from gpudask.planning import drains, freezes, replacing, sizes
 from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan
+from gpudask.planning.moments import STUCK_SECONDS, wake_after
 from gpudask.planning.observed import Observation, Pod, PoolMemory, Retirement
 from gpudask.scaling import retirement
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
 
-# A new pod that the room of one old pod does not help within this time gets the room of the next.
-_STUCK_SECONDS = 60.0
 _EDITED = "its spec was edited"
 
 
 def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
     """One pass for `pool`. Pools do not influence each other but through their shares of the demand."""
+    seen, ousted = replacing.oust_sick(seen, pool)
     size, leaving = sizes.decide(seen, pool, share)
     memory = seen.memory.get(pool.name, PoolMemory())
+    frozen = freezes.why_frozen(seen, pool, size)
+    if frozen and freezes.is_given_up(seen, pool):
+        return _given_up(seen, pool, size, frozen)
     pods = sizes.staying(seen, pool)
     back = _called_back(seen, pool, size.pods - len(pods))
     rolling = _rolling(seen, pool, size, [*pods, *back])
@@ -33,18 +36,38 @@ def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
         retire = list(_retire(seen, pool, size, leaving, pods))
     else:
         missing = rolling.create
-        retire = [_leave(seen, pod, _EDITED) for pod in rolling.retire if pod not in back]  # one word a pass for a pod
+        retire = [_replace(seen, pool, pod) for pod in rolling.retire if pod not in back]  # one word a pass for a pod
     if not seen.drains and not seen.cluster.spec.suspend:
         retire = [action for action in retire if isinstance(action, DeletePod)]  # nobody would drain them: sizes stay
-    creates = _creates(seen, pool, missing, memory)
+    creates = [] if ousted else _creates(seen, pool, missing, memory)  # the next pass knows how long to wait
     actions: list[Action] = [
-        *(DeletePod(p, f"it ended: {_why_ended(p)}") for p in seen.workers(pool.name) if p.finished and not p.deleting),
+        *_ended(seen, pool),
+        *ousted,
         *(MarkRetiring(pod, None) for pod in back),
         *retire,
-        *_finish(seen, pool, set(back)),
+        *_finish(seen, pool, {*back, *(mark.pod for mark in ousted)}),
         *creates,
     ]
-    return PoolPlan(size, tuple(actions), _wake_after(seen, pool, size, memory), missing=max(0, missing))
+    wake = wake_after(seen, pool, size, frozen=bool(frozen))
+    return PoolPlan(size, tuple(actions), wake, missing=max(0, missing), frozen=frozen)
+
+
+def _ended(seen: Observation, pool: Pool) -> list[Action]:
+    gone = [pod for pod in seen.workers(pool.name) if pod.finished and not pod.deleting]
+    return [DeletePod(pod, f"it ended: {_why_ended(pod)}") for pod in gone]
+
+
+def _given_up(seen: Observation, pool: Pool, size: Size, frozen: str) -> PoolPlan:
+    """Nobody knows whether the GPUs are used, and for too long: they are given back, whatever is lost with them."""
+    why = f"idle.frozenFor is over: {frozen}"
+    keep = freezes.least(seen, pool, size)
+    going = [DeletePod(pod, why, forced=True) for pod in freezes.to_go(seen, pool, keep)]
+    memory = seen.memory.get(pool.name, PoolMemory())
+    missing = keep - len(sizes.staying(seen, pool))
+    actions = (*_ended(seen, pool), *going, *_creates(seen, pool, missing, memory))
+    given_up = Size(keep, why, size.set_by)
+    wake = wake_after(seen, pool, given_up, frozen=True)
+    return PoolPlan(given_up, actions, wake, missing=max(0, missing), frozen=frozen)
 
 
 def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> list[Action]:
@@ -64,7 +87,7 @@ def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> l
 def _called_back(seen: Observation, pool: Pool, missing: int) -> list[Pod]:
     """Retiring pods that are wanted again: rather than new ones, and those that the scheduler would not let go."""
     current = spec_hash.of_worker(seen.cluster.spec, pool)
-    retiring = [p for p in seen.workers(pool.name) if p.live and p.retirement and p.retirement.why != _EDITED]
+    retiring = [p for p in seen.workers(pool.name) if p.live and p.retirement and not _is_final(p.retirement)]
     refused = [pod for pod in retiring if pod.dask_name in seen.refused]
     usable = [pod for pod in retiring if pod not in refused and pod.spec_hash == current and pod.running]
     return [*refused, *sorted(usable, key=sizes.pod_number)[: max(0, missing - len(refused))]]
@@ -103,40 +126,61 @@ def _leave_above_maximum(seen: Observation, pool: Pool, pods: list[Pod]) -> list
     return [_leave(seen, by_name[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
 
 
-def _leave(seen: Observation, pod: Pod, why: str, *, if_idle: bool = False, release: bool = False) -> Action:
+def _is_final(retirement: Retirement) -> bool:
+    return retirement.final or retirement.why == _EDITED  # so an operator before this one wrote it
+
+
+def _replace(seen: Observation, pool: Pool, pod: Pod) -> Action:
+    edited = pod.spec_hash != spec_hash.of_worker(seen.cluster.spec, pool)
+    return _leave(seen, pod, _EDITED if edited else replacing.WORN, final=True)
+
+
+def _leave(
+    seen: Observation, pod: Pod, why: str, *, if_idle: bool = False, release: bool = False, final: bool = False
+) -> Action:
     """Cancel a pod that does not run; retire one that does."""
     if not seen.works(pod):
         return DeletePod(pod, why, only_if_unchanged=True)
-    return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release))
+    return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release, final=final, at=seen.now))
 
 
-def _finish(seen: Observation, pool: Pool, back: set[Pod]) -> Iterable[Action]:
-    """Delete the retiring pods that have nothing left; let held data go when its time has come."""
+def _finish(seen: Observation, pool: Pool, spoken_for: set[Pod]) -> Iterable[Action]:
+    """Delete the retiring pods that have nothing left, or too long a drain; let held data go when its time has come."""
+    named = {pod.uid for pod in spoken_for}
     for pod in seen.workers(pool.name):
-        if not pod.live or pod.retirement is None or pod in back:
+        if not pod.live or pod.retirement is None or pod.uid in named:
             continue
         if not seen.works(pod):
             yield DeletePod(pod, pod.retirement.why, only_if_unchanged=True)
         elif is_empty(seen, pod):
             yield DeletePod(pod, pod.retirement.why)
+        elif drains.is_overdue(seen, pool, pod):
+            waited = f"drainTimeout is over: {drains.waits_for(seen, pod)}"
+            yield DeletePod(pod, waited, forced=True)
         elif not pod.retirement.release and _may_release(seen, pool, pod):
-            why = pod.retirement.why
-            yield MarkRetiring(pod, Retirement(why, if_idle=pod.retirement.if_idle, release=True))
+            yield MarkRetiring(pod, replace(pod.retirement, release=True))
+        elif not pod.retirement.at:
+            yield MarkRetiring(pod, replace(pod.retirement, at=seen.now))  # from now on its drain is timed
 
 
 def is_empty(seen: Observation, pod: Pod) -> bool:
     """Whether a retiring pod holds nothing that anybody waits for."""
-    if seen.demand is None:
-        return seen.cluster.spec.suspend and not seen.drains
     workers = seen.registered(pod)
+    if seen.cluster.spec.suspend and not seen.drains:  # nobody will ever drain it
+        return all(not worker.processing for worker in workers)
+    if seen.demand is None:
+        return False
     if workers:
         return all(worker.retiring == "drained" for worker in workers)
     return seen.unheard_seconds(pod) >= sizes.UNREGISTERED_SECONDS
 
 
 def _may_release(seen: Observation, pool: Pool, pod: Pod) -> bool:
+    """A device that is sick cannot be read any more: what could not be moved is lost already."""
     after = pool.held_data.release_after_seconds if pool.held_data else None
-    return retirement.releases(sizes.candidate(seen, pod, 0), after)
+    candidate = sizes.candidate(seen, pod, 0)
+    lost = "data" in candidate.blockers and bool(replacing.sickness(seen, pool, pod))
+    return lost or retirement.releases(candidate, after)
 
 
 @dataclass(frozen=True)
@@ -148,23 +192,21 @@ class _Rolling:
 
 
 def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rolling | None:
-    """Replace pods of an older spec, new ones first; None where none is out of date.
+    """Replace pods of an older spec, or that have done their tasks, new ones first; None where there are none.
 
     A quarter of the pool, at least one pod, is surplus meanwhile. Where a new pod finds no node, an old one makes room.
     """
-    current = spec_hash.of_worker(seen.cluster.spec, pool)
-    old = [pod for pod in pods if pod.spec_hash != current]
+    old, new = replacing.old_and_new(seen, pool, pods)
     if not old:
         return None
-    new = [pod for pod in pods if pod.spec_hash == current]
     broken, working = [p for p in old if not seen.works(p)], [p for p in old if seen.works(p)]
     joined = sum(1 for pod in new if sizes.joined(seen, pod))
     stuck = [pod for pod in new if pod.unschedulable]
     spare = len(working) + joined - size.pods
     no_room = seen.memory.get(pool.name, PoolMemory()).refusal_reason == Reason.QUOTA
-    if (stuck or no_room) and not sizes.room_was_made(seen, pool, current):
+    if (stuck or no_room) and not sizes.room_was_made(seen, pool):
         crowded = no_room or len(new) + len(working) > size.pods
-        if crowded or seen.now - min(pod.created for pod in stuck) >= _STUCK_SECONDS:
+        if crowded or seen.now - min(pod.created for pod in stuck) >= STUCK_SECONDS:
             spare = max(spare, 1)
     by_name = {pod.name: pod for pod in working}
     chosen = retirement.surplus(sizes.candidates(seen, working), spare)
@@ -178,30 +220,3 @@ def _rolling(seen: Observation, pool: Pool, size: Size, pods: list[Pod]) -> _Rol
 
 def _why_ended(pod: Pod) -> str:
     return (pod.ended.reason or pod.ended.message if pod.ended else "") or pod.phase
-
-
-def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -> float | None:
-    """When time alone changes what this pool needs: an idle timeout, a back-off, the end of an override."""
-    moments = [memory.not_before - seen.now] if memory.not_before > seen.now else []
-    override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)
-    if override is not None and override.until is not None:
-        moments.append(override.until.timestamp() - seen.now)
-    limits = pool.autoscale
-    after = pool.held_data.release_after_seconds if pool.held_data else None
-    for pod in seen.workers(pool.name):
-        if not pod.live:
-            continue
-        if limits is not None:
-            moments.append(seen.trial_seconds(pod))
-        if pod.unschedulable:
-            moments.append(pod.created + _STUCK_SECONDS - seen.now)
-        if sizes.ran(pod) and seen.demand is not None and not seen.registered(pod):
-            moments.append(max(pod.started, seen.scheduler_since) + sizes.UNREGISTERED_SECONDS - seen.now)
-        idle = sizes.candidate(seen, pod, 0)
-        if idle.busy:
-            continue
-        if limits is not None and size.set_by == "autoscale" and size.pods > limits.min and pod.retirement is None:
-            moments.append(limits.idle_timeout_seconds - idle.idle_seconds)
-        if after is not None:
-            moments.append(after - idle.idle_seconds)
-    return min((moment for moment in moments if moment > 0), default=None)

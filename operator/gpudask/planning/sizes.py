@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
-from gpudask.desired import spec_hash
 from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.replacing import old_and_new
 from gpudask.scaling import retirement, sizing
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
@@ -50,14 +50,15 @@ def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
     """A pod as the retirement policy sees it. One that ran, but registered no worker, is idle since it could have.
 
     A container that waits to start again is no pending pod: its workers left with a scheduler that restarted, most
-    likely, and are back soon.
+    likely, and are back soon. One that failed, and is not back soon, is as good as pending.
     """
     workers = seen.registered(pod)
     unheard = seen.unheard_seconds(pod) if seen.counts and ran(pod) else 0.0
+    crashed = pod.ended is not None and pod.ended.exit_code != 0 and unheard >= UNREGISTERED_SECONDS
     return Candidate(
         pod=pod.name,
         number=number,
-        pending=not seen.works(pod) and not ran(pod),
+        pending=not seen.works(pod) and (not ran(pod) or crashed),
         idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=unheard),
         busy=any(worker.own for worker in workers) if workers else unheard < UNREGISTERED_SECONDS,
         held_bytes=sum(worker.held_bytes for worker in workers),
@@ -67,7 +68,7 @@ def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
 
 def ran(pod: Pod) -> bool:
     """Whether its container runs or ran: there was a worker in it."""
-    return pod.running or pod.restarts > 0
+    return pod.running or pod.restarts > 0 or pod.ended is not None
 
 
 def staying(seen: Observation, pool: Pool) -> list[Pod]:
@@ -90,10 +91,11 @@ def joined(seen: Observation, pod: Pod) -> bool:
     return bool(seen.registered(pod)) if seen.demand is not None else pod.ready
 
 
-def room_was_made(seen: Observation, pool: Pool, current: str) -> bool:
-    """Whether a pod of an older spec is on its way out, whose room a new one that is stuck may get."""
-    old = [pod for pod in seen.workers(pool.name) if pod.spec_hash != current and not pod.finished]
-    return any(pod.deleting or pod.retirement is not None for pod in old)
+def room_was_made(seen: Observation, pool: Pool) -> bool:
+    """Whether a pod that is replaced is on its way out, whose room a new one that is stuck may get."""
+    pods = [pod for pod in seen.workers(pool.name) if not pod.finished and (pod.deleting or pod.retirement is not None)]
+    old, new = old_and_new(seen, pool, pods)
+    return bool(old) or any(pod.retirement is not None and pod.retirement.final for pod in new)
 
 
 def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int, int]:
@@ -102,13 +104,11 @@ def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int
     A rollout never makes more new pods than the size, nor more pods than the size and its surge. An old one leaves for
     each new one that has joined (but while the scheduler is not heard), or to make room for a new one that is stuck.
     """
-    current = spec_hash.of_worker(seen.cluster.spec, pool)
-    old = [pod for pod in pods if pod.spec_hash != current]
+    old, new = old_and_new(seen, pool, pods)
     if not old:
         return len(pods), len(pods)
-    new = [pod for pod in pods if pod.spec_hash == current]
     replaced = sum(1 for pod in new if joined(seen, pod))
-    if any(pod.unschedulable for pod in new) and room_was_made(seen, pool, current):
+    if any(pod.unschedulable for pod in new) and room_was_made(seen, pool):
         replaced += 1
     bare = next(size for size in range(len(pods) + 1) if size + surge(size) >= len(pods))
     least = max(len(old), len(new), bare)
@@ -129,7 +129,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     want, reason = sizing.wanted(limits, share, ready=len(ready), tried=tried)
     if any(pod.unschedulable for pod in pods) and want > len(pods):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
-    rolls = any(pod.spec_hash != spec_hash.of_worker(seen.cluster.spec, pool) for pod in pods)
+    rolls = bool(old_and_new(seen, pool, pods)[0])
     # After a restart in a rollout the pods may stand for several sizes: what the demand asks for decides between them.
     have = min(max(least, min(want, most)), len(pods), limits.max) if rolls else min(len(pods), limits.max)
     if want >= have:

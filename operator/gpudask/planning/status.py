@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from gpudask.api.pool import Pool
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
 from gpudask.desired import names, spec_hash
-from gpudask.planning.actions import Plan, PoolPlan
+from gpudask.planning import drains, freezes, replacing
+from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import concluded
 from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling.assignment import Share
 
 # What moves while a cluster works: written at most every few seconds, and never alone a reason to hurry.
-_LIVE = {"demand", "gpus_busy", "reason", "held", "workers"}
+_LIVE = {"demand", "gpus_busy", "reason", "held", "leaving", "workers"}
 _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
 
 
@@ -28,6 +29,7 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
             plan.pools[pool.name],
             plan.assignment.shares[pool.name],
             earlier.get(pool.name),
+            fallback=", ".join(plan.fallbacks.get(pool.name, ())),
             elapsed=elapsed,
         )
         for pool in seen.cluster.spec.pools
@@ -71,7 +73,14 @@ def _scheduler(seen: Observation) -> SchedulerStatus:
 
 
 def _pool(
-    seen: Observation, pool: Pool, plan: PoolPlan, share: Share, before: PoolStatus | None, *, elapsed: float
+    seen: Observation,
+    pool: Pool,
+    plan: PoolPlan,
+    share: Share,
+    before: PoolStatus | None,
+    *,
+    fallback: str,
+    elapsed: float,
 ) -> PoolStatus:
     pods = [pod for pod in seen.workers(pool.name) if not pod.finished]
     live = [pod for pod in pods if pod.live]
@@ -97,7 +106,12 @@ def _pool(
         size_set_by=plan.size.set_by,
         reason=plan.size.reason,
         message=_message(seen, pool, live),
+        fallback=fallback if seen.demand else before.fallback,  # nobody takes back what a silent scheduler lent
         held=_held(seen, pods),
+        leaving=_leaving(seen, pods),
+        replaced=_replaced(plan) or before.replaced,
+        forced=_forced(plan) or before.forced,
+        frozen_since=_frozen_since(seen, pool, plan),
         last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
         last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(seen.workers(pool.name)) or before.last_termination,
@@ -126,6 +140,7 @@ def _removed(seen: Observation, name: str, before: PoolStatus | None, *, elapsed
         size_set_by="spec",
         reason=reason,
         held=_held(seen, pods),
+        leaving=_leaving(seen, pods),
         last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
         last_scale_reason=reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(seen.workers(name)) or before.last_termination,
@@ -158,6 +173,38 @@ def _held(seen: Observation, pods: list[Pod]) -> str:
                 detail = worker.detail or f"{worker.held_keys} results, {worker.held_bytes} bytes"
                 keeps.append(f"{pod.name}: {', '.join(blockers) or 'data'}: {detail}")
     return "; ".join(keeps[:3])
+
+
+def _leaving(seen: Observation, pods: list[Pod]) -> str:
+    """What leaves, since when, and what it waits for."""
+    words = []
+    for pod in pods:
+        if pod.live and pod.retirement is not None:
+            since = f" since {_iso(pod.retirement.at)}" if pod.retirement.at else ""
+            words.append(f"{pod.name}{since} ({pod.retirement.why}): {drains.waits_for(seen, pod)}")
+    return "; ".join(words[:3]) + (f"; and {len(words) - 3} more" if len(words) > 3 else "")  # noqa: PLR2004
+
+
+def _replaced(plan: PoolPlan) -> str:
+    for action in plan.actions:
+        if isinstance(action, MarkRetiring) and action.retirement is not None and action.retirement.final:
+            sick, worn = action.failed, action.retirement.why == replacing.WORN
+            if sick or worn:
+                return f"{action.pod.dask_name}: {action.retirement.why}"
+    return ""
+
+
+def _forced(plan: PoolPlan) -> str:
+    forced = [action for action in plan.actions if isinstance(action, DeletePod) and action.forced]
+    return f"{forced[0].pod.dask_name}: {forced[0].why}" if forced else ""
+
+
+def _frozen_since(seen: Observation, pool: Pool, plan: PoolPlan) -> str:
+    """Told only once it has lasted: a scheduler that restarts is silent for some seconds."""
+    since = seen.frozen_at.get(pool.name)
+    if not plan.frozen or since is None or seen.now - since < freezes.patience_seconds(seen):
+        return ""
+    return _iso(since)
 
 
 def _last_termination(pods: tuple[Pod, ...]) -> Termination | None:

@@ -6,7 +6,7 @@ Bad input is a `BadInputError` that names the field; nothing here touches the sc
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Desired:
     pools: dict[str, str]  # pool -> "any" | "annotated"
     gpu_pools: frozenset[str]
     retiring: tuple[Retiring, ...]
+    offers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool -> resource -> amount for each worker
 
 
 def parse_desired(body: bytes) -> Desired:
@@ -57,7 +58,8 @@ def parse_desired(body: bytes) -> Desired:
         if any(other.pod == wish.pod for other in wishes[:i]):
             raise BadInputError(f"retiring[{i}].pod: {wish.pod!r} is named twice")
     pools, gpu_pools = parse_pools(given.get("pools"))
-    return Desired(version=version, pools=pools, gpu_pools=gpu_pools, retiring=wishes)
+    offers = _offers(given.get("offers", {}))
+    return Desired(version=version, pools=pools, gpu_pools=gpu_pools, retiring=wishes, offers=offers)
 
 
 def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:
@@ -80,6 +82,16 @@ def read_pools(path: str) -> tuple[dict[str, str], frozenset[str]]:
         return parse_pools(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise BadInputError(f"GPUDASK_POOLS_FILE {path}: {error}") from error
+
+
+def _offers(given: Any) -> dict[str, dict[str, float]]:
+    _expect(isinstance(given, dict), "offers", "an object", given)
+    for pool, amounts in given.items():
+        _expect(isinstance(amounts, dict), f"offers.{pool}", "an object", amounts)
+        for name, amount in amounts.items():
+            is_amount = isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0
+            _expect(is_amount, f"offers.{pool}.{name}", "a number above zero", amount)
+    return {pool: {name: float(amount) for name, amount in amounts.items()} for pool, amounts in given.items()}
 
 
 def _retiring(given: Any, field: str) -> Retiring:

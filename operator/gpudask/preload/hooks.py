@@ -34,12 +34,19 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transition": ("key", "finish", "stimulus_id"),
         "transitions": ("recommendations", "stimulus_id"),
     },
+    "offers": {
+        "add_resources": ("worker", "resources"),
+        "broadcast": ("msg", "workers", "on_error"),
+        "bulk_schedule_unrunnable_after_adding_worker": ("ws",),
+        "transitions": ("recommendations", "stimulus_id"),
+    },
     "sick": {},
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
     "fence": ("running", "workers", "idle", "idle_task_count"),
     "retire": ("running", "workers", "stream_comms", "stream_handlers"),
+    "offers": ("running", "workers"),
     "sick": ("stream_handlers",),
 }
 

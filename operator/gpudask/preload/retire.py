@@ -49,7 +49,7 @@ class Retire(SchedulerPlugin):
     def hook_in(self) -> None:
         """Hook in."""
         scheduler: Any = self._scheduler
-        self._recall = Recall(scheduler, self._demand.stolen)
+        self.recall = Recall(scheduler, self._demand.stolen)
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
         self._watch.listen(self._poke)
@@ -154,7 +154,7 @@ class Retire(SchedulerPlugin):
         drain = Drain(
             scheduler=self._scheduler,
             pools=self._pools,
-            recall=self._recall,
+            recall=self.recall,
             ws=ws,
             leaving=self._leaving,
             changed=self._watch.ring,

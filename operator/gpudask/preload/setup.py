@@ -17,6 +17,7 @@ from .durations import Durations
 from .fence import Fence
 from .hooks import missing_hooks
 from .leaving import Leaving
+from .offers import Offers
 from .pools import Pools
 from .retire import Retire
 from .routes import add_routes
@@ -54,12 +55,14 @@ class Preload(SchedulerPlugin):
         self.fence: Fence | None = None
         self.retire: Retire | None = None
         self.leaving: Leaving | None = None
+        self.offers: Offers | None = None
 
     def hook_in(self) -> None:
         """Hook in, feature by feature: one that fails is off, and the others work."""
         self._start("demand", self._start_demand)
         self._start("fence", self._start_fence)
         self._start("retire", self._start_retire)
+        self._start("offers", self._start_offers)
         self._start("sick", self.sick.hook_in)
         self.scheduler.add_plugin(self)
         self.watch.touch()
@@ -71,6 +74,8 @@ class Preload(SchedulerPlugin):
             self.leaving.stop()
         if self.retire:
             self.retire.stop()
+        if self.offers:
+            self.offers.stop()
 
     @property
     def version(self) -> str:
@@ -86,6 +91,8 @@ class Preload(SchedulerPlugin):
             refused = self.leaving.accept(desired.retiring)
         else:
             refused = {wish.pod: f"retire is off: {self.features['retire']}" for wish in desired.retiring}
+        if self.offers:
+            self.offers.accept(desired.offers)
         self.desired_version = desired.version
         self.watch.ring()
         return refused
@@ -103,6 +110,7 @@ class Preload(SchedulerPlugin):
             "scheduler_id": self.scheduler.id,
             "desired_version": self.desired_version,
             "features": self.features,
+            "offers": self.offers.wanted if self.offers else {},
             "tasks": len(self.scheduler.tasks),
             "demand": demand,
             "workers": workers,
@@ -118,6 +126,8 @@ class Preload(SchedulerPlugin):
             self.fence.forget()
         if self.retire:
             self.retire.add_worker(scheduler, worker)
+        if self.offers:
+            self.offers.add_worker(worker)
         self.watch.ring()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
@@ -126,6 +136,8 @@ class Preload(SchedulerPlugin):
             self.fence.forget()
         if self.retire:
             self.retire.remove_worker(scheduler, worker, **kwargs)
+        if self.offers:
+            self.offers.forget(worker)
         self.demand.ended.forget(worker)
         self.sick.forget(worker)
         self.watch.ring()
@@ -170,12 +182,21 @@ class Preload(SchedulerPlugin):
         self.retire.hook_in()
         self.leaving = Leaving(self.scheduler, self.retire.accept, self.retire.state_of)
 
+    def _start_offers(self) -> None:
+        if self.retire is None:
+            self.features["offers"] = "without retire nobody takes back the tasks of an offer that ends"
+            return
+        self.offers = Offers(self.scheduler, self.retire.recall, self.watch.ring)
+
     def _look(self) -> Edges:
         now = time.monotonic()
         return {"busy": self.workers.follow(now), "tasks": bool(self.scheduler.tasks), **self.demand.follow(now)}
 
     def _demand(self) -> list[dict[str, Any]]:
-        return [] if self.features["demand"] else self.demand.entries(time.monotonic())
+        entries = [] if self.features["demand"] else self.demand.entries(time.monotonic())
+        if self.offers:
+            self.offers.complete(entries)
+        return entries
 
     def _workers(self) -> list[dict[str, Any]]:
         rows = self.workers.rows(time.monotonic())

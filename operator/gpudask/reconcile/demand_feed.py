@@ -86,11 +86,13 @@ class DemandFeed:
         except SchedulerError as error:
             self._lost(error)
 
-    async def tell(self, pools: Json, retiring: list[Json]) -> bool:
+    async def tell(self, pools: Json, retiring: list[Json], offers: Json) -> bool:
         """Make what is wanted known, if the scheduler does not know it already; whether it knows now."""
         if self.demand is None or self._pod is None:
             return True
-        wanted = {"pools": pools, "retiring": retiring}
+        wanted: Json = {"pools": pools, "retiring": retiring}
+        if "offers" in self.demand.features:  # an older preload knows no such word
+            wanted["offers"] = offers
         version = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
         if self._told == version:
             return True
@@ -134,6 +136,7 @@ class DemandFeed:
             self._told = demand.desired_version
             news = True
         self.demand, self.heard_at, self._trouble, self._complained = demand, now, "", False
+        self.deaf = False  # its preload may come up a moment after its HTTP server
         if news:
             self._changed()
 

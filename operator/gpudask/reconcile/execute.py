@@ -64,7 +64,9 @@ class Executor:
                 return self._create(cluster, pool_name, lambda: worker_pod(cluster, pool, number, nonce))
             case DeletePod(pod, why, only_if_unchanged):
                 return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
-            case MarkRetiring(pod, retirement):
+            case MarkRetiring(pod, retirement, failed):
+                if failed:
+                    self._memory.failed(pod.pool, self._context.clock())
                 return self._annotate(pod, {ANNOTATION_RETIRE: retirement.dump() if retirement else None})
             case MarkGuarded(pod, annotations):
                 return self._annotate(pod, dict(annotations))

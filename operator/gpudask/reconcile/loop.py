@@ -14,6 +14,7 @@ from typing import Any
 from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_status
 from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash, support, workers
+from gpudask.planning import drains
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation
@@ -140,6 +141,7 @@ class ClusterLoop:
             if refreshed is not cluster:
                 self.wake()
                 return _RESYNC_SECONDS
+        self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
@@ -147,7 +149,7 @@ class ClusterLoop:
                 self._memory.satisfied(name)
         trouble = await self._execute(cluster, planned)
         seen = self._observe(cluster)
-        told = await self._feed.tell(support.fence(cluster), _retiring(seen))
+        told = await self._feed.tell(support.fence(cluster), _retiring(seen), planned.offers)
         soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
         if trouble is not None:
             raise trouble
@@ -177,7 +179,7 @@ class ClusterLoop:
             self._support.forget_blind()
         current = self._observe(cluster).scheduler
         name = new or (current.name if current else "")
-        self._memory.support_refused(await self._support.ensure(cluster, name))
+        self._memory.support_refused(await self._support.ensure(cluster, name, guarded=planned.guarded))
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
         if await self._executor.execute(cluster, (*planned.actions, *planned.markers)):
@@ -201,6 +203,7 @@ class ClusterLoop:
             joined=self._feed.joined,
             memory=seen.memory,
             busy_at=self._memory.busy_at,
+            frozen_at=self._memory.frozen_at,
         )
 
     async def _still_there(self, cluster: Cluster) -> Cluster:
@@ -244,13 +247,15 @@ def _retiring(seen: Observation) -> list[Json]:
     """What the preload is to retire, whole, every time: all pods so marked, and those that end for whatever reason.
 
     A pod that somebody else deletes has its grace period left: what it holds may still be moved, and nothing is to be
-    moved to it.
+    moved to it. One whose drain took too long is waited for no more, by its own hook either.
     """
+    pools = {pool.name: pool for pool in seen.cluster.spec.pools}
     asked = [
         {
             "pod": pod.dask_name,
             "data": "release" if pod.retirement.release else "move",
             "if_idle": pod.retirement.if_idle and not pod.deleting,
+            **({"forced": True} if pod.pool in pools and drains.is_overdue(seen, pools[pod.pool], pod) else {}),
         }
         for pod in seen.pods
         if pod.pool and pod.retirement is not None and not pod.finished

@@ -28,6 +28,7 @@ class Memory:
         self.pools: dict[str, PoolMemory] = {}
         self.support: Refusal | None = None
         self.busy_at: dict[str, float] = {}
+        self.frozen_at: dict[str, float] = {}
         self._failures: dict[str, _Failures] = {}
 
     def of(self, pool: str) -> PoolMemory:
@@ -38,6 +39,10 @@ class Memory:
         """Remember when pods, by uid, were last seen at work; those that are no longer `present` are forgotten."""
         there = frozenset(present)
         self.busy_at = {uid: at for uid, at in self.busy_at.items() if uid in there} | dict.fromkeys(at_work, now)
+
+    def froze(self, pools: Iterable[str], now: float) -> None:
+        """Remember since when these pools are frozen; the others no longer are."""
+        self.frozen_at = {pool: self.frozen_at.get(pool, now) for pool in pools}
 
     def sized(self, pool: str, pods: int) -> None:
         """Remember the size that was decided."""

@@ -66,8 +66,12 @@ class Operator:
         key = await _operator_key(api, self.settings.namespace, self.settings.key_secret)
         pods = self._caches(api, "pods", observe_pod, metadata_only=False)
         support = {
-            kind: self._caches(api, plural, observe_owned(kind), metadata_only=True)
-            for kind, plural in (("Service", "services"), ("ConfigMap", "configmaps"))
+            kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
+            for kind, plural, version in (
+                ("Service", "services", "api/v1"),
+                ("ConfigMap", "configmaps", "api/v1"),
+                ("PodDisruptionBudget", "poddisruptionbudgets", "apis/policy/v1"),
+            )
         }
         every = [r for caches in (pods, *support.values()) for r in caches.reflectors]
         self._watches = [asyncio.create_task(r.run(), name=f"watch {r.path}") for r in every]
@@ -98,9 +102,11 @@ class Operator:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
 
-    def _caches(self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool) -> Caches:
+    def _caches(
+        self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1"
+    ) -> Caches:
         namespaces = self.settings.watch_namespaces
-        paths = [f"/api/v1/namespaces/{name}/{plural}" for name in namespaces] or [f"/api/v1/{plural}"]
+        paths = [f"/{version}/namespaces/{name}/{plural}" for name in namespaces] or [f"/{version}/{plural}"]
         return Caches(
             [
                 Reflector(

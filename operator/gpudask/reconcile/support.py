@@ -9,14 +9,14 @@ from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.desired import support
+from gpudask.desired import disruption, support
 from gpudask.reconcile.context import Context, Owned
 
 Json = dict[str, Any]
 
 
 class Support:
-    """Applies the Service, ConfigMap and Secret of one cluster; a request only where something differs.
+    """Applies the Service, ConfigMap, Secret and budget of one cluster; a request only where something differs.
 
     Server-side apply repairs our fields and leaves others' alone. A Secret is not watched (the operator may not read
     those of others), so it is applied once, and again when it should change.
@@ -26,13 +26,16 @@ class Support:
         self._context = context
         self._applied: dict[str, tuple[str, str]] = {}
         self._scheduler = ""
+        self._guarded = True
 
     def forget_blind(self) -> None:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
         self._applied = {kind: seen for kind, seen in self._applied.items() if kind in self._context.support}
 
-    async def ensure(self, cluster: Cluster, scheduler: str) -> list[ApiError]:
+    async def ensure(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> list[ApiError]:
         """Apply what differs, for the scheduler pod `scheduler`; empty: there is none, and the last one stays.
+
+        `guarded`: whether it is kept from eviction; None: as it was.
 
         Returns:
             What the API server refused, such as an object of that name that is somebody else's.
@@ -46,10 +49,12 @@ class Support:
             for item in caches.owned(cluster.uid)
         }
         self._scheduler = scheduler or self._scheduler
+        self._guarded = self._guarded if guarded is None else guarded
         wanted = [
             support.service(cluster, self._scheduler),
             support.preload(cluster, self._context.preload),
             support.token_secret(cluster, self._context.token(cluster.uid)),
+            disruption.budget(cluster, guarded=self._guarded),
         ]
         results = await asyncio.gather(
             *(self._apply(body, existing.get((body["kind"], body["metadata"]["name"]))) for body in wanted),

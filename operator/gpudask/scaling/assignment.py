@@ -19,6 +19,17 @@ class Share:
     pods_unknown: float = 0.0
     pod_seconds: float = 0.0
 
+    @classmethod
+    def of(cls, requirement: Requirement, slots: int) -> Share:
+        """All of `requirement`, where one pod runs `slots` such tasks at once."""
+        return cls(
+            unrunnable=requirement.unrunnable,
+            processing=requirement.processing,
+            pods=requirement.active / slots,
+            pods_unknown=requirement.unknown / slots,
+            pod_seconds=requirement.seconds / slots,
+        )
+
     def __add__(self, other: Share) -> Share:
         """Both together."""
         return Share(
@@ -66,14 +77,7 @@ def assign(spec: Spec, requirements: tuple[Requirement, ...]) -> Assignment:
         if not able:
             unserved.append(requirement)
             continue
-        slots = slots_per_pod(spec, able[0], requirement)
-        shares[able[0].name] += Share(
-            unrunnable=requirement.unrunnable,
-            processing=requirement.processing,
-            pods=requirement.active / slots,
-            pods_unknown=requirement.unknown / slots,
-            pod_seconds=requirement.seconds / slots,
-        )
+        shares[able[0].name] += Share.of(requirement, slots_per_pod(spec, able[0], requirement))
     return Assignment(shares, tuple(unserved))
 
 

@@ -25,6 +25,7 @@ class Requirement:
     since_seconds: float = 0.0
     next_seconds: float | None = None  # until the first of `waiting` can run; None when unknown
     next_tasks: int = 0  # about how many can run then
+    lent: int = 0  # of `processing`: begun on workers that offer what they want only for a while (`fallback`)
 
     @property
     def active(self) -> int:
@@ -74,6 +75,7 @@ class Demand:
     requirements: tuple[Requirement, ...] = ()
     workers: tuple[Worker, ...] = ()
     features: dict[str, str] = field(default_factory=dict)
+    offers: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def workers_of(self, dask_name: str) -> tuple[Worker, ...]:
         """The registered workers of one pod."""
@@ -100,6 +102,7 @@ def parse(answer: dict[str, Any]) -> Demand:
             requirements=tuple(_requirement(item) for item in answer["demand"]),
             workers=tuple(_worker(item) for item in answer["workers"]),
             features=dict(answer["features"]),
+            offers=dict(answer.get("offers", {})),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UnknownProtocolError(
@@ -118,6 +121,7 @@ def _requirement(item: dict[str, Any]) -> Requirement:
         since_seconds=item["since_seconds"],
         next_seconds=item.get("next_seconds"),
         next_tasks=item.get("next_tasks", 0),
+        lent=item.get("lent", 0),
     )
 
 

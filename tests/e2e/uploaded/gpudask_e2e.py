@@ -23,6 +23,11 @@ def wait_for_release(value: Any) -> Any:
     return value
 
 
+def fail_as_a_sick_device(_number: int) -> None:
+    """Fail as a task does whose GPU has a memory error."""
+    raise RuntimeError("CUDA error: cudaErrorECCUncorrectable: uncorrectable ECC error encountered")
+
+
 def release(dask_worker: Any) -> None:
     """Let the tasks of a worker end that wait for it, now and from now on."""
     dask_worker.released = True

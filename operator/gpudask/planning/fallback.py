@@ -1,0 +1,123 @@
+"""Which pools' tasks fall back on others in this pass: what those lend, and whose demand it adds to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gpudask.api.pool import Pool
+from gpudask.api.spec import Spec
+from gpudask.planning.observed import Observation
+from gpudask.scaling.assignment import Share, slots_per_pod
+from gpudask.scaling.demand import Requirement
+from gpudask.scaling.fallback import falls_back
+
+FEATURE = "offers"
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackPlan:
+    """The decision for one pool. `served`: its tasks that run on other pools meanwhile.
+
+    `guests`: the same as the demand of those pools, each of the first that could serve it.
+    """
+
+    to: tuple[str, ...] = ()
+    served: frozenset[Requirement] = frozenset()
+    guests: tuple[tuple[str, Requirement, Share], ...] = ()
+    wake_after_seconds: float | None = None
+
+
+def plan_fallback(seen: Observation, pool: Pool) -> FallbackPlan:
+    """Decide for `pool`. Whether it falls back already, the scheduler says: a restarted operator needs no memory."""
+    spec, demand = seen.cluster.spec, seen.demand
+    if pool.fallback is None or demand is None or spec.suspend or demand.features.get(FEATURE, "missing"):
+        return FallbackPlan()
+    own = [r for r in demand.requirements if r.resources and r.active and slots_per_pod(spec, pool, r)]
+    ready = [other for other in spec.pools if _is_ready(seen, other)]
+    stranded = [r for r in own if not any(slots_per_pod(spec, other, r) for other in ready)]
+    waited = [r.since_seconds + max(0.0, seen.now - seen.demand_at) for r in stranded if r.unrunnable]
+    after = pool.fallback.after_seconds
+    falls = falls_back(
+        active=_is_lent(seen, pool),
+        after_seconds=after,
+        waited_seconds=max(waited, default=0.0),
+        tasks=sum(r.active for r in stranded),
+    )
+    if falls:
+        guests = tuple(guest for r in stranded for guest in _guests(spec, pool, r))
+        return FallbackPlan(tuple(pool.fallback.to), frozenset(stranded), guests)
+    left = after - max(waited) if waited else None
+    return FallbackPlan(wake_after_seconds=left if left is not None and left > 0 else None)
+
+
+def own_part(requirement: Requirement) -> Requirement:
+    """`requirement` without the tasks that have begun elsewhere, which will end there: no GPU need come for them."""
+    left = requirement.active - requirement.lent
+    if not requirement.lent or left < 0:
+        return requirement
+    return replace(
+        requirement,
+        processing=requirement.processing - requirement.lent,
+        seconds=requirement.seconds * left / requirement.active,
+        unknown=min(requirement.unknown, left),
+    )
+
+
+def with_guests(shares: dict[str, Share], plans: Iterable[FallbackPlan]) -> dict[str, Share]:
+    """The demand of each pool with that which falls back on it: once, though it be that of several pools."""
+    added = dict(shares)
+    for name, _, share in dict.fromkeys(guest for each in plans for guest in each.guests):
+        added[name] += share
+    return added
+
+
+def lent(pools: list[Pool], plans: dict[str, FallbackPlan]) -> dict[str, dict[str, float]]:
+    """What each pool's workers offer beyond their own, in the preload's words (docs/preload-protocol.md)."""
+    by_name = {pool.name: pool for pool in pools}
+    offers: dict[str, dict[str, float]] = {}
+    for pool in pools:
+        for other in plans[pool.name].to:
+            for name, amount in _lent_by(pool, by_name[other]).items():
+                amounts = offers.setdefault(other, {})
+                amounts[name] = max(amount, amounts.get(name, 0.0))
+    return offers
+
+
+def _is_ready(seen: Observation, pool: Pool) -> bool:
+    """Whether a worker of `pool` takes tasks and stays."""
+    return any(
+        worker.status == "running"
+        for pod in seen.workers(pool.name)
+        if pod.live and pod.retirement is None
+        for worker in seen.registered(pod)
+    )
+
+
+def _is_lent(seen: Observation, pool: Pool) -> bool:
+    """Whether the scheduler says that any of the pools named lends what `pool` offers."""
+    assert pool.fallback is not None
+    assert seen.demand is not None
+    by_name = {other.name: other for other in seen.cluster.spec.pools}
+    offers = seen.demand.offers
+    wanted = [(other, _lent_by(pool, by_name[other]).keys()) for other in pool.fallback.to]
+    return any(names and names <= offers.get(other, {}).keys() for other, names in wanted)
+
+
+def _lent_by(pool: Pool, other: Pool) -> dict[str, float]:
+    """What a worker of `other` has to offer more, so as to do the tasks of `pool`. Its own offers stand."""
+    return {name: amount for name, amount in pool.offered_resources.items() if name not in other.offered_resources}
+
+
+def _guests(spec: Spec, pool: Pool, requirement: Requirement) -> list[tuple[str, Requirement, Share]]:
+    """`requirement` as the demand of the first of the pools named whose workers could then serve it."""
+    assert pool.fallback is not None
+    by_name = {other.name: other for other in spec.pools}
+    for name in pool.fallback.to:
+        other = by_name[name]
+        offered = _lent_by(pool, other) | other.offered_resources
+        fits = [int(offered[name] // amount) for name, amount in requirement.resources if amount > 0]
+        slots = other.workers_per_pod * min([other.threads_per_worker, *fits])
+        if slots:
+            return [(name, requirement, Share.of(requirement, slots))]
+    return []

@@ -1,0 +1,69 @@
+"""What keeps a pool from what it should be, the most pressing first: for the condition Degraded."""
+
+from __future__ import annotations
+
+from gpudask.api.status import PoolStatus, Reason
+from gpudask.planning import drains, replacing
+from gpudask.planning.observed import Observation, Pod
+
+# A container that came back this often without staying up is not merely starting.
+_CRASHING_RESTARTS = 2
+# A pod that runs this long without its worker being registered is in trouble.
+_SILENT_SECONDS = 120.0
+
+Trouble = tuple[Reason, str]
+
+
+def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
+    """The trouble of `pool`, None where there is none."""
+    memory = seen.memory.get(pool.name)
+    if memory and memory.refusal:
+        return Reason(memory.refusal_reason), memory.refusal
+    if pool.unschedulable:
+        return Reason.UNSCHEDULABLE, pool.message
+    pods = [pod for pod in seen.workers(pool.name) if pod.live]
+    for look in (_waiting, _unregistered):
+        for pod in pods:
+            if (found := look(seen, pod)) is not None:
+                return found
+    return _sick(seen, pool, pods) or _draining(seen, pool, pods)
+
+
+def _waiting(_seen: Observation, pod: Pod) -> Trouble | None:
+    """Why the container of `pod` waits, if that is more than a start."""
+    if not pod.waiting:
+        return None
+    if "Image" in pod.waiting:
+        return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
+    if pod.restarts >= _CRASHING_RESTARTS:
+        ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
+    if not pod.waiting.startswith("CrashLoopBackOff"):
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
+    return None
+
+
+def _unregistered(seen: Observation, pod: Pod) -> Trouble | None:
+    unheard = seen.counts and pod.running and not seen.registered(pod)
+    if unheard and seen.unheard_seconds(pod) >= _SILENT_SECONDS:
+        return Reason.UNREGISTERED, f"{pod.name} runs, but the scheduler does not know its worker: see its log"
+    return None
+
+
+def _sick(seen: Observation, pool: PoolStatus, pods: list[Pod]) -> Trouble | None:
+    section = next((item for item in seen.cluster.spec.pools if item.name == pool.name), None)
+    if section is None:
+        return None
+    for pod in pods:
+        if why := replacing.sickness(seen, section, pod):
+            return Reason.DEVICE_SICK, f"{pod.name}: {why}"
+    return None
+
+
+def _draining(seen: Observation, pool: PoolStatus, pods: list[Pod]) -> Trouble | None:
+    workers = [worker for pod in seen.workers(pool.name) for worker in seen.registered(pod)]
+    if any(worker.retiring == "blocked" for worker in workers):
+        return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
+    if any(drains.hangs(seen, pod) for pod in pods):
+        return Reason.DRAIN_HANGS, pool.leaving
+    return None

@@ -1,0 +1,77 @@
+"""GPU tasks whose pool gets no GPU run on the CPU pool, and go to the GPU worker once there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask_e2e import ends, record, work
+
+from gpudask.kubecluster.placement import pool_of
+from local.demo.overlay import localize
+from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
+from tests.e2e.space import Space
+
+Json = dict[str, Any]
+
+ALL_GPUS = 4
+
+
+def test_tasks_fall_back_while_others_have_the_gpus_and_return_when_one_is_free(space: Space) -> None:
+    space.apply(_taking_all_gpus())
+    space.wait(lambda: _runs(space, "others"), "the other pod has the GPUs")
+    manifest = cluster(
+        "both",
+        cpu(),
+        gpu(autoscale={"min": 0, "max": 1, "idleTimeout": "60s"}, fallback={"to": ["cpu"], "after": "3s"}),
+    )
+    space.apply(manifest)
+    space.wait_workers("both", "cpu", 1)
+    with space.client("both") as client:
+        record(client)
+        first = client.map(work, range(4), resources={"GPU": 1}, pure=False)
+        assert client.gather(first) == list(range(4))
+        assert {_pool(worker) for workers in ends(client, [f.key for f in first]).values() for worker in workers} == {
+            "cpu"
+        }
+        more = client.map(work, range(60), seconds=1.0, resources={"GPU": 1}, pure=False)
+        space.wait(lambda: space.pool("both", "gpu").get("fallback") == "cpu", "the status says so")
+        assert space.pool("both", "gpu")["unschedulable"] == 1
+        space.kubectl("delete", "pod", "others", "--grace-period=0", "--force")
+        space.wait_workers("both", "gpu", 1)
+        space.wait(lambda: not space.pool("both", "gpu").get("fallback"), "the status says that it is over")
+        later = client.map(work, range(4), resources={"GPU": 1}, pure=False, priority=10)
+        assert client.gather(later) == list(range(4))
+        assert {_pool(worker) for workers in ends(client, [f.key for f in later]).values() for worker in workers} == {
+            "gpu"
+        }
+        assert client.gather(more) == list(range(60))
+        executions = ends(client, [future.key for future in more])
+        assert {len(workers) for workers in executions.values()} == {1}, "nothing is cut and nothing runs twice"
+        assert {_pool(worker) for workers in executions.values() for worker in workers} == {"cpu", "gpu"}
+    reasons = {event["reason"] for event in space.get("events.events.k8s.io")}
+    assert {"FallbackStarted", "FallbackEnded"} <= reasons
+
+
+def _taking_all_gpus() -> Json:
+    image = localize(cluster("any", cpu()))["spec"]["image"]
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["sleep", "600"],
+        "resources": {"limits": {"nvidia.com/gpu": str(ALL_GPUS)}},
+    }
+    spec = {
+        "containers": [container],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "restartPolicy": "Never",
+        **QUICK_END["spec"],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "others"}, "spec": spec}
+
+
+def _runs(space: Space, name: str) -> bool:
+    return any(pod["metadata"]["name"] == name and pod["status"]["phase"] == "Running" for pod in space.get("pods"))
+
+
+def _pool(worker: str) -> str:
+    return pool_of(worker, "both")
