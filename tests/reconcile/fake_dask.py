@@ -103,7 +103,7 @@ class FakeScheduler:
                 "version": self.version,
                 "scheduler_id": f"S-{self.address}",
                 "desired_version": self.desired.get("version", ""),
-                "features": {"demand": "", "fence": "", "retire": ""},
+                "features": {"demand": "", "fence": "", "retire": "", "rebalance": ""},
                 "tasks": self.tasks,
                 "demand": self.demand,
                 "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],

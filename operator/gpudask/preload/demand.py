@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .pools import Pools
     from .watch import Watch
 
+UNKNOWN_SECONDS = 0.5  # distributed's own guess for a task whose duration nobody knows
 PREFIXES = 10_000  # remembered means before those of vanished prefixes are dropped
 
 
@@ -97,6 +98,17 @@ class Demand:
             if some
         }
         return unrunnable
+
+    def assigned(self) -> dict[Requirement, float]:
+        """Return requirement -> mean seconds of a task, for the restricted tasks that workers have been given."""
+        seconds: Counter[Requirement] = Counter()
+        n: Counter[Requirement] = Counter()
+        for bucket in self._counts.buckets():
+            if bucket.state == "processing":
+                mean = self._durations.mean(bucket.prefix, restricted=True)
+                seconds[bucket.requirement] += bucket.n * (UNKNOWN_SECONDS if mean is None else mean)  # type: ignore[assignment]
+                n[bucket.requirement] += bucket.n
+        return {requirement: seconds[requirement] / n[requirement] for requirement in n}
 
     def entries(self, now: float) -> list[dict[str, Any]]:
         """Return the `demand` of the protocol: the restricted requirements in order, then plain demand."""

@@ -34,11 +34,18 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transition": ("key", "finish", "stimulus_id"),
         "transitions": ("recommendations", "stimulus_id"),
     },
+    "rebalance": {
+        "_reschedule": ("key", "stimulus_id"),
+        "valid_workers": ("ts",),
+        "get_comm_cost": ("ts", "ws"),
+        "_get_prefix_duration": ("prefix",),
+    },
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
     "fence": ("running", "workers", "idle", "idle_task_count"),
     "retire": ("running", "workers", "stream_comms", "stream_handlers"),
+    "rebalance": ("running", "extensions", "stream_handlers"),
 }
 
 

@@ -18,6 +18,7 @@ from .fence import Fence
 from .hooks import missing_hooks
 from .leaving import Leaving
 from .pools import Pools
+from .rebalance import Rebalance
 from .retire import Retire
 from .routes import add_routes
 from .sick import Sick
@@ -27,7 +28,7 @@ from .workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from distributed.scheduler import Scheduler
+    from distributed.scheduler import Scheduler, WorkerState
 
 logger = logging.getLogger("gpudask.preload")
 
@@ -54,18 +55,22 @@ class Preload(SchedulerPlugin):
         self.fence: Fence | None = None
         self.retire: Retire | None = None
         self.leaving: Leaving | None = None
+        self.rebalance: Rebalance | None = None
 
     def hook_in(self) -> None:
         """Hook in, feature by feature: one that fails is off, and the others work."""
         self._start("demand", self._start_demand)
         self._start("fence", self._start_fence)
         self._start("retire", self._start_retire)
+        self._start("rebalance", self._start_rebalance)
         self.scheduler.add_plugin(self)
         self.watch.touch()
 
     def stop(self) -> None:
         """Leave the scheduler in peace: it is closing."""
         self.demand.look_ahead.stop()
+        if self.rebalance:
+            self.rebalance.stop()
         if self.leaving:
             self.leaving.stop()
         if self.retire:
@@ -169,6 +174,17 @@ class Preload(SchedulerPlugin):
         self.retire = Retire(self.scheduler, self.pools, self.workers, self.demand, self.watch)
         self.retire.hook_in()
         self.leaving = Leaving(self.scheduler, self.retire.accept, self.retire.state_of)
+
+    def _start_rebalance(self) -> None:
+        if self.features["demand"]:
+            self.features["rebalance"] = "without demand nobody knows which tasks wait"
+            return
+        self.rebalance = Rebalance(self.scheduler, self.demand, self.watch, self._is_welcome)
+        self.rebalance.hook_in()
+
+    def _is_welcome(self, ws: WorkerState) -> bool:
+        """Return whether a worker should get more work: one with a sick device fails all it gets, and looks idle."""
+        return not self.sick.words(ws) and not (self.retire and self.retire.state_of(ws))
 
     def _look(self) -> Edges:
         now = time.monotonic()
