@@ -307,7 +307,7 @@ async def test_slices_are_bounded_however_long_the_queue(start, monkeypatch):
 
     balancer._slice, balancer._give = recorded_slice, recorded_give
     second = await cluster.add("gpu-1")
-    await until(lambda: given(cluster, second) == 500)
+    await until(lambda: given(cluster, second) >= 440)  # then it is less than a move's cost behind
     assert max(looked for looked, _ in slices) <= 100
     assert max(asked for _, asked in slices) <= 15
     await finish(cluster, futures)

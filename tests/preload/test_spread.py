@@ -7,10 +7,10 @@ import pytest
 from gpudask.preload.spread import Load, spread
 
 
-def after(loads, rounds=100, most=1000):
+def after(loads, rounds=100, slack=0, most=1000):
     """Return the workers' tasks after the moves."""
     tasks = {worker: load.tasks for worker, load in loads.items()}
-    for (giver, taker), n in spread(loads, rounds=rounds, most=most).items():
+    for (giver, taker), n in spread(loads, rounds=rounds, slack=slack, most=most).items():
         tasks[giver] -= n
         tasks[taker] += n
     return list(tasks.values())
@@ -48,6 +48,11 @@ def test_a_taker_that_has_half_of_that_gets_nothing_yet():
     assert after(workers((1, 100), (1, 6)), rounds=10) == [100, 6]
 
 
+def test_a_taker_that_is_little_behind_gets_nothing_and_one_that_is_far_behind_its_whole_share():
+    assert after(workers((1, 20), (1, 9)), slack=10) == [20, 9]
+    assert after(workers((1, 20), (1, 8)), slack=10) == [14, 14]
+
+
 def test_no_more_than_the_most_are_moved():
     assert after(workers((1, 100), (1, 0)), most=7) == [93, 7]
 
@@ -63,6 +68,6 @@ def test_when_all_was_moved_there_is_nothing_more_to_move(seed):
     moved = dict(zip(loads, after(loads), strict=True))
     assert sum(moved.values()) == sum(load.tasks for load in loads.values())
     again = {i: Load(load.slots, moved[i]) for i, load in loads.items()}
-    assert not spread(again, rounds=100, most=1000)
+    assert not spread(again, rounds=100, slack=0, most=1000)
     longest = max(load.tasks / load.slots for load in loads.values())
     assert max(load.tasks / load.slots for load in again.values()) <= longest

@@ -18,7 +18,7 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "demand": {"add_plugin": ("plugin",)},
     "fence": {
         "valid_workers": ("ts",),
-        "check_idle_saturated": ("ws", "occ"),
+        "check_idle_saturated": ("ws",),
         "decide_worker_non_rootish": ("ts",),
         "decide_worker_rootish_queuing_disabled": ("ts",),
         "bulk_schedule_unrunnable_after_adding_worker": ("ws",),

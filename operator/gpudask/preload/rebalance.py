@@ -38,6 +38,7 @@ logger = logging.getLogger("gpudask.preload")
 NEEDED = ("move_task_request", "in_flight", "in_flight_tasks", "in_flight_occupancy")  # of distributed's work stealing
 AHEAD_SECONDS = 3.0  # of work that a worker gets at once
 AHEAD_TASKS = 2  # a slot, where a task takes longer
+MOVE_SECONDS = 0.1  # what a move costs all who take part: less is not worth it (distributed's stealing reckons so, too)
 REQUESTS = 200  # on their way at any time: the answers of a worker come in one message, which is handled at one go
 REQUESTS_OF_ONE = 100  # to one worker: one that does not answer must not hold up the others
 LOOK_AT = 2_000  # tasks in a slice
@@ -129,8 +130,9 @@ class Rebalance:
         requests, left = 0, LOOK_AT
         for requirement, seconds in self._demand.assigned().items():
             loads = self._loads(requirement)
-            rounds = max(AHEAD_TASKS, AHEAD_SECONDS / max(seconds, 1e-3))
-            moves = spread(loads, rounds=rounds, most=REQUESTS - len(self._asked))
+            each = max(seconds, 1e-4)
+            rounds, slack = max(AHEAD_TASKS, AHEAD_SECONDS / each), max(0.0, MOVE_SECONDS / each - 1)
+            moves = spread(loads, rounds=rounds, slack=slack, most=REQUESTS - len(self._asked))
             by_giver: dict[WorkerState, Counter[WorkerState]] = {}
             for (giver, taker), n in moves.items():
                 by_giver.setdefault(giver, Counter())[taker] = n

@@ -24,11 +24,12 @@ class Load:
     takes: bool = True
 
 
-def spread(loads: Mapping[Any, Load], *, rounds: float, most: int) -> Counter[tuple[Any, Any]]:
+def spread(loads: Mapping[Any, Load], *, rounds: float, slack: float, most: int) -> Counter[tuple[Any, Any]]:
     """Return (giver, taker) -> tasks, `most` at the most.
 
     A taker gets up to `rounds` waiting tasks for each of its slots, and none before half of them are used up: what it
-    does not get now it gets as it goes on, when more is known about who is slow.
+    does not get now it gets as it goes on, when more is known about who is slow. It gets none either while it is less
+    than `slack` rounds behind the most loaded worker: moving them would take longer than it saves.
     """
     tasks = {worker: load.tasks for worker, load in loads.items()}
     order = {worker: i for i, worker in enumerate(loads)}  # for equal loads: workers cannot be compared
@@ -40,8 +41,9 @@ def spread(loads: Mapping[Any, Load], *, rounds: float, most: int) -> Counter[tu
         return (tasks[worker] + 1) / loads[worker].slots, order[worker], worker
 
     givers = [giving(worker) for worker, load in loads.items() if load.tasks > load.slots]
+    highest = max((-load for load, *_ in givers), default=0.0)
     wants = [w for w, load in loads.items() if load.takes and load.tasks < load.slots * (1 + rounds / 2)]
-    takers = [taking(worker) for worker in wants] if givers else []
+    takers = [entry for entry in map(taking, wants) if entry[0] + slack < highest]
     heapq.heapify(givers)
     heapq.heapify(takers)
     moves: Counter[tuple[Any, Any]] = Counter()
