@@ -10,9 +10,6 @@ import contextlib
 import http.client
 import json
 import operator
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,10 +21,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from distributed import Client, Future, wait
 
-from gpudask.preload import sources
+from benchmarks.scale.processes import TOKEN, scheduler, worker
 
-TOKEN = "benchmark"  # noqa: S105 (of a scheduler on this machine's loopback, for as long as a turn lasts)
-POOLS = {"cpu": {"accepts": "any"}, "gpu": {"accepts": "annotated"}}
 THREADS = 4  # of a worker; a GPU worker offers as many GPUs, so that both kinds of tasks have the same room
 WORKERS = 2  # that do the work; one of the other pool stands by, so that the fence has something to keep apart
 DEADLINE_SECONDS = 300
@@ -92,10 +87,10 @@ def running(kind: str, *, preload: bool) -> Iterator[Side]:
     """Start one side for `plain` or `restricted` tasks, and end all of it."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         where = Path(folder) / "scheduler.json"
-        process = psutil.Process(stack.enter_context(_scheduler(Path(folder), where, preload=preload)).pid)
+        process = psutil.Process(stack.enter_context(scheduler(Path(folder), where, preload=preload)).pid)
         pool, other = ("gpu", "cpu") if kind == "restricted" else ("cpu", "gpu")
         for name in [*(f"{pool}-worker-{i}" for i in range(WORKERS)), f"{other}-worker-9"]:
-            stack.enter_context(_worker(where, name))
+            stack.enter_context(worker(where, name, threads=THREADS))
         make_client: Any = Client  # it has no types
         client = stack.enter_context(make_client(scheduler_file=str(where), timeout=60, set_as_default=False))
         client.wait_for_workers(WORKERS + 1, timeout=60)
@@ -110,58 +105,6 @@ def _count_tasks(dask_scheduler: Any) -> int:
 def _cpu_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-@contextlib.contextmanager
-def _scheduler(folder: Path, where: Path, *, preload: bool) -> Iterator[subprocess.Popen[bytes]]:
-    command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
-    command += ["--scheduler-file", str(where)]
-    environment = {}
-    if preload:
-        for path, text in sources().items():
-            file = folder / path
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(text)
-        (folder / "token").write_text(TOKEN)
-        (folder / "pools").write_text(json.dumps(POOLS))
-        environment = {"GPUDASK_TOKEN_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}
-        command += ["--preload", str(folder / "gpudask_entry.py")]
-    with _dask(command, environment) as process:
-        yield process
-
-
-@contextlib.contextmanager
-def _worker(where: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = ["worker", "--scheduler-file", str(where), "--name", f"bench-{name}-00000", "--no-nanny"]
-    command += ["--nthreads", str(THREADS), "--memory-limit", "0", "--no-dashboard", "--host", "127.0.0.1"]
-    if name.startswith("gpu"):
-        command += ["--resources", f"GPU={THREADS}"]
-    with _dask(command, {}) as process:
-        yield process
-
-
-@contextlib.contextmanager
-def _dask(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *command],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield process
-        except Exception as error:
-            log.seek(0)
-            error.add_note(f"The end of the log of dask {' '.join(command)}:\n{log.read().decode()[-1000:]}")
-            raise
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .pools import Pools
     from .watch import Watch
 
+UNKNOWN_SECONDS = 0.5  # distributed's own guess for a task whose duration nobody knows
 PREFIXES = 10_000  # remembered means before those of vanished prefixes are dropped
 
 
@@ -32,11 +33,12 @@ class Demand:
 
     def __init__(self, scheduler: Scheduler, pools: Pools, durations: Durations, watch: Watch) -> None:
         self._scheduler = scheduler
+        self._tasks = scheduler.tasks  # the same for as long as the scheduler lives
         self._durations = durations
         self._watch = watch
         self._counts = Counts()
         self._unrunnable_since: dict[Requirement, float] = {}
-        self._learnt: set[tuple[str, str]] = set()  # (prefix, worker) of which a task was learnt since the last look
+        self._learnt: set[tuple[Any, str]] = set()  # (prefix, worker) of which a task was learnt since the last look
         self.ended = Ended()
         self.look_ahead = LookAhead(scheduler, self._counts, durations, pools, watch)
         self.is_counting = False
@@ -46,20 +48,27 @@ class Demand:
         self._counts.changed.update({key: ts for key, ts in self._scheduler.tasks.items() if ts.resource_restrictions})
         self.is_counting = True
 
-    def transition(self, key: Any, start: str, finish: str, *_args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+    def transition(
+        self,
+        key: Any,
+        start: str,  # noqa: ARG002
+        finish: str,
+        *_args: Any,
+        worker: str = "",
+        startstops: list[dict[str, Any]] | None = None,
+        **_kwargs: Any,
+    ) -> None:
         """Follow one transition. This runs several times for every task: it notes, and counts nothing."""
-        ts = self._scheduler.tasks[key]
+        ts = self._tasks[key]
         restricted = ts.resource_restrictions
         if restricted:
             self._counts.changed[key] = ts
-        if finish == "memory" and "startstops" in kwargs:  # else it was not computed here
-            address = kwargs["worker"]
-            ended = self.ended.restricted if restricted else self.ended.plain
-            ended[address] = ended.get(address, 0) + 1
-            learnt = ts.prefix.name, address
+        if startstops and finish == "memory":  # else it was not computed here
+            (self.ended.restricted if restricted else self.ended.plain)[worker] += 1
+            learnt = ts.prefix, worker
             if learnt not in self._learnt:
                 self._learnt.add(learnt)
-                self._learn(*learnt, kwargs["startstops"])
+                self._learn(ts.prefix.name, worker, startstops)
         if not self._watch.is_looking:
             self._watch.touch()
 
@@ -97,6 +106,17 @@ class Demand:
             if some
         }
         return unrunnable
+
+    def assigned(self) -> dict[Requirement, float]:
+        """Return requirement -> mean seconds of a task, for the restricted tasks that workers have been given."""
+        seconds: Counter[Requirement] = Counter()
+        n: Counter[Requirement] = Counter()
+        for bucket in self._counts.buckets():
+            if bucket.state == "processing":
+                mean = self._durations.mean(bucket.prefix, restricted=True)
+                seconds[bucket.requirement] += bucket.n * (UNKNOWN_SECONDS if mean is None else mean)  # type: ignore[assignment]
+                n[bucket.requirement] += bucket.n
+        return {requirement: seconds[requirement] / n[requirement] for requirement in n}
 
     def entries(self, now: float) -> list[dict[str, Any]]:
         """Return the `demand` of the protocol: the restricted requirements in order, then plain demand."""

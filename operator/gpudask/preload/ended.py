@@ -5,13 +5,15 @@ A worker that got a task and ended it between two looks has not been idle; the c
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 
 class Ended:
     """Tasks that ended, with a result or an error, by worker's address. One entry a worker."""
 
     def __init__(self) -> None:
-        self.plain: dict[str, int] = {}
-        self.restricted: dict[str, int] = {}
+        self.plain: defaultdict[str, int] = defaultdict(int)
+        self.restricted: defaultdict[str, int] = defaultdict(int)
 
     def on(self, address: str) -> int:
         """Return all tasks that ended on a worker."""
@@ -20,7 +22,7 @@ class Ended:
     def failed(self, address: str, *, restricted: bool) -> None:
         """Count a task that failed, whether it is tried again or not."""
         ended = self.restricted if restricted else self.plain
-        ended[address] = ended.get(address, 0) + 1
+        ended[address] += 1
 
     def forget(self, address: str) -> None:
         """Drop a worker that has gone."""

@@ -13,6 +13,8 @@ import logging
 import operator
 from typing import TYPE_CHECKING, Any
 
+from .names import pool_of
+
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
@@ -21,6 +23,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gpudask.preload")
 
 WINDOW = 20  # workers compared for a task without inputs: distributed itself compares no more
+
+
+class OpenSlots(set[Any]):
+    """The workers that have a slot for queued tasks, which are plain: a fenced worker has none.
+
+    In place of `Scheduler.idle_task_count`. The scheduler looks at a worker's slots twice a task: to go between there
+    each time would cost several times as much.
+    """
+
+    def __init__(self, pools: Pools, workers: set[WorkerState]) -> None:
+        super().__init__(workers)
+        self._pools = pools
+
+    def add(self, ws: WorkerState) -> None:
+        """Add a worker unless it is fenced."""
+        if self._pools.accepts.get(pool_of(ws.name)) != "annotated":  # in place: this runs for every task that ends
+            super().add(ws)
 
 
 class Fence:
@@ -34,7 +53,6 @@ class Fence:
         self._running_then = -1  # how many workers ran when they were listed
         self._fences = False  # whether any running worker is fenced
         self._valid_workers = scheduler.valid_workers
-        self._check_idle_saturated = scheduler.check_idle_saturated
         self._decide_non_rootish = scheduler.decide_worker_non_rootish
         self._decide_rootish_unqueued = scheduler.decide_worker_rootish_queuing_disabled
         self._change_status = scheduler.handle_worker_status_change
@@ -43,14 +61,13 @@ class Fence:
         """Put the fence up, for the workers that are there too."""
         scheduler: Any = self._scheduler
         scheduler.valid_workers = self.valid_workers
-        scheduler.check_idle_saturated = self.check_idle_saturated
+        scheduler.idle_task_count = OpenSlots(self._pools, scheduler.idle_task_count)
         scheduler.decide_worker_non_rootish = self.decide_non_rootish
         scheduler.decide_worker_rootish_queuing_disabled = self.decide_rootish_unqueued
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
         self._pin_shuffles()
-        for ws in scheduler.running:
-            self.check_idle_saturated(ws)
+        self._count_slots()
 
     def change(self, accepts: dict[str, str]) -> None:
         """Take in what pools accept: plain tasks that wait run at once on a pool that now accepts them."""
@@ -58,8 +75,7 @@ class Fence:
         before = self._allowed_now()
         self._pools.accepts = accepts
         self.forget()
-        for ws in scheduler.running:
-            self.check_idle_saturated(ws)
+        self._count_slots()
         for ws in self._allowed_now() - before:
             recommendations = scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
             scheduler.transitions(recommendations, stimulus_id="gpudask-fence")
@@ -79,12 +95,6 @@ class Fence:
             allowed = self._allowed_now()
             return allowed if self._fences else valid
         return valid
-
-    def check_idle_saturated(self, ws: WorkerState, occ: float = -1.0) -> None:
-        """Narrow `Scheduler.check_idle_saturated`: a fenced worker has no slot for queued tasks, which are plain."""
-        self._check_idle_saturated(ws, occ)
-        if self._pools.is_fenced(ws):
-            self._scheduler.idle_task_count.discard(ws)
 
     def decide_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Narrow `Scheduler.decide_worker_non_rootish`."""
@@ -116,6 +126,12 @@ class Fence:
         self.forget()
         self._change_status(status, worker, stimulus_id)
         self.forget()
+
+    def _count_slots(self) -> None:
+        """Find the workers with slots for queued tasks anew."""
+        self._scheduler.idle_task_count.clear()
+        for ws in self._scheduler.running:
+            self._scheduler.check_idle_saturated(ws)
 
     def _allowed_now(self) -> set[WorkerState]:
         """Return the running workers that accept plain tasks.

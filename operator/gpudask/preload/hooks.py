@@ -18,7 +18,7 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "demand": {"add_plugin": ("plugin",)},
     "fence": {
         "valid_workers": ("ts",),
-        "check_idle_saturated": ("ws", "occ"),
+        "check_idle_saturated": ("ws",),
         "decide_worker_non_rootish": ("ts",),
         "decide_worker_rootish_queuing_disabled": ("ts",),
         "bulk_schedule_unrunnable_after_adding_worker": ("ws",),
@@ -41,6 +41,12 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transitions": ("recommendations", "stimulus_id"),
     },
     "sick": {},
+    "rebalance": {
+        "_reschedule": ("key", "stimulus_id"),
+        "valid_workers": ("ts",),
+        "get_comm_cost": ("ts", "ws"),
+        "_get_prefix_duration": ("prefix",),
+    },
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
@@ -48,6 +54,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "retire": ("running", "workers", "stream_comms", "stream_handlers"),
     "offers": ("running", "workers"),
     "sick": ("stream_handlers",),
+    "rebalance": ("running", "extensions", "stream_handlers"),
 }
 
 

@@ -19,6 +19,7 @@ from .hooks import missing_hooks
 from .leaving import Leaving
 from .offers import Offers
 from .pools import Pools
+from .rebalance import Rebalance
 from .retire import Retire
 from .routes import add_routes
 from .sick import Sick
@@ -28,7 +29,7 @@ from .workers import Workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from distributed.scheduler import Scheduler
+    from distributed.scheduler import Scheduler, WorkerState
 
 logger = logging.getLogger("gpudask.preload")
 
@@ -56,6 +57,7 @@ class Preload(SchedulerPlugin):
         self.retire: Retire | None = None
         self.leaving: Leaving | None = None
         self.offers: Offers | None = None
+        self.rebalance: Rebalance | None = None
 
     def hook_in(self) -> None:
         """Hook in, feature by feature: one that fails is off, and the others work."""
@@ -64,12 +66,15 @@ class Preload(SchedulerPlugin):
         self._start("retire", self._start_retire)
         self._start("offers", self._start_offers)
         self._start("sick", self.sick.hook_in)
+        self._start("rebalance", self._start_rebalance)
         self.scheduler.add_plugin(self)
         self.watch.touch()
 
     def stop(self) -> None:
         """Leave the scheduler in peace: it is closing."""
         self.demand.look_ahead.stop()
+        if self.rebalance:
+            self.rebalance.stop()
         if self.leaving:
             self.leaving.stop()
         if self.retire:
@@ -187,6 +192,17 @@ class Preload(SchedulerPlugin):
             self.features["offers"] = "without retire nobody takes back the tasks of an offer that ends"
             return
         self.offers = Offers(self.scheduler, self.retire.recall, self.watch.ring)
+
+    def _start_rebalance(self) -> None:
+        if self.features["demand"]:
+            self.features["rebalance"] = "without demand nobody knows which tasks wait"
+            return
+        self.rebalance = Rebalance(self.scheduler, self.demand, self.watch, self._is_welcome)
+        self.rebalance.hook_in()
+
+    def _is_welcome(self, ws: WorkerState) -> bool:
+        """Return whether a worker should get more work: one with a sick device fails all it gets, and looks idle."""
+        return not self.sick.words(ws) and not (self.retire and self.retire.state_of(ws))
 
     def _look(self) -> Edges:
         now = time.monotonic()

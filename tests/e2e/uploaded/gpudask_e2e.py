@@ -28,6 +28,12 @@ def fail_as_a_sick_device(_number: int) -> None:
     raise RuntimeError("CUDA error: cudaErrorECCUncorrectable: uncorrectable ECC error encountered")
 
 
+def work_once_released(value: Any, seconds: float) -> Any:
+    """Give `value` back after a while that begins once `release` was called on this worker."""
+    wait_for_release(value)
+    return work(value, seconds)
+
+
 def release(dask_worker: Any) -> None:
     """Let the tasks of a worker end that wait for it, now and from now on."""
     dask_worker.released = True

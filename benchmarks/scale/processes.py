@@ -1,0 +1,71 @@
+"""Real schedulers and workers, each a process of this machine, with the preload or without."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpudask.preload import sources
+
+TOKEN = "benchmark"  # noqa: S105 (of a scheduler on this machine's loopback, for as long as a turn lasts)
+POOLS = {"cpu": {"accepts": "any"}, "gpu": {"accepts": "annotated"}}
+
+
+@contextlib.contextmanager
+def scheduler(folder: Path, where: Path, *, preload: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a scheduler that writes its address to `where`; `folder` takes the files that the operator would mount."""
+    command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
+    command += ["--scheduler-file", str(where)]
+    environment = {}
+    if preload:
+        for path, text in sources().items():
+            file = folder / path
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+        (folder / "token").write_text(TOKEN)
+        (folder / "pools").write_text(json.dumps(POOLS))
+        environment = {"GPUDASK_TOKEN_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}
+        command += ["--preload", str(folder / "gpudask_entry.py")]
+    with _dask(command, environment) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def worker(where: Path, name: str, *, threads: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker of pod `bench-<name>-00000`; one whose name begins with `gpu` offers as many GPUs as threads."""
+    command = ["worker", "--scheduler-file", str(where), "--name", f"bench-{name}-00000", "--no-nanny"]
+    command += ["--nthreads", str(threads), "--memory-limit", "0", "--no-dashboard", "--host", "127.0.0.1"]
+    if name.startswith("gpu"):
+        command += ["--resources", f"GPU={threads}"]
+    with _dask(command, {}) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _dask(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", *command],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+        except Exception as error:
+            log.seek(0)
+            error.add_note(f"The end of the log of dask {' '.join(command)}:\n{log.read().decode()[-1000:]}")
+            raise
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
