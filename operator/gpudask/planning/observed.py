@@ -15,6 +15,7 @@ from gpudask.api.status import Reason
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
+from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 from gpudask.scaling.sizing import TRIAL_SECONDS
 
 Json = dict[str, Any]
@@ -107,9 +108,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry."""
+    """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry.
+
+    `start_seconds`: how long the last pod took from its creation until its workers were registered.
+    """
 
     size: int | None = None
+    start_seconds: float | None = None
     not_before: float = 0.0
     refusal: str = ""
     refusal_reason: str = ""
@@ -176,6 +181,21 @@ class Observation:
         """How much longer the newest worker of `pod` may take to end a first task, 0.0 when all had their time."""
         joined = max((self.joined.get(worker.name, -math.inf) for worker in self.registered(pod)), default=-math.inf)
         return max(0.0, joined + TRIAL_SECONDS - self.now)
+
+    def start_seconds(self, pool: str) -> float | None:
+        """How long the last pod of `pool` took from its creation until all of its workers were registered.
+
+        Those that were there when this scheduler was first heard tell nothing; then it is what the memory says.
+        """
+        workers = (worker for worker in (self.demand.workers if self.demand else ()) if worker.pool == pool)
+        last = max(workers, key=lambda worker: self.joined.get(worker.name, -math.inf), default=None)
+        at = self.joined.get(last.name, -math.inf) if last is not None else -math.inf
+        if last is not None and at > self.scheduler_since:
+            for pod in self.workers(pool):
+                if last.belongs_to(pod.dask_name) and not pod.restarts:
+                    return min(LONGEST_START_SECONDS, at - pod.created)
+        memory = self.memory.get(pool)
+        return memory.start_seconds if memory else None
 
     def unheard_seconds(self, pod: Pod) -> float:
         """For how long a running pod could have registered its workers, and did not."""

@@ -9,6 +9,7 @@ from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
 from gpudask.planning.observed import Observation
 from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
+from gpudask.planning.rooms import rooms
 from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
 from gpudask.scaling.assignment import Share, assign
 
@@ -18,7 +19,7 @@ def plan(seen: Observation) -> Plan:
     if seen.cluster.deleting:
         return Plan()
     spec = seen.cluster.spec
-    assignment = assign(_in_force(seen), seen.demand.requirements if seen.demand else ())
+    assignment = assign(_in_force(seen), seen.demand.requirements if seen.demand else (), rooms(seen))
     pools = {pool.name: plan_pool(seen, pool, assignment.shares.get(pool.name, Share())) for pool in spec.pools}
     removed = plan_removed(seen)
     moments = [scheduler_wake_after(seen), markers_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpudask.api.pool import Pool
 from gpudask.api.status import Reason
 from gpudask.desired import names, spec_hash
-from gpudask.planning import sizes
+from gpudask.planning import nodes, sizes
 from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan
 from gpudask.planning.observed import Observation, Pod, PoolMemory, Retirement
 from gpudask.scaling import retirement
@@ -44,7 +44,7 @@ def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
         *_finish(seen, pool, set(back)),
         *creates,
     ]
-    return PoolPlan(size, tuple(actions), _wake_after(seen, pool, size, memory), missing=max(0, missing))
+    return PoolPlan(size, tuple(actions), _wake_after(seen, pool, size, share), missing=max(0, missing))
 
 
 def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> list[Action]:
@@ -180,28 +180,35 @@ def _why_ended(pod: Pod) -> str:
     return (pod.ended.reason or pod.ended.message if pod.ended else "") or pod.phase
 
 
-def _wake_after(seen: Observation, pool: Pool, size: Size, memory: PoolMemory) -> float | None:
+def _wake_after(seen: Observation, pool: Pool, size: Size, share: Share) -> float | None:
     """When time alone changes what this pool needs: an idle timeout, a back-off, the end of an override."""
-    moments = [memory.not_before - seen.now] if memory.not_before > seen.now else []
+    memory = seen.memory.get(pool.name, PoolMemory())
     override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)
+    moments = [memory.not_before - seen.now, sizes.look_ahead_after(seen, pool, share) or 0.0]
+    moments += nodes.late_in(seen, pool.name)
     if override is not None and override.until is not None:
         moments.append(override.until.timestamp() - seen.now)
-    limits = pool.autoscale
-    after = pool.held_data.release_after_seconds if pool.held_data else None
     for pod in seen.workers(pool.name):
-        if not pod.live:
-            continue
-        if limits is not None:
-            moments.append(seen.trial_seconds(pod))
-        if pod.unschedulable:
-            moments.append(pod.created + _STUCK_SECONDS - seen.now)
-        if sizes.ran(pod) and seen.demand is not None and not seen.registered(pod):
-            moments.append(max(pod.started, seen.scheduler_since) + sizes.UNREGISTERED_SECONDS - seen.now)
-        idle = sizes.candidate(seen, pod, 0)
-        if idle.busy:
-            continue
-        if limits is not None and size.set_by == "autoscale" and size.pods > limits.min and pod.retirement is None:
-            moments.append(limits.idle_timeout_seconds - idle.idle_seconds)
-        if after is not None:
-            moments.append(after - idle.idle_seconds)
+        if pod.live:
+            moments += [*_wakes_for_start(seen, pool, pod), *_wakes_for_idle(seen, pool, size, pod)]
     return min((moment for moment in moments if moment > 0), default=None)
+
+
+def _wakes_for_start(seen: Observation, pool: Pool, pod: Pod) -> Iterable[float]:
+    if pool.autoscale is not None:
+        yield seen.trial_seconds(pod)
+    if pod.unschedulable:
+        yield pod.created + _STUCK_SECONDS - seen.now
+    if sizes.ran(pod) and seen.demand is not None and not seen.registered(pod):
+        yield max(pod.started, seen.scheduler_since) + sizes.UNREGISTERED_SECONDS - seen.now
+
+
+def _wakes_for_idle(seen: Observation, pool: Pool, size: Size, pod: Pod) -> Iterable[float]:
+    limits, after = pool.autoscale, pool.held_data.release_after_seconds if pool.held_data else None
+    idle = sizes.candidate(seen, pod, 0)
+    if idle.busy:
+        return
+    if limits is not None and size.set_by == "autoscale" and size.pods > limits.min and pod.retirement is None:
+        yield limits.idle_timeout_seconds - idle.idle_seconds
+    if after is not None:
+        yield after - idle.idle_seconds

@@ -8,8 +8,9 @@ from dataclasses import replace
 from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
 from gpudask.desired import spec_hash
+from gpudask.planning import nodes
 from gpudask.planning.observed import Observation, Pod
-from gpudask.scaling import retirement, sizing
+from gpudask.scaling import lookahead, retirement, sizing
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
@@ -96,6 +97,19 @@ def room_was_made(seen: Observation, pool: Pool, current: str) -> bool:
     return any(pod.deleting or pod.retirement is not None for pod in old)
 
 
+def look_ahead_after(seen: Observation, pool: Pool, share: Share) -> float | None:
+    """In how many seconds a pod is to be ordered for tasks that still wait for their inputs; None: not for any."""
+    limits, coming = pool.autoscale, _next_seconds(seen, share)
+    if limits is None or not limits.look_ahead or coming is None or not seen.counts:
+        return None
+    return coming - lookahead.lead_seconds(seen.start_seconds(pool.name), pods=len(staying(seen, pool)))
+
+
+def _next_seconds(seen: Observation, share: Share) -> float | None:
+    """In how long the first waiting task can run: what the scheduler said, less the time since then."""
+    return None if share.next_seconds is None else max(0.0, share.next_seconds - (seen.now - seen.demand_at))
+
+
 def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int, int]:
     """The least and the largest size that `pods`, which stay, may stand for: all of them, or a rollout's surplus less.
 
@@ -126,8 +140,10 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
         return Size(kept, why, "autoscale", is_guess=before is None), []
     ready = [pod for pod in pods if seen.registered(pod)]
     tried = sum(1 for pod in ready if not seen.trial_seconds(pod))
-    want, reason = sizing.wanted(limits, share, ready=len(ready), tried=tried)
-    if any(pod.unschedulable for pod in pods) and want > len(pods):
+    start = seen.start_seconds(pool.name)
+    soon = limits.look_ahead and lookahead.is_soon(_next_seconds(seen, share), start, pods=len(pods))
+    want, reason = sizing.wanted(limits, share, ready=len(ready), tried=tried, start_seconds=start or 0.0, is_soon=soon)
+    if want > len(pods) and nodes.keep_from_growing(seen, pool.name):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
     rolls = any(pod.spec_hash != spec_hash.of_worker(seen.cluster.spec, pool) for pod in pods)
     # After a restart in a rollout the pods may stand for several sizes: what the demand asks for decides between them.

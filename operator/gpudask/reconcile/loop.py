@@ -135,6 +135,7 @@ class ClusterLoop:
                 self.wake()
                 return _RESYNC_SECONDS
         for name, pool in planned.pools.items():
+            self._memory.started(name, seen.start_seconds(name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
             if not pool.missing:
