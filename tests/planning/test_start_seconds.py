@@ -42,3 +42,12 @@ def test_start_seconds(pods: tuple, ago: tuple[float, ...], since: float, expect
 
 def test_nobody_knows_before_the_first():
     assert seen(OF, says=demand()).start_seconds("gpu") is None
+
+
+def test_the_slowest_start_is_that_of_a_pod_for_which_a_node_had_to_come():
+    found = seen(
+        OF, FIRST, LAST, says=demand(workers=WORKERS), joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
+    )
+    assert (found.slowest_start_seconds("gpu"), found.start_seconds("gpu")) == (210.0, 50.0)
+    nobody = seen(OF, says=demand(), memory=MEMORY)
+    assert nobody.slowest_start_seconds("gpu") == 33.0

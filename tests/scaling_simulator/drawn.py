@@ -43,4 +43,6 @@ def traces(draw: st.DrawFn, *, least_gpus: bool = True) -> Trace:
     (cpu_least, cpu_more), (gpu_least, gpu_more) = draw(limits), draw(limits)
     gpu_least *= least_gpus
     sizes = pools(cpu=(cpu_least, cpu_least + cpu_more), gpu=(gpu_least, gpu_least + gpu_more), idle="5s")
+    if draw(st.booleans()):  # where plain tasks spill over to
+        sizes.append({"name": "more", "autoscale": {"min": 0, "max": 2, "idleTimeout": "5s"}})
     return Trace("drawn", draw(tasks(jobs=len(submitted))), submitted, sizes, draw(machines()))

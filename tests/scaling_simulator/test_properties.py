@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.scaling.gpudask_policy import Gpudask
+from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.trace import GPU, PLAIN, Machines, Task, Trace
 from benchmarks.scaling.world import World
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan
@@ -125,3 +126,21 @@ def test_gpu_work_and_its_nodes_do_not_delay_cpu_work(trace: Trace, more: list[T
         late = world_beside.scheduler.finished_at[number] - world_alone.scheduler.finished_at[number]
         # Passes come a little sooner or later, which may be the moment in which a pod starts or an idle one goes.
         assert late <= 2.0 + 2 * trace.machines.start_seconds, f"task {number}: {late:.1f} s later"
+
+
+@several
+@given(st.floats(2.0, 20.0), st.integers(8, 40), st.integers(1, 12), machines(), st.integers(0, 5))
+def test_look_ahead_orders_once_and_takes_nothing_back(seconds: float, parts: int, then: int, of: Machines, seed: int):
+    """Two programs alike: in the second all durations are known, with estimates that are wrong by up to a quarter."""
+    found: list[Task] = []
+    for job in range(2):
+        first = len(found)
+        found += [Task(job, "part", seconds, PLAIN) for _ in range(parts)]
+        found += [Task(job, "train", 10.0, GPU, tuple(range(first, first + parts))) for _ in range(then)]
+    again = 400.0 + parts * seconds + then * 10.0 + 2 * (of.node_seconds + of.pull_seconds)
+    trace = Trace("phases", found, [0.0, again], pools(cpu=(1, 2), gpu=(0, 2), idle="5s"), of, seed)
+    world, seen = play(trace, is_at_rest)
+    ready = max(end for number, _, end in world.scheduler.used if found[number] == Task(1, "part", seconds, PLAIN))
+    sizes = [size for at, size in seen.sizes["gpu"] if again <= at - EPOCH < ready]
+    assert sizes == sorted(sizes), sizes
+    assert sizes[-1] == 1, "a pod is ordered before the first GPU task can run"

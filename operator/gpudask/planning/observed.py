@@ -187,15 +187,29 @@ class Observation:
 
         Those that were there when this scheduler was first heard tell nothing; then it is what the memory says.
         """
-        workers = (worker for worker in (self.demand.workers if self.demand else ()) if worker.pool == pool)
-        last = max(workers, key=lambda worker: self.joined.get(worker.name, -math.inf), default=None)
-        at = self.joined.get(last.name, -math.inf) if last is not None else -math.inf
-        if last is not None and at > self.scheduler_since:
-            for pod in self.workers(pool):
-                if last.belongs_to(pod.dask_name) and not pod.restarts:
-                    return min(LONGEST_START_SECONDS, at - pod.created)
+        starts = self._starts(pool)
+        if starts:
+            return starts[max(starts)]
         memory = self.memory.get(pool)
         return memory.start_seconds if memory else None
+
+    def slowest_start_seconds(self, pool: str) -> float | None:
+        """The longest that a pod of `pool` which is there took so: one, as a rule, for which a node had to come."""
+        return max(self._starts(pool).values(), default=self.start_seconds(pool))
+
+    def _starts(self, pool: str) -> dict[float, float]:
+        """When each pod was complete -> how long it took, at most `LONGEST_START_SECONDS`."""
+        complete: dict[str, float] = {}
+        pods = {pod.dask_name: pod for pod in self.workers(pool)}
+        for worker in self.demand.workers if self.demand else ():
+            if worker.pool == pool:
+                of = worker.name if worker.name in pods else worker.name.rpartition("-")[0]
+                complete[of] = max(complete.get(of, -math.inf), self.joined.get(worker.name, -math.inf))
+        return {
+            at: min(LONGEST_START_SECONDS, at - pod.created)
+            for name, at in complete.items()
+            if at > self.scheduler_since and (pod := pods.get(name)) is not None and not pod.restarts
+        }
 
     def unheard_seconds(self, pod: Pod) -> float:
         """For how long a running pod could have registered its workers, and did not."""

@@ -14,8 +14,9 @@ UNKNOWN_START_SECONDS = 60.0
 LONGEST_START_SECONDS = 600.0
 # A pod is to be there a little before the tasks are.
 _SOONER_SECONDS = 5.0
-# The estimate jumps, and a start that was not known turns out to be short: what was ordered for it is kept meanwhile.
-_KEPT_FACTOR, _KEPT_SECONDS = 1.5, 15.0
+# The estimate jumps, by a quarter up and down, and a start that was not known turns out to be short: what was ordered
+# for it is kept meanwhile.
+_KEPT_FACTOR, _KEPT_SECONDS = 2.0, 15.0
 
 
 def lead_seconds(start_seconds: float | None, *, pods: int) -> float:
