@@ -60,6 +60,7 @@ class Gpudask(Contestant):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
+            self._memory.started(name, seen.start_seconds(name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
         for action in planned.actions:
@@ -77,6 +78,7 @@ class Gpudask(Contestant):
             demand=world.scheduler.listen(),
             demand_at=world.kubernetes.now,
             scheduler_since=EPOCH - 50.0,
+            joined={name: EPOCH + process.joined for name, process in world.scheduler.by_name.items()},
             refused=self._refused,
             memory=dict(self._memory.pools),
         )

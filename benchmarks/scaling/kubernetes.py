@@ -23,13 +23,17 @@ _NO_NODE = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 @dataclass
 class Node:
-    """A GPU node. `image_at`: when its image is there; `used_since`: since when it holds pods, None while empty."""
+    """A GPU node. `used_since`: since when it holds pods, None while empty. Only then it pulls its image."""
 
     name: str
     free: int
-    image_at: float
+    pull_left: float
     used_since: float | None = None
     emptied: int = 0
+
+    def image_in(self, now: float) -> float:
+        """In how many seconds the image is there, if a pod stays here so long."""
+        return max(0.0, self.pull_left - (0.0 if self.used_since is None else now - self.used_since))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ class Kubernetes:
             node.used_since = self._clock.now
         self._bound[pod.uid] = self._clock.now
         self._set(pod, node=node.name, unschedulable="")
-        self._clock.after(node.image_at - self._clock.now, partial(self._start, pod.name, pod.uid))
+        self._clock.after(node.image_in(self._clock.now), partial(self._start, pod.name, pod.uid))
 
     def _order_nodes(self) -> None:
         """As many nodes as the waiting pods fill, less those that come already."""
@@ -164,7 +168,7 @@ class Kubernetes:
     def _node_comes(self) -> None:
         self._coming -= 1
         name = f"gpu-node-{len(self._nodes)}-{self._clock.now:.0f}"
-        node = Node(name, self._machines.gpus_per_node, self._clock.now + self._machines.pull_seconds)
+        node = Node(name, self._machines.gpus_per_node, self._machines.pull_seconds)
         self._nodes[name] = node
         self._fill()
         self._watch_empty(node)
@@ -205,6 +209,7 @@ class Kubernetes:
         node.free += gpus
         if node.free == self._machines.gpus_per_node:
             assert node.used_since is not None, "a pod held it"
+            node.pull_left = node.image_in(self._clock.now)
             self.held_by_nodes.append(Holding(node.used_since, self._clock.now, self._machines.gpus_per_node))
             node.used_since = None
             self._watch_empty(node)

@@ -30,6 +30,7 @@ class Process:
     pod: Pod
     free: dict[str, float]
     running: dict[int, float] = field(default_factory=dict)  # task -> since when
+    joined: float = 0.0
     idle_since: float = 0.0
     leaving: bool = False
     gone: bool = False
@@ -73,7 +74,7 @@ class Scheduler:
         ends = [f"-{i}" for i in range(pool.workers_per_pod)] if pool.workers_per_pod > 1 else [""]
         for end in ends:
             free = {"": float(pool.threads_per_worker), **pool.offered_resources}
-            process = Process(pod.dask_name + end, pod, free, idle_since=self._clock.now)
+            process = Process(pod.dask_name + end, pod, free, joined=self._clock.now, idle_since=self._clock.now)
             self._processes[process.name] = process
             self._feed(process)
         self._tell(edge=True)
@@ -119,6 +120,11 @@ class Scheduler:
     def processes(self, pool: str) -> list[Process]:
         """The registered workers of a pool."""
         return [process for process in self._processes.values() if process.pod.pool == pool]
+
+    @property
+    def by_name(self) -> dict[str, Process]:
+        """All registered workers."""
+        return self._processes
 
     def listen(self) -> Demand:
         """The preload's answer now."""

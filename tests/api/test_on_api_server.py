@@ -20,7 +20,7 @@ EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yam
 EVERYTHING = a_manifest(
     a_pool(
         "cpu",
-        autoscale={"min": 1, "max": 20, "idleTimeout": "1h30m", "targetDuration": "500ms"},
+        autoscale={"min": 1, "max": 20, "idleTimeout": "1h30m", "targetDuration": "500ms", "lookAhead": False},
         resources={"cpu": "0.5", "memory": "1.5Gi", "ephemeral-storage": 10**10, "rdma/hca": 1},
         nthreads=2,
         extraArgs=["--lifetime", "1h"],
@@ -68,7 +68,9 @@ def test_the_smallest_manifest_is_accepted_and_gets_its_defaults(in_namespace: K
     assert (spec["protocol"], spec["rollout"], spec["suspend"]) == ("tcp", "WhenIdle", False)
     (pool,) = spec["pools"]
     assert pool["gpu"] == {"count": 1, "resourceName": "nvidia.com/gpu", "launcher": "dask-cuda"}
-    assert pool["autoscale"] == {"min": 0, "max": 2, "idleTimeout": "60s", "targetDuration": "30s"}
+    assert pool["autoscale"] == {
+        "min": 0, "max": 2, "idleTimeout": "60s", "targetDuration": "30s", "lookAhead": True,
+    }  # fmt: skip
     assert "replicas" not in pool
 
 

@@ -10,7 +10,7 @@ from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool
 from tests.planning.builders import NOW, busy, cluster, demand, pod, scheduler_pod, seen
-from tests.planning.test_sequences import Sequence, edits, restarts, submits, tell
+from tests.planning.sequence import Sequence, edits, restarts, submits, tell
 
 SLOW = {"drainTimeout": "100s"}
 

@@ -12,7 +12,7 @@ from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool
 from tests.planning.builders import NOW, cluster, gpu_pool, scaled
-from tests.planning.test_sequences import CPU, Sequence, edits, override, restarts, sets, submits, tell
+from tests.planning.sequence import CPU, Sequence, edits, override, restarts, sets, submits, tell
 from tests.planning.world import World
 
 GIVES_UP = {"idle": {"frozenFor": "5m"}}

@@ -12,7 +12,7 @@ from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, scheduler_pod, seen, tasks, worker
-from tests.planning.test_sequences import CPU, Sequence, holds, sets, submits, tell
+from tests.planning.sequence import CPU, Sequence, holds, sets, submits, tell
 from tests.planning.world import World
 
 

@@ -7,6 +7,7 @@ are spread evenly over the open workers that can run them. Nothing is random.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,11 +29,12 @@ BACK_OFF_SECONDS = 10.0
 
 @dataclass
 class Task:
-    """A task that wants resources for some seconds. `worker` is where it is."""
+    """A task that wants resources for some seconds. `worker` is where it is; until `ready` it waits for inputs."""
 
     resources: tuple[tuple[str, float], ...]
     seconds: float
     known: bool
+    ready: float = 0.0
     worker: str = ""
 
 
@@ -49,6 +51,7 @@ class World:
     idle_since: dict[str, float] = field(default_factory=dict)
     quota: set[str] = field(default_factory=set)
     silent: bool = False
+    estimate: Callable[[float], float | None] = lambda seconds: seconds
     cut: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     refused: frozenset[str] = frozenset()
@@ -69,10 +72,12 @@ class World:
         self.cluster = cluster(*pools, generation=self.cluster.generation + 1, **spec)
         self.memory.edited()
 
-    def submit(self, count: int = 1, seconds: float = 10.0, *, known: bool = False, **resources: float) -> None:
-        """Submit tasks."""
+    def submit(
+        self, count: int = 1, seconds: float = 10.0, *, known: bool = False, ready_in: float = 0.0, **resources: float
+    ) -> None:
+        """Submit tasks whose inputs are there in so many seconds."""
         wanted = tuple(sorted((name, float(amount)) for name, amount in resources.items()))
-        self.tasks += [Task(wanted, seconds, known) for _ in range(count)]
+        self.tasks += [Task(wanted, seconds, known, self.now + ready_in) for _ in range(count)]
 
     def cancel(self) -> None:
         """Cancel every task."""
@@ -142,6 +147,7 @@ class World:
             self.plan = plan(seen)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
+                self.memory.started(name, seen.start_seconds(name))
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
@@ -219,7 +225,7 @@ class World:
                 task.worker = ""
         load = {name: sum(1 for task in self.tasks if task.worker == name) for name in present}
         for task in self.tasks:
-            if not task.worker:
+            if not task.worker and task.ready <= self.now:
                 able = [
                     (load[name], name)
                     for pod, pool, name in workers
@@ -253,16 +259,7 @@ class World:
         groups: dict[tuple[tuple[str, float], ...], list[Task]] = {}
         for task in self.tasks:
             groups.setdefault(task.resources, []).append(task)
-        requirements = tuple(
-            Requirement(
-                resources,
-                unrunnable=sum(1 for t in group if not t.worker),
-                processing=sum(1 for t in group if t.worker),
-                seconds=sum(t.seconds for t in group if t.known),
-                unknown=sum(1 for t in group if not t.known),
-            )
-            for resources, group in sorted(groups.items())
-        )
+        requirements = tuple(self._requirement(resources, group) for resources, group in sorted(groups.items()))
         return Demand(
             f"s{self.scheduler_process}/{self.now}",
             f"s{self.scheduler_process}",
@@ -270,6 +267,21 @@ class World:
             requirements=requirements,
             workers=tuple(self._worker(pod, name) for pod, _, name in workers),
             features=self.features,
+        )
+
+    def _requirement(self, resources: tuple[tuple[str, float], ...], group: list[Task]) -> Requirement:
+        active = [task for task in group if task.ready <= self.now]
+        waiting = [task.ready - self.now for task in group if task.ready > self.now]
+        soonest = min(waiting, default=None)
+        return Requirement(
+            resources,
+            waiting=len(waiting),
+            unrunnable=sum(1 for task in active if not task.worker),
+            processing=sum(1 for task in active if task.worker),
+            seconds=sum(task.seconds for task in active if task.known),
+            unknown=sum(1 for task in active if not task.known),
+            next_seconds=None if soonest is None or not resources else self.estimate(soonest),
+            next_tasks=sum(1 for seconds in waiting if seconds == soonest),
         )
 
     def _worker(self, pod: Pod, name: str) -> Worker:

@@ -39,7 +39,9 @@ class FakeScheduler:
     tasks: int = 0
     idle_seconds: float = 1000.0
     protocol: int = 1
-    features: Json = field(default_factory=lambda: {"demand": "", "fence": "", "retire": "", "offers": "", "sick": "", "rebalance": ""})
+    features: Json = field(
+        default_factory=lambda: {"demand": "", "fence": "", "retire": "", "offers": "", "sick": "", "rebalance": ""}
+    )
     rows: dict[str, Json] = field(default_factory=dict)
     counter: int = 0
     polls: int = 0

@@ -60,3 +60,11 @@ def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
     memory.name_taken("gpu", "demo-gpu-worker-0", "nobody")
     memory.edited()
     assert (memory.of("gpu").refusal, memory.of("gpu").taken, memory.of("gpu").size) == ("", frozenset(), 3)
+
+
+def test_the_time_of_the_last_start_is_kept_over_an_edit_and_while_no_pod_is_there():
+    memory = Memory()
+    memory.started("gpu", 40.0)
+    memory.started("gpu", None)
+    memory.edited()
+    assert memory.of("gpu").start_seconds == 40.0

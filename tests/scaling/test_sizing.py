@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
-from gpudask.scaling.sizing import wanted
+from gpudask.scaling.sizing import Pods, wanted, worth_waiting_for
 
 LIMITS = Autoscale(min=0, max=10)  # targetDuration 30 s
 
@@ -30,14 +30,14 @@ LIMITS = Autoscale(min=0, max=10)  # targetDuration 30 s
     ],
 )
 def test_wanted(share: Share, ready: int, pods: int):
-    assert wanted(LIMITS, share, ready=ready)[0] == pods
+    assert wanted(LIMITS, share, Pods(ready, ready, ready))[0] == pods
 
 
 @pytest.mark.parametrize(
     ("ready", "tried", "pods"), [(0, 0, 1), (1, 0, 1), (1, 1, 2), (2, 1, 3), (2, 2, 4), (4, 0, 4), (4, 4, 8)]
 )
 def test_unknown_durations_double_the_pods_that_had_time_to_tell(ready: int, tried: int, pods: int):
-    assert wanted(LIMITS, Share(100, 0, 100, 100), ready=ready, tried=tried)[0] == pods
+    assert wanted(LIMITS, Share(100, 0, 100, 100), Pods(ready, tried, ready))[0] == pods
 
 
 shares = st.builds(
@@ -47,7 +47,7 @@ shares = st.builds(
 
 @given(st.integers(0, 5), st.integers(1, 50), shares, st.integers(0, 100))
 def test_the_limits_hold(least: int, more: int, share: Share, ready: int):
-    count, reason = wanted(Autoscale(min=least, max=least + more), share, ready=ready)
+    count, reason = wanted(Autoscale(min=least, max=least + more), share, Pods(ready, ready, ready))
     assert least <= count <= least + more
     assert reason
 
@@ -55,6 +55,34 @@ def test_the_limits_hold(least: int, more: int, share: Share, ready: int):
 @given(st.floats(0, 100), st.floats(0, 100), st.integers(0, 50))
 def test_more_work_never_asks_for_fewer_pods(work: float, more: float, ready: int):
     def pods(amount: float) -> int:
-        return wanted(LIMITS, Share(1, 0, amount, amount, 0.0), ready=ready)[0]
+        return wanted(LIMITS, Share(1, 0, amount, amount, 0.0), Pods(ready, ready, ready))[0]
 
     assert pods(work) <= pods(work + more)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "placed", "start", "pods", "worth"),
+    [
+        (300, 0, 100, 10, 10),  # nothing is there: all for the target
+        (300, 2, 100, 4, 7),  # 200 s are done before the next one has started
+        (300, 2, 0, 10, 10),  # nobody knows how long a start takes
+        (300, 4, 100, 4, 4),  # nothing is left for more
+        (90, 4, 100, 3, 3),  # three would do
+        (500, 4, 100, 4, 10),
+    ],
+)
+def test_work_that_is_done_before_a_pod_starts_is_no_reason_to_start_one(
+    seconds: float, placed: int, start: float, pods: int, worth: int
+):
+    share = Share(unrunnable=50, pods=50, pod_seconds=seconds)
+    there = Pods(placed, placed, placed, start)
+    assert (wanted(LIMITS, share, there)[0], worth_waiting_for(LIMITS, share, there)) == (pods, worth)
+
+
+there = st.builds(Pods, st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.floats(0, 600))
+
+
+@given(shares, there)
+def test_what_was_just_ordered_is_worth_waiting_for(share: Share, pods: Pods):
+    """Else it would be ordered and cancelled by turns."""
+    assert worth_waiting_for(LIMITS, share, pods) >= wanted(LIMITS, share, pods)[0]

@@ -10,49 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.scaling.gpudask_policy import Gpudask
+from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.trace import GPU, PLAIN, Machines, Task, Trace
 from benchmarks.scaling.world import World
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan
 from gpudask.planning.observed import Observation
+from tests.scaling_simulator.drawn import machines, tasks, traces
 from tests.scaling_simulator.small import pools
 
 several = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-
-durations = st.floats(1.0, 60.0)
-limits = st.tuples(st.integers(0, 2), st.integers(1, 3))
-
-
-@st.composite
-def machines(draw: st.DrawFn) -> Machines:
-    return Machines(
-        gpus_per_node=draw(st.sampled_from([1, 2, 8])),
-        node_seconds=draw(st.sampled_from([0.0, 20.0, 300.0])),
-        pull_seconds=draw(st.sampled_from([0.0, 60.0])),
-        start_seconds=draw(st.floats(1.0, 6.0)),
-        give_back_seconds=draw(st.sampled_from([0.0, 30.0, 600.0])),
-    )
-
-
-@st.composite
-def tasks(draw: st.DrawFn, *, jobs: int) -> list[Task]:
-    found: list[Task] = []
-    for job in range(jobs):
-        first = len(found)
-        for _ in range(draw(st.integers(1, 5))):
-            count, seconds = draw(st.integers(1, 12)), draw(durations)
-            resources, prefix = draw(st.sampled_from([PLAIN, GPU])), draw(st.sampled_from("abc"))
-            before = range(first, len(found))
-            needs = tuple(draw(st.lists(st.sampled_from(before), unique=True, max_size=3))) if before else ()
-            found += [Task(job, f"{prefix}{len(resources)}", seconds, resources, needs) for _ in range(count)]
-    return found
-
-
-@st.composite
-def traces(draw: st.DrawFn) -> Trace:
-    submitted = sorted(draw(st.lists(st.floats(0.0, 400.0), min_size=1, max_size=3)))
-    (cpu_least, cpu_more), (gpu_least, gpu_more) = draw(limits), draw(limits)
-    sizes = pools(cpu=(cpu_least, cpu_least + cpu_more), gpu=(gpu_least, gpu_least + gpu_more), idle="5s")
-    return Trace("drawn", draw(tasks(jobs=len(submitted))), submitted, sizes, draw(machines()))
 
 
 @dataclass
@@ -160,3 +126,21 @@ def test_gpu_work_and_its_nodes_do_not_delay_cpu_work(trace: Trace, more: list[T
         late = world_beside.scheduler.finished_at[number] - world_alone.scheduler.finished_at[number]
         # Passes come a little sooner or later, which may be the moment in which a pod starts or an idle one goes.
         assert late <= 2.0 + 2 * trace.machines.start_seconds, f"task {number}: {late:.1f} s later"
+
+
+@several
+@given(st.floats(2.0, 20.0), st.integers(8, 40), st.integers(1, 12), machines(), st.integers(0, 5))
+def test_look_ahead_orders_once_and_takes_nothing_back(seconds: float, parts: int, then: int, of: Machines, seed: int):
+    """Two programs alike: in the second all durations are known, with estimates that are wrong by up to a quarter."""
+    found: list[Task] = []
+    for job in range(2):
+        first = len(found)
+        found += [Task(job, "part", seconds, PLAIN) for _ in range(parts)]
+        found += [Task(job, "train", 10.0, GPU, tuple(range(first, first + parts))) for _ in range(then)]
+    again = 400.0 + parts * seconds + then * 10.0 + 2 * (of.node_seconds + of.pull_seconds)
+    trace = Trace("phases", found, [0.0, again], pools(cpu=(1, 2), gpu=(0, 2), idle="5s"), of, seed)
+    world, seen = play(trace, is_at_rest)
+    ready = max(end for number, _, end in world.scheduler.used if found[number] == Task(1, "part", seconds, PLAIN))
+    sizes = [size for at, size in seen.sizes["gpu"] if again <= at - EPOCH < ready]
+    assert sizes == sorted(sizes), sizes
+    assert sizes[-1] == 1, "a pod is ordered before the first GPU task can run"

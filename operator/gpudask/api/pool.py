@@ -55,6 +55,11 @@ class Autoscale(Model):
         Duration, Field(description="in what time the queue should clear, where durations are known")
     ] = "30s"
 
+    look_ahead: Annotated[
+        bool,
+        Field(description="whether a pod starts for tasks whose inputs will be there by the time it is ready"),
+    ] = True
+
     @property
     def idle_timeout_seconds(self) -> float:
         """`idleTimeout` in seconds."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from gpudask.api.pool import Pool
-from gpudask.planning import drains, freezes, sizes
+from gpudask.planning import drains, freezes, nodes, sizes
 from gpudask.planning.observed import Observation, Pod, PoolMemory
+from gpudask.scaling.assignment import Share
 from gpudask.scaling.sizing import Size
 
 # A new pod that the room of one old pod does not help within this time gets the room of the next.
 STUCK_SECONDS = 60.0
 
 
-def wake_after(seen: Observation, pool: Pool, size: Size, *, frozen: bool) -> float | None:
+def wake_after(seen: Observation, pool: Pool, size: Size, share: Share, *, frozen: bool) -> float | None:
     """In how many seconds at the latest `pool` is to be looked at again; None: when something happens."""
-    moments = [seen.memory.get(pool.name, PoolMemory()).not_before - seen.now]
+    not_before = seen.memory.get(pool.name, PoolMemory()).not_before
+    moments = [not_before - seen.now, sizes.look_ahead_after(seen, pool, share) or 0.0]
+    moments += nodes.late_in(seen, pool.name)
     if frozen:
         moments += freezes.freeze_moments(seen, pool)
     override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)

@@ -15,6 +15,7 @@ from gpudask.api.status import Reason
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
+from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 from gpudask.scaling.sizing import TRIAL_SECONDS
 
 Json = dict[str, Any]
@@ -114,9 +115,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry."""
+    """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry.
+
+    `start_seconds`: how long the last pod took from its creation until its workers were registered.
+    """
 
     size: int | None = None
+    start_seconds: float | None = None
     not_before: float = 0.0
     refusal: str = ""
     refusal_reason: str = ""
@@ -184,6 +189,35 @@ class Observation:
         """How much longer the newest worker of `pod` may take to end a first task, 0.0 when all had their time."""
         joined = max((self.joined.get(worker.name, -math.inf) for worker in self.registered(pod)), default=-math.inf)
         return max(0.0, joined + TRIAL_SECONDS - self.now)
+
+    def start_seconds(self, pool: str) -> float | None:
+        """How long the last pod of `pool` took from its creation until all of its workers were registered.
+
+        Those that were there when this scheduler was first heard tell nothing; then it is what the memory says.
+        """
+        starts = self._starts(pool)
+        if starts:
+            return starts[max(starts)]
+        memory = self.memory.get(pool)
+        return memory.start_seconds if memory else None
+
+    def slowest_start_seconds(self, pool: str) -> float | None:
+        """The longest that a pod of `pool` which is there took so: one, as a rule, for which a node had to come."""
+        return max(self._starts(pool).values(), default=self.start_seconds(pool))
+
+    def _starts(self, pool: str) -> dict[float, float]:
+        """When each pod was complete -> how long it took, at most `LONGEST_START_SECONDS`."""
+        complete: dict[str, float] = {}
+        pods = {pod.dask_name: pod for pod in self.workers(pool)}
+        for worker in self.demand.workers if self.demand else ():
+            if worker.pool == pool:
+                of = worker.name if worker.name in pods else worker.name.rpartition("-")[0]
+                complete[of] = max(complete.get(of, -math.inf), self.joined.get(worker.name, -math.inf))
+        return {
+            at: min(LONGEST_START_SECONDS, at - pod.created)
+            for name, at in complete.items()
+            if at > self.scheduler_since and (pod := pods.get(name)) is not None and not pod.restarts
+        }
 
     def unheard_seconds(self, pod: Pod) -> float:
         """For how long a pod that runs, or ran, could have registered its workers, and did not."""

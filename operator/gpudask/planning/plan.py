@@ -12,6 +12,7 @@ from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
 from gpudask.planning.observed import Observation
 from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
+from gpudask.planning.rooms import rooms
 from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
 from gpudask.scaling.assignment import assign
 
@@ -22,7 +23,7 @@ def plan(seen: Observation) -> Plan:
         return Plan()
     spec = seen.cluster.spec
     requirements = seen.demand.requirements if seen.demand else ()
-    assignment = assign(_in_force(seen), tuple(own_part(requirement) for requirement in requirements))
+    assignment = assign(_in_force(seen), tuple(own_part(requirement) for requirement in requirements), rooms(seen))
     fallbacks = {pool.name: plan_fallback(seen, pool) for pool in spec.pools}
     shares = with_guests(assignment.shares, fallbacks.values())
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}

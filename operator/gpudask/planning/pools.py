@@ -48,7 +48,7 @@ def plan_pool(seen: Observation, pool: Pool, share: Share) -> PoolPlan:
         *_finish(seen, pool, {*back, *(mark.pod for mark in ousted)}),
         *creates,
     ]
-    wake = wake_after(seen, pool, size, frozen=bool(frozen))
+    wake = wake_after(seen, pool, size, share, frozen=bool(frozen))
     return PoolPlan(size, tuple(actions), wake, missing=max(0, missing), frozen=frozen)
 
 
@@ -66,7 +66,7 @@ def _given_up(seen: Observation, pool: Pool, size: Size, frozen: str) -> PoolPla
     missing = keep - len(sizes.staying(seen, pool))
     actions = (*_ended(seen, pool), *going, *_creates(seen, pool, missing, memory))
     given_up = Size(keep, why, size.set_by)
-    wake = wake_after(seen, pool, given_up, frozen=True)
+    wake = wake_after(seen, pool, given_up, Share(), frozen=True)
     return PoolPlan(given_up, actions, wake, missing=max(0, missing), frozen=frozen)
 
 

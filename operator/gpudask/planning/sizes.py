@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
+from gpudask.planning import nodes
 from gpudask.planning.observed import Observation, Pod
 from gpudask.planning.replacing import old_and_new
-from gpudask.scaling import retirement, sizing
+from gpudask.scaling import lookahead, retirement, sizing
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
@@ -98,6 +99,30 @@ def room_was_made(seen: Observation, pool: Pool) -> bool:
     return bool(old) or any(pod.retirement is not None and pod.retirement.final for pod in new)
 
 
+def look_ahead_after(seen: Observation, pool: Pool, share: Share) -> float | None:
+    """In how many seconds a pod is to be ordered for tasks that still wait for their inputs; None: not for any."""
+    limits, coming = pool.autoscale, _next_seconds(seen, share)
+    if limits is None or not limits.look_ahead or coming is None or not seen.counts:
+        return None
+    return coming - lookahead.lead_seconds(seen.start_seconds(pool.name), pods=len(staying(seen, pool)))
+
+
+def _next_seconds(seen: Observation, share: Share) -> float | None:
+    """In how long the first waiting task can run: what the scheduler said, less the time since then."""
+    return None if share.next_seconds is None else max(0.0, share.next_seconds - (seen.now - seen.demand_at))
+
+
+def _there(seen: Observation, pool: Pool, pods: list[Pod]) -> sizing.Pods:
+    """The pods of `pool` that stay, as the sizing policy counts them."""
+    ready = [pod for pod in pods if seen.registered(pod)]
+    return sizing.Pods(
+        ready=len(ready),
+        tried=sum(1 for pod in ready if not seen.trial_seconds(pod)),
+        placed=sum(1 for pod in pods if pod.node),
+        start_seconds=seen.slowest_start_seconds(pool.name) or 0.0,
+    )
+
+
 def _possible_sizes(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[int, int]:
     """The least and the largest size that `pods`, which stay, may stand for: all of them, or a rollout's surplus less.
 
@@ -124,10 +149,12 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
         kept = min(max(most, limits.min), limits.max)
         why = "the demand is not known: the size stays" if most else f"at its minimum of {limits.min}"
         return Size(kept, why, "autoscale", is_guess=before is None), []
-    ready = [pod for pod in pods if seen.registered(pod)]
-    tried = sum(1 for pod in ready if not seen.trial_seconds(pod))
-    want, reason = sizing.wanted(limits, share, ready=len(ready), tried=tried)
-    if any(pod.unschedulable for pod in pods) and want > len(pods):
+    there = _there(seen, pool, pods)
+    soon = limits.look_ahead and lookahead.is_soon(
+        _next_seconds(seen, share), seen.start_seconds(pool.name), pods=len(pods)
+    )
+    want, reason = sizing.wanted(limits, share, there, is_soon=soon)
+    if want > len(pods) and nodes.keep_from_growing(seen, pool.name):
         want, reason = max(len(pods), limits.min), f"{reason}; pods wait for a node: no more until they have one"
     rolls = bool(old_and_new(seen, pool, pods)[0])
     # After a restart in a rollout the pods may stand for several sizes: what the demand asks for decides between them.
@@ -140,6 +167,11 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
     surplus = len(pods) - have if rolls else 0
     starting = sum(1 for item in able if item.pending)
     cancelled = retirement.pending(able, min(have - max(want, sizing.fillable(share)), starting - surplus))
+    if there.start_seconds and not rolls:
+        enough = max(want, sizing.worth_waiting_for(limits, share, there))
+        waiting = {pod.name for pod in pods if pod.unschedulable} - {item.pod for item in cancelled}
+        without_node = [item for item in able if item.pod in waiting]
+        cancelled += retirement.pending(without_node, have - len(cancelled) - enough)
     leaving = retirement.idle(
         able,
         have - len(cancelled) - want,

@@ -143,6 +143,7 @@ class ClusterLoop:
                 return _RESYNC_SECONDS
         self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
+            self._memory.started(name, seen.start_seconds(name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
             if not pool.missing:

@@ -48,6 +48,11 @@ class Memory:
         """Remember the size that was decided."""
         self.pools[pool] = replace(self.of(pool), size=pods)
 
+    def started(self, pool: str, seconds: float | None) -> None:
+        """Remember how long the last pod took to start."""
+        if seconds is not None and seconds != self.of(pool).start_seconds:
+            self.pools[pool] = replace(self.of(pool), start_seconds=seconds)
+
     def failed(self, pool: str, now: float) -> None:
         """A pod of `pool` ended: wait before the next, twice as long each time, up to five minutes."""
         past = self._failures.get(pool, _Failures())
@@ -104,7 +109,10 @@ class Memory:
     def edited(self) -> None:
         """The spec changed: what was refused may be well now."""
         self._failures.clear()
-        self.pools = {name: PoolMemory(size=memory.size) for name, memory in self.pools.items()}
+        self.pools = {
+            name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds)
+            for name, memory in self.pools.items()
+        }
 
 
 def _reason(error: ApiError) -> Reason:

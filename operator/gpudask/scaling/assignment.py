@@ -1,23 +1,32 @@
-"""Which pool serves which demand: the cheapest that can, and what no pool can serve."""
+"""Which pool serves which demand: the cheapest that can, the next one what is too much for it; and what none can."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.scaling.demand import Requirement
+from gpudask.scaling.lookahead import UNKNOWN_START_SECONDS
+from gpudask.scaling.spillover import Room, excess, needed_pods
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The demand that one pool has to serve; `pods` are fractions of full pods."""
+    """The demand that one pool has to serve; `pods` are fractions of full pods: as many as the tasks fill.
+
+    `next_seconds`: when the first of the tasks that wait for their inputs can run, as the scheduler said it.
+    `spills_from`: the cheaper pool that cannot do all of it; its own share still says all.
+    """
 
     unrunnable: int = 0
     processing: int = 0
     pods: float = 0.0
     pods_unknown: float = 0.0
     pod_seconds: float = 0.0
+    next_seconds: float | None = None
+    spills_from: str = ""
 
     @classmethod
     def of(cls, requirement: Requirement, slots: int) -> Share:
@@ -38,6 +47,8 @@ class Share:
             pods=self.pods + other.pods,
             pods_unknown=self.pods_unknown + other.pods_unknown,
             pod_seconds=self.pod_seconds + other.pod_seconds,
+            next_seconds=min((s for s in (self.next_seconds, other.next_seconds) if s is not None), default=None),
+            spills_from=self.spills_from or other.spills_from,
         )
 
 
@@ -66,19 +77,78 @@ def cost_order(spec: Spec) -> list[Pool]:
     return sorted(spec.pools, key=lambda pool: pool.gpus_per_pod)
 
 
-def assign(spec: Spec, requirements: tuple[Requirement, ...]) -> Assignment:
-    """Give each requirement to the cheapest pool that can serve it (and that may have a pod at all)."""
+def assign(spec: Spec, requirements: tuple[Requirement, ...], rooms: Mapping[str, Room] | None = None) -> Assignment:
+    """Give each requirement to the cheapest pool that can serve it (and that may have a pod at all).
+
+    What is too much for the `rooms` of that pool (without them: there is always room) goes to the next as well. The
+    cheaper pool's share keeps it, too: it is the pool to have the pods as soon as it can. Demand that fewer pools can
+    serve takes its room first.
+    """
+    demands = [_Served(requirement, _able(spec, requirement)) for requirement in requirements]
     shares = {pool.name: Share() for pool in spec.pools}
-    unserved = []
-    for requirement in requirements:
-        if not requirement.active:
-            continue
-        able = [pool for pool in cost_order(spec) if slots_per_pod(spec, pool, requirement) and _may_exist(spec, pool)]
-        if not able:
-            unserved.append(requirement)
-            continue
-        shares[able[0].name] += Share.of(requirement, slots_per_pod(spec, able[0], requirement))
-    return Assignment(shares, tuple(unserved))
+    left = {pool.name: (rooms or {}).get(pool.name, Room()) for pool in spec.pools}
+    for served in sorted((one for one in demands if one.pools), key=lambda one: len(one.pools)):
+        for pool, share in _look_ahead(served, left):
+            shares[pool] += share
+        for pool, share, taken in _spread(spec, served, left):
+            shares[pool] += share
+            left[pool] = left[pool].less(taken)
+    return Assignment(shares, tuple(one.requirement for one in demands if one.requirement.active and not one.pools))
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A requirement and the pools that can serve it, the cheapest first."""
+
+    requirement: Requirement
+    pools: list[Pool]
+
+
+def _able(spec: Spec, requirement: Requirement) -> list[Pool]:
+    return [pool for pool in cost_order(spec) if slots_per_pod(spec, pool, requirement) and _may_exist(spec, pool)]
+
+
+def _look_ahead(served: _Served, rooms: Mapping[str, Room]) -> Iterator[tuple[str, Share]]:
+    """Tasks that can run soon are the business of the cheapest pool that can have a pod."""
+    if served.requirement.next_seconds is not None:
+        pool = next((pool for pool in served.pools if rooms[pool.name].pods >= 1), served.pools[0])
+        yield pool.name, Share(next_seconds=served.requirement.next_seconds)
+
+
+def _spread(spec: Spec, served: _Served, rooms: Mapping[str, Room]) -> Iterator[tuple[str, Share, float]]:
+    """The share of each pool, cheapest first, and the pods of its room that it takes."""
+    rest, tasks, spills_from = served.requirement, float(served.requirement.active), ""
+    for pool, dearer in zip(served.pools, [*served.pools[1:], None], strict=True):
+        if tasks <= 0:
+            return
+        slots, room = slots_per_pod(spec, pool, rest), rooms[pool.name]
+        seconds = _patience_seconds(dearer, rooms) if dearer else 0.0
+        yield pool.name, _share(rest, slots, tasks, spills_from), min(room.pods, needed_pods(rest, slots, seconds))
+        tasks -= room.pods * slots
+        rest, spills_from = excess(rest, slots, seconds, room), pool.name
+
+
+def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str) -> Share:
+    """`tasks` are more than the requirement's own where the cheaper pool will do them in time, but all run somewhere.
+
+    So a pod that was ordered for tasks that spilled over is not cancelled when they become a little fewer.
+    """
+    return Share(
+        unrunnable=requirement.unrunnable,
+        processing=requirement.processing,
+        pods=tasks / slots,
+        pods_unknown=requirement.unknown / slots,
+        pod_seconds=requirement.seconds / slots,
+        spills_from=spills_from if requirement.active else "",
+    )
+
+
+def _patience_seconds(dearer: Pool, rooms: Mapping[str, Room]) -> float:
+    """How long the cheaper pool has for what else would go to `dearer`; pods that are there anyway wait for nothing."""
+    if dearer.autoscale is None:
+        return 0.0
+    start = rooms[dearer.name].start_seconds
+    return dearer.autoscale.target_duration_seconds + (UNKNOWN_START_SECONDS if start is None else start)
 
 
 def _may_exist(spec: Spec, pool: Pool) -> bool:

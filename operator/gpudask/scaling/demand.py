@@ -76,10 +76,19 @@ class Demand:
     workers: tuple[Worker, ...] = ()
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
+    _by_pod: dict[str, list[Worker]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the workers: a pass asks for those of every pod, several times."""
+        for worker in self.workers:
+            self._by_pod.setdefault(worker.name, []).append(worker)
+            head, _, end = worker.name.rpartition("-")
+            if end.isdigit():
+                self._by_pod.setdefault(head, []).append(worker)
 
     def workers_of(self, dask_name: str) -> tuple[Worker, ...]:
         """The registered workers of one pod."""
-        return tuple(worker for worker in self.workers if worker.belongs_to(dask_name))
+        return tuple(self._by_pod.get(dask_name, ()))
 
 
 def parse(answer: dict[str, Any]) -> Demand:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
@@ -27,25 +27,59 @@ class Size:
 TRIAL_SECONDS = 2.0
 
 
-def wanted(limits: Autoscale, share: Share, *, ready: int, tried: int | None = None) -> tuple[int, str]:
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods that a pool has. `placed` ones have a node, `ready` ones are registered, `tried` ones for some time.
+
+    `start_seconds`: how long the next one may take to start, 0.0 where nobody knows.
+    """
+
+    ready: int = 0
+    tried: int = 0
+    placed: int = 0
+    start_seconds: float = 0.0
+
+
+def wanted(limits: Autoscale, share: Share, pods: Pods, *, is_soon: bool = False) -> tuple[int, str]:
     """Pods that the demand asks for, within the limits, and the reason.
 
-    Known durations: as many as clear the queue in `targetDuration`. Unknown ones: the pods that are ready, and as many
-    again as have been so for `TRIAL_SECONDS` (`tried`, by default all): the size doubles, step by step, until a
-    duration is known. Without the trial it would double at the very moment when the first pod joins, before any task
-    could end there, and a queue of short tasks would start a pod that comes after their end. Never more pods than
-    there are tasks to fill them.
+    Known durations: as many as clear the queue in `targetDuration`, after what the placed pods do of it until a new
+    one has started: work that is done by then is no reason to start one. Unknown ones: the pods that are ready, and as
+    many again as have been so for `TRIAL_SECONDS`: the size doubles, step by step, until a duration is known. Without
+    the trial it would double at the very moment when the first pod joins, before any task could end there, and a queue
+    of short tasks would start a pod that comes after their end. Never more pods than there are tasks to fill them.
+    `is_soon`: tasks can run in no more time than a pod needs (`scaling.lookahead`): one pod is there for them.
     """
-    known = share.pod_seconds / limits.target_duration_seconds
-    unknown = min(share.pods_unknown, float(max(1, ready + (ready if tried is None else tried))))
-    pods = min(math.ceil(share.pods), math.ceil(known + unknown))
-    if share.unrunnable or share.processing:
-        pods = max(pods, 1)
-    if pods > limits.max:
+    count = _unlimited(limits, share, pods)
+    if not count and is_soon and not limits.min:
+        return 1, "tasks can run here soon"
+    if count > limits.max:
         return limits.max, f"{_tasks(share)}: at its maximum of {limits.max}"
-    if pods < limits.min:
+    if count < limits.min:
         return limits.min, f"at its minimum of {limits.min}"
-    return pods, _tasks(share) if pods else "no demand"
+    return count, _tasks(share) if count else "no demand"
+
+
+def worth_waiting_for(limits: Autoscale, share: Share, pods: Pods) -> int:
+    """How many pods are still worth it, where some wait for a node: those beyond are cancelled.
+
+    It is more than `wanted`, which asks whether to order one that needs all of its start: these have waited already,
+    and an estimate that changes a little must not take back what it asked for.
+    """
+    return min(limits.max, _unlimited(limits, share, replace(pods, start_seconds=pods.start_seconds / 2)))
+
+
+def _unlimited(limits: Autoscale, share: Share, pods: Pods) -> int:
+    known = _for_known(share.pod_seconds, limits.target_duration_seconds, pods)
+    unknown = min(share.pods_unknown, float(max(1, pods.ready + pods.tried)))
+    count = min(math.ceil(share.pods), math.ceil(known + unknown))
+    return max(count, 1) if share.unrunnable or share.processing else count
+
+
+def _for_known(pod_seconds: float, target_seconds: float, pods: Pods) -> float:
+    """Pods for work of known duration: those that are there, as far as it fills them, or what will be left for more."""
+    left = pod_seconds - pods.placed * pods.start_seconds
+    return max(min(float(pods.placed), pod_seconds / target_seconds), left / target_seconds)
 
 
 def fillable(share: Share) -> int:
@@ -54,4 +88,5 @@ def fillable(share: Share) -> int:
 
 
 def _tasks(share: Share) -> str:
-    return f"{share.unrunnable} tasks wait, {share.processing} assigned"
+    beyond = f", more than pool {share.spills_from} can do" if share.spills_from else ""
+    return f"{share.unrunnable} tasks wait, {share.processing} assigned{beyond}"
