@@ -12,7 +12,7 @@ from distributed import Client
 
 from gpudask.preload import sources
 
-from .cluster import DEADLINE_SECONDS, until
+from .cluster import DEADLINE_SECONDS, WORKING, until
 
 HEADERS = {"Authorization": "Bearer secret"}
 
@@ -87,14 +87,7 @@ def test_the_operator_can_read_the_sources_without_distributed(tmp_path):
 async def test_the_routes_are_there_with_any_dashboard(tmp_path, flags):
     async with scheduler(tmp_path, mount(tmp_path / "mounted"), *flags) as (address, url):
         answer = await get(f"{url}/demand")
-        assert answer["features"] == {
-            "demand": "",
-            "fence": "",
-            "retire": "",
-            "offers": "",
-            "sick": "",
-            "rebalance": "",
-        }
+        assert answer["features"] == WORKING
         assert answer["desired_version"] == ""
         async with Client(address, asynchronous=True) as client:
             future = client.submit(sum, [1], resources={"GPU": 1})

@@ -7,7 +7,7 @@ import aiohttp
 import dask
 import pytest
 
-from .cluster import GPU, until
+from .cluster import GPU, WORKING, until
 
 
 def inc(x):
@@ -78,7 +78,7 @@ async def test_health_says_what_works(start):
     cluster = await start()
     async with cluster.http.get(cluster.url("health")) as response:
         body = await response.json()
-    assert body["features"] == {"demand": "", "fence": "", "retire": "", "offers": "", "sick": "", "rebalance": ""}
+    assert body["features"] == WORKING
     assert (body["protocol"], body["error"]) == (1, "")
     assert body["distributed"]
 

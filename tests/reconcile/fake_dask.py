@@ -21,6 +21,9 @@ def free_address() -> str:
     return f"127.{100 + os.getpid() % 100}.{number // 250}.{2 + number % 250}"
 
 
+_FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance")
+
+
 @dataclass
 class FakeScheduler:
     """One scheduler process. `busy`: Dask names of pods with work; `stuck`: of pods whose drain does not end.
