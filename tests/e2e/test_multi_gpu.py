@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distributed import Client
+from distributed import Client, wait
 
-from gpudask_e2e import ends, processing_on, read_story, record, statuses, work
+from gpudask_e2e import ends, processing_on, read_story, record, release, statuses, wait_for_release, work
 
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
@@ -20,15 +20,18 @@ def test_a_pod_with_two_gpus_has_two_workers_that_share_its_tasks(space: Space) 
     space.wait_ready("multi")
     with space.client("multi") as client:
         record(client)
-        tasks = client.map(work, range(8), seconds=0.5, resources=GPU, pure=False)
+        first = client.submit(wait_for_release, 8, resources=GPU, pure=False)
         space.wait_workers("multi", "gpu", 2)
         assert len(space.names("multi", "gpu")) == 1
         assert space.pool("multi", "gpu")["gpusHeld"] == 2
-        assert sorted(client.gather(tasks)) == list(range(8))
+        tasks = [first, *client.map(work, range(8), seconds=0.5, resources=GPU, pure=False)]
+        wait(tasks[1:], timeout=60, return_when="FIRST_COMPLETED")  # the worker that has none of it takes one
+        client.run(release)
+        assert sorted(client.gather(tasks)) == list(range(9))
         used = {worker for workers in ends(client, [task.key for task in tasks]).values() for worker in workers}
         assert len(used) == 2, "one of the two workers got nothing"
         assert {name.rpartition("-")[0] for name in used} == {next(iter(used)).rpartition("-")[0]}
-        del tasks
+        del first, tasks
     space.wait_pods("multi", "gpu", 0)
 
 

@@ -138,7 +138,7 @@ def test_without_a_terminal_a_change_of_a_pool_is_a_line():
     fact = UP_AND_DOWN[1]
 
     assert lines_of(before, apply(before, fact), fact, with_pools=True) == [
-        "   1.0 s  pool gpu: 0/1 ready, 1 GPUs held, tasks 3 waiting, 0 running"
+        "   1.0 s  pool gpu: 0/1 ready, 1 GPUs held, tasks 3 waiting, 0 assigned"
     ]
     assert lines_of(before, apply(before, fact), fact, with_pools=False) == []
 

@@ -3,7 +3,7 @@ import getpass
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.cluster import why_pool_waits
+from gpudask.kubecluster.reasons import why_pool_waits
 from tests.kubecluster import fake_server as fake
 
 

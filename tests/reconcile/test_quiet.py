@@ -70,7 +70,9 @@ def requests(server: ApiServer, since: float, until: float) -> list[dict[str, An
 
 async def test_without_the_crd_the_operator_says_what_to_install(stage: Stage):
     operator = Operator(Settings(kubeconfig=str(stage.kubeconfig)))
-    with pytest.raises(ResourceMissingError, match="kubectl apply --server-side -f crds/gpudaskclusters"):
+    with pytest.raises(
+        ResourceMissingError, match="kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters"
+    ):
         await operator.start()
 
 

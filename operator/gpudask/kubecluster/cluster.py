@@ -9,7 +9,6 @@ distributed come the parts that users know: `Client(cluster)`, the repr, `get_lo
 from __future__ import annotations
 
 import asyncio
-import getpass
 import logging
 import os
 import time
@@ -24,7 +23,9 @@ from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
 from gpudask.kubecluster.placement import pool_of
-from gpudask.kubecluster.server import CONFLICT, Server
+from gpudask.kubecluster.reasons import why_not_ready, why_pool_waits
+from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.sizes import set_size
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -35,7 +36,6 @@ Json = dict[str, Any]
 _COMM_PORT, _DASHBOARD_PORT = 8786, 8787
 _POLL_SECONDS = 0.25
 _RETRY_SECONDS = 1.0
-_WRITE_ATTEMPTS = 5
 
 
 class KubeCluster(Cluster):
@@ -242,33 +242,7 @@ class KubeCluster(Cluster):
         return self.sync(self._scale, None, pool)
 
     async def _scale(self, n: int | None, pool: str | None) -> None:
-        server = self._require_server()
-        for attempt in range(1, _WRITE_ATTEMPTS + 1):
-            body = await server.cluster(self.name)
-            chosen = overrides.choose_pool(body, pool)
-            if n is None:
-                self._refuse_shared(body, chosen)
-            entries = overrides.own_entries(body)
-            entries.pop(chosen, None)
-            if n is not None:
-                entries[chosen] = {"pool": chosen, "replicas": n, "by": _user()}
-            try:
-                await server.apply(overrides.apply_body(body, entries))
-            except KubeClusterError as error:
-                if error.status != CONFLICT or attempt == _WRITE_ATTEMPTS:
-                    raise
-                continue  # another write came between: read again
-            return
-
-    def _refuse_shared(self, body: Json, pool: str) -> None:
-        # Letting go of our half would leave an entry without `replicas`, which the API server refuses.
-        owners = overrides.other_owners(body, pool)
-        if owners:
-            raise KubeClusterError(
-                f"the override of pool {pool!r} of cluster {self.name!r} is not ours alone",
-                reason=f"{', '.join(owners)} set it as well",
-                next_step=f"Remove it there: kubectl edit gdc {self.name} -n {self.namespace}, spec.overrides",
-            )
+        await set_size(self._require_server(), self.name, n, pool)
 
     def adapt(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         """Pools follow demand by `spec.pools[].autoscale`; Dask's own Adaptive is blind to GPUs.
@@ -335,32 +309,3 @@ class KubeCluster(Cluster):
                 " and patch gpudaskclusters.gpudask.dev",
             )
         return self._server
-
-
-def why_not_ready(status: Json) -> str:
-    """The operator's words for what is not as it should be."""
-    bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
-    # `Ready` only sums the others up.
-    bad = [item for item in bad if item["type"] != "Ready"] or bad
-    if bad:
-        return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
-    if status.get("reason"):
-        return f"{status.get('phase', '')}, {status['reason']}"
-    return "the operator has reported nothing yet: is it running?" if not status else "the operator gives no reason"
-
-
-def why_pool_waits(status: Json, pool: str | None) -> str:
-    """The operator's words for the size and the progress of `pool`."""
-    for item in status.get("pools", []):
-        if item["name"] == pool:
-            words = [f"{item.get('ready', 0)} of {item.get('desired', 0)} desired pods are ready"]
-            words += [item[key] for key in ("message", "reason") if item.get(key)]
-            return ", ".join(words)
-    return ""
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        return f"uid {os.getuid()}"
