@@ -14,6 +14,7 @@ from benchmarks.scaling.world import Contestant, World
 from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkGuarded, MarkRetiring, Plan
 from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
+from gpudask.planning.starts import starts
 from gpudask.reconcile.memory import Memory
 
 _EDGE_SECONDS, _COUNTS_SECONDS = 0.05, 1.0
@@ -60,7 +61,7 @@ class Gpudask(Contestant):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
-            self._memory.started(name, seen.start_seconds(name))
+            self._memory.started(name, starts(seen, name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
         for action in planned.actions:

@@ -149,12 +149,12 @@ class Kubernetes:
                 self._set(pod, unschedulable=_NO_NODE)
             self._order_nodes()
             return
-        node = max(fitting, key=lambda node: node.free)  # the emptiest, as the scheduler's default has it
+        node = min(fitting, key=lambda node: node.free)  # the fullest: the affinity of GPU pods (desired/workers.py)
         node.free -= gpus
         if node.used_since is None:
             node.used_since = self._clock.now
         self._bound[pod.uid] = self._clock.now
-        self._set(pod, node=node.name, unschedulable="")
+        self._set(pod, node=node.name, placed=self.now, unschedulable="")
         self._clock.after(node.image_in(self._clock.now), partial(self._start, pod.name, pod.uid))
 
     def _order_nodes(self) -> None:

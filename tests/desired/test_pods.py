@@ -109,6 +109,16 @@ def test_a_gpu_pod_gets_its_devices_nodes_and_launcher():
     assert of(pod)["args"][-2:] == ["--resources", "GPU=1"]
 
 
+def test_gpu_pods_prefer_nodes_that_have_some_and_others_prefer_nodes_without_gpus():
+    of_gpus = worker(pools=[a_pool("gpu", gpu={"count": 1})])
+    [preferred] = of_gpus["spec"]["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    [wanted] = preferred["podAffinityTerm"]["labelSelector"]["matchExpressions"]
+    assert (wanted["operator"], of_gpus["metadata"]["labels"][wanted["key"]]) == ("Exists", "true")
+    without = worker(pools=[a_pool()])
+    assert wanted["key"] not in without["metadata"]["labels"]
+    assert list(without["spec"]["affinity"]) == ["nodeAffinity"]
+
+
 def test_other_vendors_get_one_plain_worker_for_all_devices():
     pod = worker(pools=[a_pool("gpu", gpu={"count": 2, "launcher": "dask", "resourceName": "amd.com/gpu"})])
     assert of(pod)["args"][:2] == ["dask", "worker"]

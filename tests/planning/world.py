@@ -18,6 +18,7 @@ from gpudask.desired import names, spec_hash
 from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring, Plan
 from gpudask.planning.observed import Ended, Observation, Pod
 from gpudask.planning.plan import plan
+from gpudask.planning.starts import starts
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.planning.builders import NOW, cluster
@@ -147,7 +148,7 @@ class World:
             self.plan = plan(seen)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.started(name, seen.start_seconds(name))
+                self.memory.started(name, starts(seen, name))
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()

@@ -8,6 +8,7 @@ import pytest
 
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
+from gpudask.planning.starts import Start
 from gpudask.reconcile.memory import Memory
 
 QUOTA = ApiError(403, "Forbidden", "exceeded quota: q", "POST")
@@ -62,9 +63,17 @@ def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
     assert (memory.of("gpu").refusal, memory.of("gpu").taken, memory.of("gpu").size) == ("", frozenset(), 3)
 
 
-def test_the_time_of_the_last_start_is_kept_over_an_edit_and_while_no_pod_is_there():
+def test_the_times_of_starts_are_kept_over_an_edit_and_while_no_pod_is_there():
     memory = Memory()
-    memory.started("gpu", 40.0)
-    memory.started("gpu", None)
+    memory.started("gpu", [Start(100.0, 90.0, 80.0)])
+    memory.started("gpu", [Start(100.0, 90.0, 80.0), Start(110.0, 8.0, 7.0)])
+    memory.started("gpu", [])
     memory.edited()
-    assert memory.of("gpu").start_seconds == 40.0
+    assert (memory.of("gpu").start_seconds, memory.of("gpu").held_seconds) == (8.0, 80.0)
+
+
+def test_the_first_pod_after_none_says_how_long_a_new_one_holds_its_node():
+    memory = Memory()
+    for found in ([Start(100.0, 90.0, 80.0)], [], [Start(200.0, 9.0, 8.0), Start(210.0, 90.0, 70.0)]):
+        memory.started("gpu", found)
+    assert memory.of("gpu").held_seconds == 8.0

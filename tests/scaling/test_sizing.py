@@ -79,7 +79,27 @@ def test_work_that_is_done_before_a_pod_starts_is_no_reason_to_start_one(
     assert (wanted(LIMITS, share, there)[0], worth_waiting_for(LIMITS, share, there)) == (pods, worth)
 
 
-there = st.builds(Pods, st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.floats(0, 600))
+@pytest.mark.parametrize(
+    ("seconds", "placed", "held", "pods"),
+    [
+        (360, 0, 20, 12),  # the target is longer than the start
+        (360, 0, 90, 4),  # each pod works for as long as it pulls its image
+        (360, 4, 90, 4),
+        (360, 8, 90, 8),  # those that are there have done so already
+        (60, 0, 600, 1),
+    ],
+)
+def test_a_pod_is_started_for_no_less_work_than_its_start_holds_its_gpu(
+    seconds: float, placed: int, held: float, pods: int
+):
+    share = Share(unrunnable=50, pods=50, pod_seconds=seconds)
+    limits = Autoscale(min=0, max=20)
+    assert wanted(limits, share, Pods(placed, placed, placed, held_seconds=held))[0] == pods
+
+
+there = st.builds(
+    Pods, st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.floats(0, 600), st.floats(0, 600)
+)
 
 
 @given(shares, there)

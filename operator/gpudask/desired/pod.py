@@ -88,6 +88,17 @@ def away_from_gpus() -> Json:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+def near_gpu_pods() -> Json:
+    """An affinity that fills a node with GPU pods before the next one is begun: one that is empty can be given back.
+
+    Without it Kubernetes spreads them, and each keeps a node of several GPUs.
+    """
+    selector = {"matchExpressions": [{"key": resource.LABEL_GPU, "operator": "Exists"}]}
+    term = {"labelSelector": selector, "namespaceSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
 def overlaid(pod: Json, *templates: Template) -> Json:
     """`pod` with the templates merged over it; labels and owner that the operator relies on stay ours."""
     ours = pod["metadata"]

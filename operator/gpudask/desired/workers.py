@@ -27,6 +27,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     dask_name = names.dask_name(name, nonce)
     meta = pod.metadata(cluster, name, "worker")
     meta["labels"] |= {resource.LABEL_POOL: pool.name, resource.LABEL_DASK_GROUP: f"{cluster.name}-{pool.name}"}
+    meta["labels"] |= {resource.LABEL_GPU: "true"} if pool.gpu else {}
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),
         resource.ANNOTATION_DASK_NAME: dask_name,
@@ -80,6 +81,7 @@ def _place(pod_spec: Json, gpu: Gpu | None) -> None:
     if gpu is None:
         pod_spec["affinity"] = pod.away_from_gpus()
         return
+    pod_spec["affinity"] = pod.near_gpu_pods()
     if gpu.node_selector:
         pod_spec["nodeSelector"] = dict(gpu.node_selector)
     taints = sorted({DEFAULT_GPU_RESOURCE, gpu.resource_name})

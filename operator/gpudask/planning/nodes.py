@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpudask.planning import starts
 from gpudask.planning.observed import Observation
 
 # A pod that waits for a node longer than the last one took to start, and by so much, waits for one that may never come.
@@ -15,7 +16,7 @@ def late_in(seen: Observation, pool: str) -> list[float]:
     waiting = [pod for pod in seen.workers(pool) if pod.live and pod.retirement is None and pod.unschedulable]
     if not waiting:
         return []
-    start = seen.start_seconds(pool)
+    start = starts.start_seconds(seen, pool)
     patience = _UNKNOWN_LATE_SECONDS if start is None else _LATE_FACTOR * start + _LATE_SECONDS
     return [pod.created + patience - seen.now for pod in waiting]
 
@@ -31,4 +32,4 @@ def keep_from_growing(seen: Observation, pool: str) -> bool:
     Where no pod of the pool was seen to start, nobody knows whether there are nodes for it at all.
     """
     late = late_in(seen, pool)
-    return bool(late) and (seen.start_seconds(pool) is None or min(late) <= 0)
+    return bool(late) and (starts.start_seconds(seen, pool) is None or min(late) <= 0)

@@ -15,7 +15,6 @@ from gpudask.api.status import Reason
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
-from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 from gpudask.scaling.sizing import TRIAL_SECONDS
 
 Json = dict[str, Any]
@@ -58,7 +57,7 @@ class Pod:
     """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
 
     `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
-    with, whatever the spec says by now; 0 where its annotation is missing.
+    with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
     """
 
     uid: str
@@ -73,6 +72,7 @@ class Pod:
     ready: bool = False
     started: float = 0.0
     node: str = ""
+    placed: float = 0.0
     ip: str = ""
     created: float = 0.0
     delete_by: float = 0.0
@@ -117,11 +117,13 @@ class Refusal:
 class PoolMemory:
     """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry.
 
-    `start_seconds`: how long the last pod took from its creation until its workers were registered.
+    `start_seconds`: how long the last pod took from its creation until its workers were registered. `held_seconds`:
+    for how long the first one held its node until then, when the pool last had none before it (`planning.starts`).
     """
 
     size: int | None = None
     start_seconds: float | None = None
+    held_seconds: float = 0.0
     not_before: float = 0.0
     refusal: str = ""
     refusal_reason: str = ""
@@ -190,35 +192,6 @@ class Observation:
         joined = max((self.joined.get(worker.name, -math.inf) for worker in self.registered(pod)), default=-math.inf)
         return max(0.0, joined + TRIAL_SECONDS - self.now)
 
-    def start_seconds(self, pool: str) -> float | None:
-        """How long the last pod of `pool` took from its creation until all of its workers were registered.
-
-        Those that were there when this scheduler was first heard tell nothing; then it is what the memory says.
-        """
-        starts = self._starts(pool)
-        if starts:
-            return starts[max(starts)]
-        memory = self.memory.get(pool)
-        return memory.start_seconds if memory else None
-
-    def slowest_start_seconds(self, pool: str) -> float | None:
-        """The longest that a pod of `pool` which is there took so: one, as a rule, for which a node had to come."""
-        return max(self._starts(pool).values(), default=self.start_seconds(pool))
-
-    def _starts(self, pool: str) -> dict[float, float]:
-        """When each pod was complete -> how long it took, at most `LONGEST_START_SECONDS`."""
-        complete: dict[str, float] = {}
-        pods = {pod.dask_name: pod for pod in self.workers(pool)}
-        for worker in self.demand.workers if self.demand else ():
-            if worker.pool == pool:
-                of = worker.name if worker.name in pods else worker.name.rpartition("-")[0]
-                complete[of] = max(complete.get(of, -math.inf), self.joined.get(worker.name, -math.inf))
-        return {
-            at: min(LONGEST_START_SECONDS, at - pod.created)
-            for name, at in complete.items()
-            if at > self.scheduler_since and (pod := pods.get(name)) is not None and not pod.restarts
-        }
-
     def unheard_seconds(self, pod: Pod) -> float:
         """For how long a pod that runs, or ran, could have registered its workers, and did not."""
         ended = pod.ended.at if pod.ended is not None else 0.0
@@ -271,6 +244,7 @@ def observe_pod(body: Json) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         started=_time(container.get("state", {}).get("running", {}).get("startedAt")),
         node=spec.get("nodeName", ""),
+        placed=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else 0.0,
         ip=status.get("podIP", ""),
         created=_time(metadata.get("creationTimestamp")),
         delete_by=_time(metadata.get("deletionTimestamp")),

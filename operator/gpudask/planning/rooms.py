@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpudask.api.pool import Pool
 from gpudask.api.status import Reason
-from gpudask.planning import nodes, sizes
+from gpudask.planning import nodes, sizes, starts
 from gpudask.planning.observed import Observation, PoolMemory
 from gpudask.scaling.spillover import Room
 
@@ -24,7 +24,7 @@ def _room(seen: Observation, pool: Pool) -> Room:
     if nodes.is_any_late(seen, pool.name):
         most = min(most, sum(1 for pod in pods if not pod.unschedulable))
     tried = sum(1 for pod in pods if seen.registered(pod) and not seen.trial_seconds(pod))
-    return Room(pods=float(most), all_tried=tried >= most, start_seconds=seen.start_seconds(pool.name))
+    return Room(pods=float(most), all_tried=tried >= most, start_seconds=starts.start_seconds(seen, pool.name))
 
 
 def _most(seen: Observation, pool: Pool) -> int:

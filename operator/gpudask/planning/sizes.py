@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
-from gpudask.planning import nodes
+from gpudask.planning import nodes, starts
 from gpudask.planning.observed import Observation, Pod
 from gpudask.planning.replacing import old_and_new
 from gpudask.scaling import lookahead, retirement, sizing
@@ -104,7 +104,7 @@ def look_ahead_after(seen: Observation, pool: Pool, share: Share) -> float | Non
     limits, coming = pool.autoscale, _next_seconds(seen, share)
     if limits is None or not limits.look_ahead or coming is None or not seen.counts:
         return None
-    return coming - lookahead.lead_seconds(seen.start_seconds(pool.name), pods=len(staying(seen, pool)))
+    return coming - lookahead.lead_seconds(starts.start_seconds(seen, pool.name), pods=len(staying(seen, pool)))
 
 
 def _next_seconds(seen: Observation, share: Share) -> float | None:
@@ -119,7 +119,8 @@ def _there(seen: Observation, pool: Pool, pods: list[Pod]) -> sizing.Pods:
         ready=len(ready),
         tried=sum(1 for pod in ready if not seen.trial_seconds(pod)),
         placed=sum(1 for pod in pods if pod.node),
-        start_seconds=seen.slowest_start_seconds(pool.name) or 0.0,
+        start_seconds=starts.slowest_start_seconds(seen, pool.name) or 0.0,
+        held_seconds=starts.held_seconds(seen, pool.name) if pool.gpu else 0.0,
     )
 
 
@@ -151,7 +152,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
         return Size(kept, why, "autoscale", is_guess=before is None), []
     there = _there(seen, pool, pods)
     soon = limits.look_ahead and lookahead.is_soon(
-        _next_seconds(seen, share), seen.start_seconds(pool.name), pods=len(pods)
+        _next_seconds(seen, share), starts.start_seconds(seen, pool.name), pods=len(pods)
     )
     want, reason = sizing.wanted(limits, share, there, is_soon=soon)
     if want > len(pods) and nodes.keep_from_growing(seen, pool.name):

@@ -19,6 +19,7 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, P
 from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
+from gpudask.planning.starts import starts
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
@@ -143,7 +144,7 @@ class ClusterLoop:
                 return _RESYNC_SECONDS
         self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
-            self._memory.started(name, seen.start_seconds(name))
+            self._memory.started(name, starts(seen, name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
             if not pool.missing:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.planning.observed import PoolMemory, Refusal
+from gpudask.planning.starts import Start
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
@@ -29,6 +30,7 @@ class Memory:
         self.support: Refusal | None = None
         self.busy_at: dict[str, float] = {}
         self.frozen_at: dict[str, float] = {}
+        self._started: set[str] = set()
         self._failures: dict[str, _Failures] = {}
 
     def of(self, pool: str) -> PoolMemory:
@@ -48,10 +50,16 @@ class Memory:
         """Remember the size that was decided."""
         self.pools[pool] = replace(self.of(pool), size=pods)
 
-    def started(self, pool: str, seconds: float | None) -> None:
-        """Remember how long the last pod took to start."""
-        if seconds is not None and seconds != self.of(pool).start_seconds:
-            self.pools[pool] = replace(self.of(pool), start_seconds=seconds)
+    def started(self, pool: str, seen: list[Start]) -> None:
+        """Remember how long the last pod took to start, and how long the first one after none held its node for it."""
+        if not seen:
+            self._started.discard(pool)
+            return
+        if pool not in self._started:
+            self._started.add(pool)
+            self.pools[pool] = replace(self.of(pool), held_seconds=seen[0].held_seconds)
+        if seen[-1].seconds != self.of(pool).start_seconds:
+            self.pools[pool] = replace(self.of(pool), start_seconds=seen[-1].seconds)
 
     def failed(self, pool: str, now: float) -> None:
         """A pod of `pool` ended: wait before the next, twice as long each time, up to five minutes."""
@@ -110,7 +118,7 @@ class Memory:
         """The spec changed: what was refused may be well now."""
         self._failures.clear()
         self.pools = {
-            name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds)
+            name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds, held_seconds=memory.held_seconds)
             for name, memory in self.pools.items()
         }
 

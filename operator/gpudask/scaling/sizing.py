@@ -31,23 +31,27 @@ TRIAL_SECONDS = 2.0
 class Pods:
     """The pods that a pool has. `placed` ones have a node, `ready` ones are registered, `tried` ones for some time.
 
-    `start_seconds`: how long the next one may take to start, 0.0 where nobody knows.
+    `start_seconds`: how long the next one may take to start. `held_seconds`: for how much of that it may hold a GPU,
+    as while its image is pulled. Both are 0.0 where nobody knows.
     """
 
     ready: int = 0
     tried: int = 0
     placed: int = 0
     start_seconds: float = 0.0
+    held_seconds: float = 0.0
 
 
 def wanted(limits: Autoscale, share: Share, pods: Pods, *, is_soon: bool = False) -> tuple[int, str]:
     """Pods that the demand asks for, within the limits, and the reason.
 
-    Known durations: as many as clear the queue in `targetDuration`, after what the placed pods do of it until a new
-    one has started: work that is done by then is no reason to start one. Unknown ones: the pods that are ready, and as
-    many again as have been so for `TRIAL_SECONDS`: the size doubles, step by step, until a duration is known. Without
-    the trial it would double at the very moment when the first pod joins, before any task could end there, and a queue
-    of short tasks would start a pod that comes after their end. Never more pods than there are tasks to fill them.
+    Known durations: as many as clear the queue in `targetDuration`, after what the placed pods do of it until a new one
+    has started: work that is done by then is no reason to start one. Nor is work that takes it less time than its start
+    holds its GPU: where an image is pulled for minutes, fewer pods do more of a short burst each. Unknown ones: the
+    pods that are ready, and as many again as have been so for `TRIAL_SECONDS`: the size doubles, step by step, until a
+    duration is known. Without the trial it would double at the very moment when the first pod joins, before any task
+    could end there, and a queue of short tasks would start a pod that comes after their end. Never more pods than there
+    are tasks to fill them.
     `is_soon`: tasks can run in no more time than a pod needs (`scaling.lookahead`): one pod is there for them.
     """
     count = _unlimited(limits, share, pods)
@@ -66,7 +70,8 @@ def worth_waiting_for(limits: Autoscale, share: Share, pods: Pods) -> int:
     It is more than `wanted`, which asks whether to order one that needs all of its start: these have waited already,
     and an estimate that changes a little must not take back what it asked for.
     """
-    return min(limits.max, _unlimited(limits, share, replace(pods, start_seconds=pods.start_seconds / 2)))
+    shorter = replace(pods, start_seconds=pods.start_seconds / 2, held_seconds=pods.held_seconds / 2)
+    return min(limits.max, _unlimited(limits, share, shorter))
 
 
 def _unlimited(limits: Autoscale, share: Share, pods: Pods) -> int:
@@ -79,7 +84,7 @@ def _unlimited(limits: Autoscale, share: Share, pods: Pods) -> int:
 def _for_known(pod_seconds: float, target_seconds: float, pods: Pods) -> float:
     """Pods for work of known duration: those that are there, as far as it fills them, or what will be left for more."""
     left = pod_seconds - pods.placed * pods.start_seconds
-    return max(min(float(pods.placed), pod_seconds / target_seconds), left / target_seconds)
+    return max(min(float(pods.placed), pod_seconds / target_seconds), left / max(target_seconds, pods.held_seconds))
 
 
 def fillable(share: Share) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.planning.observed import PoolMemory
+from gpudask.planning import starts
+from gpudask.planning.observed import PoolMemory, observe_pod
 from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, seen, worker
 
 OF = cluster(gpu_pool(count=2))
-FIRST = pod(OF, "gpu", 0, created=NOW - 500)
-LAST = pod(OF, "gpu", 1, created=NOW - 100)
+FIRST = pod(OF, "gpu", 0, created=NOW - 500, placed=NOW - 390)
+LAST = pod(OF, "gpu", 1, created=NOW - 100, placed=NOW - 99)
 WORKERS = tuple(worker(one, index) for one in (FIRST, LAST) for index in (0, 1))
-MEMORY = {"gpu": PoolMemory(start_seconds=33.0)}
+MEMORY = {"gpu": PoolMemory(start_seconds=33.0, held_seconds=22.0)}
 
 
 def joined(*seconds_ago: float) -> dict[str, float]:
@@ -37,17 +38,33 @@ def test_start_seconds(pods: tuple, ago: tuple[float, ...], since: float, expect
     found = seen(
         OF, *pods, says=demand(workers=of_pods), joined=joined(*ago), scheduler_since=NOW - since, memory=MEMORY
     )
-    assert found.start_seconds("gpu") == expected
+    assert starts.start_seconds(found, "gpu") == expected
 
 
 def test_nobody_knows_before_the_first():
-    assert seen(OF, says=demand()).start_seconds("gpu") is None
+    assert starts.start_seconds(seen(OF, says=demand()), "gpu") is None
 
 
 def test_the_slowest_start_is_that_of_a_pod_for_which_a_node_had_to_come():
     found = seen(
         OF, FIRST, LAST, says=demand(workers=WORKERS), joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
     )
-    assert (found.slowest_start_seconds("gpu"), found.start_seconds("gpu")) == (210.0, 50.0)
+    assert (starts.slowest_start_seconds(found, "gpu"), starts.start_seconds(found, "gpu")) == (210.0, 50.0)
     nobody = seen(OF, says=demand(), memory=MEMORY)
-    assert nobody.slowest_start_seconds("gpu") == 33.0
+    assert starts.slowest_start_seconds(nobody, "gpu") == 33.0
+
+
+def test_a_pod_holds_its_node_from_when_it_got_it_and_the_longest_of_those_that_are_there_counts():
+    found = seen(
+        OF, FIRST, LAST, says=demand(workers=WORKERS), joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
+    )
+    assert starts.held_seconds(found, "gpu") == 100.0
+    assert starts.held_seconds(seen(OF, says=demand(), memory=MEMORY), "gpu") == 22.0
+    assert starts.held_seconds(seen(OF, says=demand()), "gpu") == 0.0
+
+
+@pytest.mark.parametrize(("status", "placed"), [("True", 1_800_000_000.0), ("False", 0.0)])
+def test_a_pod_got_its_node_when_its_condition_says_so(status: str, placed: float):
+    condition = {"type": "PodScheduled", "status": status, "lastTransitionTime": "2027-01-15T08:00:00Z"}
+    metadata = {"uid": "u", "name": "n", "namespace": "default", "resourceVersion": "1"}
+    assert observe_pod({"metadata": metadata, "status": {"conditions": [condition]}}).placed == placed
