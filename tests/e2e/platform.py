@@ -54,6 +54,13 @@ class Platform:
         for pod in self.operator_pods():
             self.kill(pod)
 
+    def replace_operator(self) -> None:
+        """End the operator's process so, and let another pod take its place: a kubelet waits before it restarts one."""
+        (pod,) = eventually(self._ready_operator, "the operator runs")
+        self.kill(pod)
+        operator = self.kubectl.inside(NAMESPACE)
+        operator("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+
     def kill(self, pod: dict[str, Any], container: str = "") -> None:
         """End a container's process, the pod's first unless named, as a crash would; the kubelet starts another."""
         os.kill(self._process(pod, container), signal.SIGKILL)
@@ -68,6 +75,11 @@ class Platform:
     def operator_log(self) -> str:
         """The end of the operator's log."""
         return self.kubectl.inside(NAMESPACE).attempt("logs", "deployment/gpudask", "--tail=150").stdout
+
+    def _ready_operator(self) -> list[dict[str, Any]]:
+        """The operator's pods that run and are ready."""
+        pods = [(pod, pod["status"].get("containerStatuses", ())) for pod in self.operator_pods()]
+        return [pod for pod, containers in pods if containers and all(each["ready"] for each in containers)]
 
     def _process(self, pod: dict[str, Any], container: str) -> int:
         """The process id, on this machine, of a running container of `pod`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from distributed.client import FutureCancelledError
 from gpudask_e2e import ends, processing_on, record, release, wait_for_release, work
 
 from tests.e2e.manifests import cluster, cpu, gpu
@@ -50,6 +52,8 @@ def test_autoscaled_workers_stay_when_the_scheduler_process_ends_and_serve_the_n
             tasks = client.map(work, range(500), seconds=0.2, resources=GPU, pure=False)
             space.wait_workers("again", "gpu", 2)
             space.platform.kill(head)
+            with pytest.raises(FutureCancelledError, match="re-run your work"):
+                tasks[-1].result(timeout=60)
             del tasks
         space.wait(
             lambda: (
@@ -61,11 +65,17 @@ def test_autoscaled_workers_stay_when_the_scheduler_process_ends_and_serve_the_n
         assert space.pool("again", "gpu")["desired"] == 2
         space.wait_ready("again")
         space.wait_workers("again", "gpu", 2)
+        assert space.status("again")["scheduler"]["lost"].endswith(" tasks"), "the status says that results are lost"
+        space.wait(lambda: "SchedulerRestarted" in _reasons(space), "an event says so, too")
         with space.client("again") as client:
             assert client.gather(client.map(work, range(20), seconds=0.2, resources=GPU)) == list(range(20))
         pods.settle()
         assert pods.asked_to_end("gpu") == set(), pods
         assert len(pods.made("gpu")) == 2, pods
+
+
+def _reasons(space: Space) -> set[str]:
+    return {event["reason"] for event in space.get("events.events.k8s.io")}
 
 
 def test_a_scheduler_process_that_ends_during_a_drain_costs_no_pod_but_the_one_that_leaves(space: Space) -> None:

@@ -20,6 +20,7 @@ from tests.e2e.space import Space
 from tests.eventually import steadily
 
 GPU = {"GPU": 1}
+CANCELLED_SECONDS = 2.0  # after the end of the demand: a pod that waits costs a node that comes for it
 
 
 def test_a_result_on_a_gpu_worker_is_moved_and_not_computed_again_when_the_pool_returns_to_zero(space: Space) -> None:
@@ -109,7 +110,7 @@ def test_pods_that_no_demand_needs_any_more_are_cancelled_before_they_run(space:
         future = client.submit(work, 1, resources=GPU, pure=False)
         space.wait_pods("cancelled", "gpu", 1)
         future.cancel()
-        space.wait_pods("cancelled", "gpu", 0, seconds=10)
+        space.wait_pods("cancelled", "gpu", 0, seconds=CANCELLED_SECONDS)
 
 
 def test_a_suspended_cluster_finishes_what_runs_keeps_its_resource_and_comes_back(space: Space) -> None:

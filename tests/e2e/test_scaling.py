@@ -73,10 +73,13 @@ def test_demand_that_no_pool_can_serve_is_named_and_starts_nothing(space: Space)
         space.wait(lambda: space.condition("unserved", "DemandServable").get("status") == "True", "it is over")
 
 
-def test_a_gpu_pool_that_no_node_can_hold_leaves_the_cpu_pool_working_and_is_cancelled(space: Space) -> None:
+def test_a_gpu_pool_that_no_node_can_hold_lets_the_cpu_pool_work_and_grow_and_is_cancelled(
+    space: Space,
+) -> None:
     impossible = gpu(autoscale={"min": 0, "max": 4, "targetDuration": "1s"})
     impossible["gpu"] = {"count": 1, "resourceName": "example.com/none"}
-    space.apply(cluster("nohome", cpu(), impossible))
+    growing = cpu(autoscale={"min": 1, "max": 2, "targetDuration": "1s"})
+    space.apply(cluster("nohome", growing, impossible))
     space.wait_ready("nohome")
     with space.client("nohome") as client:
         waiting = client.map(work, range(4), resources={"GPU": 1}, pure=False)
@@ -84,7 +87,9 @@ def test_a_gpu_pool_that_no_node_can_hold_leaves_the_cpu_pool_working_and_is_can
         degraded = space.condition("nohome", "Degraded")
         assert (degraded["status"], degraded["reason"]) == ("True", "Unschedulable")
         assert "Insufficient example.com/none" in degraded["message"]
-        assert client.submit(work, 5).result(timeout=30) == 5, "the CPU pool does not work"
+        plain = client.map(work, range(20), seconds=1.0, pure=False)
+        space.wait_workers("nohome", "cpu", 2)
+        assert client.gather(plain) == list(range(20))
         steadily(lambda: len(space.names("nohome", "gpu")) == 1, "a stuck pool does not grow", seconds=3)
         client.cancel(waiting)
         space.wait_pods("nohome", "gpu", 0)

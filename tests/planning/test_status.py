@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -319,6 +320,28 @@ def test_scaling_is_announced_with_its_reason():
         else f"pool gpu: {before.pools[1].desired} -> 4 pods (autoscale): 4 tasks wait, 0 assigned"
     ]
     assert announcements(after, after) == []
+
+
+@pytest.mark.parametrize("silence", [True, False])
+def test_a_scheduler_that_began_anew_is_told_with_what_it_knew(silence: bool):
+    before = status_of(seen(C, SCHEDULER, CPU0, says=demand(tasks(3, GPU=1), workers=(worker(CPU0),))))
+    if silence:
+        before = status_of(seen(C, SCHEDULER, CPU0), before)
+    after = status_of(seen(C, SCHEDULER, CPU0, says=replace(CALM, scheduler_id="another"), now=NOW + 9), before)
+    [told] = [item for item in announcements(before, after) if item.reason == Reason.SCHEDULER_RESTARTED]
+    assert told.warning
+    assert "3 tasks" in told.message
+    assert after.scheduler.lost.endswith("3 tasks")
+    again = status_of(seen(C, SCHEDULER, CPU0, says=replace(CALM, scheduler_id="another"), now=NOW + 20), after)
+    assert (again.scheduler.lost, again.scheduler.tasks) == (after.scheduler.lost, 0)
+    assert announcements(after, again) == []
+
+
+def test_a_scheduler_that_knew_nothing_loses_nothing():
+    before = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
+    after = status_of(seen(C, SCHEDULER, CPU0, says=replace(CALM, scheduler_id="another")), before)
+    assert after.scheduler.lost == ""
+    assert announcements(before, after) == []
 
 
 def test_trouble_is_announced_once_as_a_warning():

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     SCHEDULER_RUNNING = "SchedulerRunning"
     SCHEDULER_PENDING = "SchedulerPending"
     SCHEDULER_UNREACHABLE = "SchedulerUnreachable"
+    SCHEDULER_RESTARTED = "SchedulerRestarted"
     SCHEDULER_OUTDATED = "SchedulerWaitsForRollout"
     PRELOAD_FAILED = "PreloadFailed"
     DEMAND_UNKNOWN = "DemandUnknown"
@@ -159,6 +160,11 @@ class SchedulerStatus(Model):
     address: Annotated[str, Field(description="for clients inside the cluster")] = ""
     dashboard: Annotated[str, Field(description="the dashboard's URL inside the cluster")] = ""
     ready: Annotated[bool, Field(description="whether its pod is ready")] = False
+    process: Annotated[str, Field(description="its process, by Dask's name for it: another one knows nothing")] = ""
+    tasks: Annotated[int, Field(description="the tasks that it knows, those of held results included")] = 0
+    lost: Annotated[
+        str, Field(description="when a process that knew tasks last ended, and how many: their results are lost")
+    ] = ""
 
 
 class Status(Model):

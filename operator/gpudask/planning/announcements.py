@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Status
+from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, SchedulerStatus, Status
 from gpudask.planning.actions import Announcement
 
 # A condition whose status became this is worth a warning.
@@ -15,11 +15,20 @@ def announcements(before: Status, after: Status) -> list[Announcement]:
     """What to announce after `after` was written."""
     earlier_pools = {pool.name: pool for pool in before.pools}
     return [
+        *_began_anew(before.scheduler, after.scheduler),
         *(a for pool in after.pools for a in _scaled(earlier_pools.get(pool.name), pool)),
         *(a for pool in after.pools for a in _fell_back(earlier_pools.get(pool.name), pool)),
         *(a for pool in after.pools for a in _lost(earlier_pools.get(pool.name), pool)),
         *_conditions(before, after),
     ]
+
+
+def _began_anew(before: SchedulerStatus, after: SchedulerStatus) -> list[Announcement]:
+    if not after.lost or after.lost == before.lost:
+        return []
+    knew = f"{before.tasks} tasks with their results, as last heard"
+    why = f"the scheduler's process ended, and what it knew is lost: {knew}"
+    return [Announcement(Reason.SCHEDULER_RESTARTED, why, series=after.lost, warning=True)]
 
 
 def _scaled(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:

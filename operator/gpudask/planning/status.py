@@ -37,7 +37,7 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
     ]
     gone = sorted({pod.pool for pod in seen.of_removed_pools if not pod.finished})
     pools += [_removed(seen, name, earlier.get(name), elapsed=elapsed) for name in gone]
-    scheduler = _scheduler(seen)
+    scheduler = _scheduler(seen, before.scheduler)
     status = Status(
         observed_generation=seen.cluster.generation,
         scheduler=scheduler,
@@ -53,7 +53,9 @@ def significant(status: Status) -> Status:
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
-    return status.model_copy(update={"pools": pools, "conditions": conditions, "counted_at": "", "reason": ""})
+    scheduler = status.scheduler.model_copy(update={"tasks": 0})
+    live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
+    return status.model_copy(update=live)
 
 
 def lively(status: Status) -> Status:
@@ -62,13 +64,21 @@ def lively(status: Status) -> Status:
     return status.model_copy(update={"pools": pools, "counted_at": ""})
 
 
-def _scheduler(seen: Observation) -> SchedulerStatus:
+def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
     cluster, pod = seen.cluster, seen.scheduler
+    process, tasks, lost = before.process, before.tasks, before.lost
+    if seen.demand is not None:
+        process, tasks = seen.demand.scheduler_id, seen.demand.tasks
+        if before.process not in ("", process) and before.tasks:
+            lost = f"{_iso(seen.now)}: {before.tasks} tasks"
     return SchedulerStatus(
         pod=pod.name if pod else "",
         address=names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol),
         dashboard=names.dashboard(cluster.name, cluster.namespace),
         ready=bool(pod and pod.ready),
+        process=process,
+        tasks=tasks,
+        lost=lost,
     )
 
 

@@ -6,7 +6,8 @@ import os
 import time
 from typing import Any
 
-from distributed import Client, SchedulerPlugin, Worker, get_worker
+import numpy as np
+from distributed import Client, SchedulerPlugin, Worker, get_worker, worker_client
 
 
 def work(value: Any, seconds: float = 0.0) -> Any:
@@ -32,6 +33,30 @@ def work_once_released(value: Any, seconds: float) -> Any:
     """Give `value` back after a while that begins once `release` was called on this worker."""
     wait_for_release(value)
     return work(value, seconds)
+
+
+def lead(count: int) -> int:
+    """The sum of so many tasks that wait for release, from within a task."""
+    with worker_client() as client:
+        return sum(client.gather(client.map(wait_for_release, range(count), pure=False)))
+
+
+def block_of(number: int) -> Any:
+    """A block of ones; the first one at once, the others once released."""
+    if number:
+        wait_for_release(number)
+    return np.ones((4, 4))
+
+
+class Tally:
+    """An actor that adds up."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, amount: int) -> int:
+        self.total += amount
+        return self.total
 
 
 def release(dask_worker: Any) -> None:
@@ -85,7 +110,7 @@ def misplaced(dask_worker: Any) -> int:
 
 
 class Record(SchedulerPlugin):
-    """Every task that ended, with its worker, as the scheduler saw it; and, in one order, ends and leaving workers."""
+    """Every task that ended, with its worker, as the scheduler saw it; and, in one order, ends and workers' ways."""
 
     name = "gpudask-test-record"
 
@@ -97,6 +122,7 @@ class Record(SchedulerPlugin):
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         self.names[worker] = str(scheduler.workers[worker].name)
+        self.story.append(("joined", self.names[worker]))
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:  # noqa: ARG002
         self.story.append(("left", self.names.get(worker, worker)))
@@ -114,7 +140,7 @@ def read_record(dask_scheduler: Any) -> list[tuple[str, str, str]]:
 
 
 def read_story(dask_scheduler: Any) -> list[tuple[str, str]]:
-    """What happened in which order, on the scheduler: `("ended", key)` and `("left", worker)`."""
+    """What happened in which order, on the scheduler: `("ended", key)`, `("joined", worker)` and `("left", worker)`."""
     return list(dask_scheduler.plugins["gpudask-test-record"].story)
 
 
@@ -146,6 +172,17 @@ def who_has(key: str, dask_scheduler: Any) -> list[str]:
 def statuses(dask_scheduler: Any) -> dict[str, str]:
     """Worker name -> its status."""
     return {str(ws.name): ws.status.name for ws in dask_scheduler.workers.values()}
+
+
+def drains(dask_scheduler: Any) -> dict[str, str]:
+    """Worker name -> how far its drain is, in the preload's words."""
+    retire = dask_scheduler.plugins["gpudask-retire"]
+    return {str(ws.name): retire.state_of(ws) for ws in dask_scheduler.workers.values()}
+
+
+def shuffles(dask_scheduler: Any) -> int:
+    """How many P2P shuffles run."""
+    return len(dask_scheduler.plugins["shuffle"].active_shuffles)
 
 
 def is_running(dask_scheduler: Any) -> bool:
