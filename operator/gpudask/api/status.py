@@ -91,6 +91,12 @@ class Demand(Model):
 
     waiting: Annotated[int, Field(description="tasks that could run if a worker had room")] = 0
     running: Annotated[int, Field(description="tasks on the pool's workers, those in their queues included")] = 0
+    pods: Annotated[float, Field(description="as many pods as these tasks fill, if all ran at once")] = 0.0
+    pods_unknown: Annotated[float, Field(description="of `pods`, those for tasks of unknown duration")] = 0.0
+    pod_seconds: Annotated[float, Field(description="seconds in which one pod would do those of known duration")] = 0.0
+    next_seconds: Annotated[
+        float | None, Field(description="in how many seconds the first task that waits for inputs can run, if known")
+    ] = None
 
 
 class Termination(Model):
@@ -122,6 +128,12 @@ class PoolStatus(Model):
     gpu_seconds_held: Annotated[float, Field(description="gpusHeld, summed over time, in GPU-seconds")] = 0.0
     gpu_seconds_used: Annotated[float, Field(description="gpusBusy, summed over time, in GPU-seconds")] = 0.0
     demand: Demand = Field(default_factory=Demand)
+    start_seconds: Annotated[
+        float, Field(description="what a new pod is taken to need until its workers are registered; 0 if unknown")
+    ] = 0.0
+    held_seconds: Annotated[
+        float, Field(description="of startSeconds, the part in which it may hold a GPU, as while it pulls its image")
+    ] = 0.0
     size_set_by: Annotated[str, Field(description="autoscale, spec, suspend, or who set the override")] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
     message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""

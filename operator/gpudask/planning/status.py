@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from gpudask.api.pool import Pool
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
 from gpudask.desired import names, spec_hash
-from gpudask.planning import drains, freezes, replacing
+from gpudask.planning import drains, freezes, replacing, starts
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import concluded
 from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling.assignment import Share
 
 # What moves while a cluster works: written at most every few seconds, and never alone a reason to hurry.
-_LIVE = {"demand", "gpus_busy", "reason", "held", "leaving", "workers"}
+_LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
 _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
 
 
@@ -112,7 +112,9 @@ def _pool(
         gpus_busy=sum(_busy_gpus(seen, pod, pod.gpus or pool.gpus_per_pod) for pod in pods),
         gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
         gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
-        demand=Demand(waiting=share.unrunnable, running=share.processing),
+        demand=_demand(share),
+        start_seconds=round(starts.slowest_start_seconds(seen, pool.name) or 0.0, 1),
+        held_seconds=round(starts.held_seconds(seen, pool.name), 1) if pool.gpu else 0.0,
         size_set_by=plan.size.set_by,
         reason=plan.size.reason,
         message=_message(seen, pool, live),
@@ -125,6 +127,18 @@ def _pool(
         last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
         last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(seen.workers(pool.name)) or before.last_termination,
+    )
+
+
+def _demand(share: Share) -> Demand:
+    """The share as the size was decided on it, rounded for people."""
+    return Demand(
+        waiting=share.unrunnable,
+        running=share.processing,
+        pods=round(share.pods, 2),
+        pods_unknown=round(share.pods_unknown, 2),
+        pod_seconds=round(share.pod_seconds, 1),
+        next_seconds=None if share.next_seconds is None else round(share.next_seconds, 1),
     )
 
 

@@ -1,0 +1,91 @@
+"""(d) From a demand to the pod that it asks for, while clusters are active; and what activity costs the operator.
+
+Active: the counts of every cluster's scheduler change all the time, so that each long poll is answered at a given
+rate. The preload tells of plain counts at most five times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from time import monotonic
+
+from benchmarks.scale.manifests import GPU, cluster_name
+from benchmarks.scale.operator_process import OperatorProcess, Work
+from benchmarks.scale.stage import Stage
+from benchmarks.scale.waiting import until
+from gpudask.desired.names import worker_pod
+
+_DEADLINE_SECONDS = 60
+_LONG_TASK_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds from a scheduler's word until this process hears of the pod; and what the operator did meanwhile."""
+
+    clusters: int
+    changes_a_second: float
+    seconds: tuple[float, ...]
+    elapsed_seconds: float
+    work: Work
+
+    def percentile(self, percent: float) -> float:
+        """The smallest value that so many percent of all are not above."""
+        ordered = sorted(self.seconds)
+        return ordered[max(0, -(-len(ordered) * percent // 100).__trunc__() - 1)]
+
+
+async def measure(
+    stage: Stage, operator: OperatorProcess, *, rate: float, probes: int, pause_seconds: float
+) -> Latency:
+    """Ask for one GPU pod more in one cluster after the other, `probes` times, `pause_seconds` apart.
+
+    `rate`: how often the counts of each cluster change, a second.
+    """
+    clusters = len(stage.schedulers.by_address)
+    async with _active(stage, rate):
+        await asyncio.sleep(1.0)  # the first second brings every cluster out of rest
+        before, began = operator.work, monotonic()
+        seconds = [await _probe(stage, number, clusters, pause_seconds) for number in range(probes)]
+        work, elapsed = operator.work - before, monotonic() - began
+    return Latency(clusters, clusters * rate, tuple(seconds), elapsed, work)
+
+
+async def _probe(stage: Stage, number: int, clusters: int, pause_seconds: float) -> float:
+    """One GPU task more; how long until its pod is heard of."""
+    which, ordinal = number % clusters, number // clusters
+    name = worker_pod(cluster_name(which), GPU, ordinal)
+    asked = monotonic()
+    played = stage.pods.scheduler_of(cluster_name(which))
+    played.want(ordinal + 1, seconds_a_task=_LONG_TASK_SECONDS, GPU=1)
+    await until(lambda: name in stage.pods.created_at, f"pod {name}", seconds=_DEADLINE_SECONDS)
+    await asyncio.sleep(pause_seconds)
+    return stage.pods.created_at[name] - asked
+
+
+@contextlib.asynccontextmanager
+async def _active(stage: Stage, rate: float) -> AsyncIterator[None]:
+    """All clusters' counts change, `rate` times a second each, evenly spread, until the block ends."""
+    task = asyncio.create_task(_stir(stage, rate))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _stir(stage: Stage, rate: float) -> None:
+    every = list(stage.schedulers.by_address.values())
+    random.Random(0).shuffle(every)  # noqa: S311 - only that neighbours do not change one after the other
+    began, said = monotonic(), 0
+    while True:
+        due = int((monotonic() - began) * rate * len(every))
+        for number in range(said, due):
+            every[number % len(every)].count(1 + number % 97)
+        said = max(said, due)
+        await asyncio.sleep(0.005)

@@ -1,0 +1,131 @@
+"""Which measurements there are, at which size, and in what order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from benchmarks.scale import events, growth, latency, memory, preload
+from benchmarks.scale.report import Pair, Results
+
+PARTS = ("clusters", "gpus", "memory", "latency", "preload")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large each measurement is."""
+
+    clusters: int
+    gpu_clusters: int
+    gpu_pods_each: int
+    memory_clusters: int
+    memory_pods: tuple[int, ...]
+    latency_clusters: int
+    probes: int
+    probe_pause_seconds: float
+    changes_a_second: float
+    """Of each of `latency_clusters`; of more clusters in inverse proportion, so that together they are as many."""
+    event_rounds: int
+    preload_tasks: int
+    preload_rounds: int
+
+
+FULL = Sizes(
+    clusters=1000,
+    gpu_clusters=100,
+    gpu_pods_each=100,
+    memory_clusters=100,
+    memory_pods=(150, 1000, 4000, 10_000),
+    latency_clusters=100,
+    probes=500,
+    probe_pause_seconds=0.05,
+    changes_a_second=5.0,
+    event_rounds=10,
+    preload_tasks=100_000,
+    preload_rounds=2,
+)
+SMALL = Sizes(
+    clusters=10,
+    gpu_clusters=5,
+    gpu_pods_each=10,
+    memory_clusters=5,
+    memory_pods=(10, 30),
+    latency_clusters=5,
+    probes=20,
+    probe_pause_seconds=0.02,
+    changes_a_second=5.0,
+    event_rounds=2,
+    preload_tasks=2000,
+    preload_rounds=1,
+)
+Tell = Callable[[str], None]
+
+
+def measure(sizes: Sizes, parts: Collection[str], tell: Tell) -> Results:
+    """Measure the named `parts`, one after the other."""
+    results = asyncio.run(_on_the_api_server(sizes, parts, tell))
+    if "preload" in parts:
+        tell("preload: a real scheduler with and without it")
+        costs = preload.measure(sizes.preload_tasks, sizes.preload_rounds, tell=tell)
+        results = replace(results, preload_rate=preload.worst_rate(costs))
+    return results
+
+
+async def _on_the_api_server(sizes: Sizes, parts: Collection[str], tell: Tell) -> Results:
+    results = Results()
+    if "latency" in parts:
+        results = await _latency(sizes, results, tell)
+    if "clusters" in parts:
+        results = await _clusters(sizes, results, tell, probe="latency" in parts)
+    if "gpus" in parts:
+        tell(f"gpus: {sizes.gpu_clusters} pools from 0 to {sizes.gpu_pods_each}, by a bare client")
+        floor = await growth.gpu_floor(sizes.gpu_clusters, sizes.gpu_pods_each)
+        tell(f"gpus: the same by the operator (the bare client took {floor.done_seconds:.1f} s)")
+        pair = Pair(floor, await growth.gpu_operator(sizes.gpu_clusters, sizes.gpu_pods_each))
+        results = replace(results, gpus=pair)
+    if "memory" in parts:
+        tell(f"memory: {sizes.memory_clusters} clusters, up to {sizes.memory_pods[-1]} pods")
+        results = replace(results, memory=await memory.measure(sizes.memory_clusters, sizes.memory_pods))
+    return results
+
+
+async def _latency(sizes: Sizes, results: Results, tell: Tell) -> Results:
+    """(d) at few clusters, and (e): they have CPU workers, whose changes are the events."""
+    tell(f"latency: {sizes.latency_clusters} clusters")
+    async with growth.empty_clusters(sizes.latency_clusters, 100, growth.CPU_PODS) as (stage, operator):
+        cost = await events.measure(
+            stage,
+            operator,
+            clusters=sizes.latency_clusters,
+            cpu_pods=growth.CPU_PODS,
+            rounds=sizes.event_rounds,
+        )
+        found = await latency.measure(
+            stage,
+            operator,
+            rate=sizes.changes_a_second,
+            probes=sizes.probes,
+            pause_seconds=sizes.probe_pause_seconds,
+        )
+    return replace(results, latencies=[found], event_cost=cost)
+
+
+async def _clusters(sizes: Sizes, results: Results, tell: Tell, *, probe: bool) -> Results:
+    """(a), and (d) while all these clusters are active."""
+    tell(f"clusters: {sizes.clusters}, by a bare client")
+    floor = await growth.clusters_floor(sizes.clusters)
+    tell(f"clusters: the same by the operator (the bare client took {floor.done_seconds:.1f} s)")
+    async with growth.clusters_operator(sizes.clusters) as (stage, operator, ours):
+        results = replace(results, clusters=Pair(floor, ours))
+        if probe:
+            tell(f"latency: {sizes.clusters} clusters (they were ready after {ours.done_seconds:.1f} s)")
+            found = await latency.measure(
+                stage,
+                operator,
+                rate=sizes.changes_a_second * sizes.latency_clusters / sizes.clusters,
+                probes=sizes.probes,
+                pause_seconds=sizes.probe_pause_seconds,
+            )
+            results = replace(results, latencies=[*results.latencies, found])
+    return results

@@ -1,0 +1,100 @@
+"""Watches beside the operator's: when each pod was there and ready, and which clusters say that they are ready.
+
+Times are those at which this process heard of it, in `time.monotonic` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from benchmarks.scale.manifests import ADDRESS, CLUSTERS_PATH, CPU, NAMESPACE
+from benchmarks.scale.schedulers import PlayedScheduler, Schedulers
+from gpudask.api.resource import ANNOTATION_DASK_NAME, LABEL_CLUSTER, LABEL_POOL
+from gpudask.clients.kubernetes import Kubernetes
+
+Json = dict[str, Any]
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+class Pods:
+    """All pods of clusters. A worker that runs registers with its played scheduler, as it would with a real one."""
+
+    def __init__(self, schedulers: Schedulers) -> None:
+        self._schedulers = schedulers
+        self._home: dict[str, PlayedScheduler] = {}
+        self.created_at: dict[str, float] = {}
+        self.ready_at: dict[str, float] = {}
+
+    def see(self, event: Json) -> None:
+        """Take in one event of the watch."""
+        metadata, status = event["object"]["metadata"], event["object"].get("status", {})
+        name, now = metadata["name"], time.monotonic()
+        if event["type"] == "DELETED":
+            self.created_at.pop(name, None)
+            self.ready_at.pop(name, None)
+            return
+        self.created_at.setdefault(name, now)
+        if status.get("phase") != "Running" or name in self.ready_at:
+            return
+        self.ready_at[name] = now
+        cluster, pool = metadata["labels"][LABEL_CLUSTER], metadata["labels"].get(LABEL_POOL, "")
+        if not pool:
+            self._home[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
+        elif cluster in self._home:
+            self._home[cluster].register(metadata["annotations"][ANNOTATION_DASK_NAME], pool)
+
+    def scheduler_of(self, cluster: str) -> PlayedScheduler:
+        """The played scheduler of a cluster whose scheduler pod runs."""
+        return self._home[cluster]
+
+
+class Clusters:
+    """All clusters: which of them have said that they are ready, with all their fixed CPU workers."""
+
+    def __init__(self) -> None:
+        self.ready_at: dict[str, float] = {}
+
+    def see(self, event: Json) -> None:
+        """Take in one event of the watch."""
+        body = event["object"]
+        status = body.get("status", {})
+        conditions = {item["type"]: item["status"] for item in status.get("conditions", ())}
+        if conditions.get("Ready") != "True":
+            return
+        pools = {pool["name"]: pool for pool in status["pools"]}
+        wanted = next(pool["replicas"] for pool in body["spec"]["pools"] if pool["name"] == CPU)
+        if pools[CPU].get("ready", 0) >= wanted:
+            self.ready_at.setdefault(body["metadata"]["name"], time.monotonic())
+
+
+@contextlib.asynccontextmanager
+async def watching(api: Kubernetes, pods: Pods, clusters: Clusters) -> AsyncIterator[None]:
+    """Both watches are open until the block ends; what existed before is seen first."""
+    watches = [
+        asyncio.create_task(_watch(api, _PODS, pods.see, {"labelSelector": LABEL_CLUSTER})),
+        asyncio.create_task(_watch(api, CLUSTERS_PATH, clusters.see, {})),
+    ]
+    try:
+        yield
+    finally:
+        for watch in watches:
+            watch.cancel()
+        for result in await asyncio.gather(*watches, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result  # figures taken with a broken watch are none
+
+
+async def _watch(api: Kubernetes, path: str, see: Callable[[Json], None], selector: dict[str, str]) -> None:
+    # From version 0: what exists is told as ADDED, then what happens. The time is longer than any measurement.
+    query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "3600", **selector}
+    async with aclosing(api.stream(path, query=query)) as events:
+        async for event in events:
+            if event["type"] == "ERROR":
+                raise RuntimeError(f"the watch of {path} broke: {event['object'].get('message')}")
+            see(event)
+    raise RuntimeError(f"the watch of {path} ended")
