@@ -15,7 +15,7 @@ from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
 from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring, Plan
-from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.observed import Ended, Observation, Pod
 from gpudask.planning.plan import plan
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
@@ -87,6 +87,15 @@ class World:
     def hold(self, name: str, *blockers: str) -> None:
         """A pod holds what it cannot leave behind; nothing: it no longer does."""
         self.held[f"{self.cluster.name}-{name.replace('-', '-worker-')}"] = blockers
+
+    def exit(self, name: str, code: int = 0) -> None:
+        """The container of a worker pod ends; it comes back with `come_back`."""
+        ended = Ended("Completed" if code == 0 else "Error", code, at=self.now)
+        self.change(name, started=0.0, ready=False, ended=ended)
+
+    def come_back(self, name: str) -> None:
+        """The kubelet has restarted the container."""
+        self.change(name, started=self.now, ready=True)
 
     def vanish(self, name: str) -> None:
         """A pod is gone without a word."""

@@ -38,11 +38,12 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the main container last ended."""
+    """How the main container last ended, and when, in seconds since the epoch."""
 
     reason: str = ""
     exit_code: int = 0
     message: str = ""
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,9 @@ class Observation:
         return max(0.0, joined + TRIAL_SECONDS - self.now)
 
     def unheard_seconds(self, pod: Pod) -> float:
-        """For how long a running pod could have registered its workers, and did not."""
-        return max(0.0, self.now - max(pod.started, self.scheduler_since))
+        """For how long a pod that runs, or ran, could have registered its workers, and did not."""
+        ended = pod.ended.at if pod.ended is not None else 0.0
+        return max(0.0, self.now - max(pod.started, ended, self.scheduler_since))
 
     def idle_seconds(self, worker: Worker) -> float:
         """How long `worker` has had no work of its pool's own by now."""
@@ -256,7 +258,8 @@ def _waiting(container: Json) -> str:
 def _ended(container: Json, status: Json) -> Ended | None:
     ended = container.get("lastState", {}).get("terminated") or container.get("state", {}).get("terminated")
     if ended:
-        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:])
+        at = _time(ended.get("finishedAt"))
+        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:], at)
     if status.get("phase") == "Failed":
         return Ended(status.get("reason", ""), 0, status.get("message", "")[-1024:])
     return None

@@ -50,14 +50,15 @@ def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
     """A pod as the retirement policy sees it. One that ran, but registered no worker, is idle since it could have.
 
     A container that waits to start again is no pending pod: its workers left with a scheduler that restarted, most
-    likely, and are back soon.
+    likely, and are back soon. One that failed, and is not back soon, is as good as pending.
     """
     workers = seen.registered(pod)
     unheard = seen.unheard_seconds(pod) if seen.counts and ran(pod) else 0.0
+    crashed = pod.ended is not None and pod.ended.exit_code != 0 and unheard >= UNREGISTERED_SECONDS
     return Candidate(
         pod=pod.name,
         number=number,
-        pending=not seen.works(pod) and not ran(pod),
+        pending=not seen.works(pod) and (not ran(pod) or crashed),
         idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=unheard),
         busy=any(worker.own for worker in workers) if workers else unheard < UNREGISTERED_SECONDS,
         held_bytes=sum(worker.held_bytes for worker in workers),
@@ -67,7 +68,7 @@ def candidate(seen: Observation, pod: Pod, number: int) -> Candidate:
 
 def ran(pod: Pod) -> bool:
     """Whether its container runs or ran: there was a worker in it."""
-    return pod.running or pod.restarts > 0
+    return pod.running or pod.restarts > 0 or pod.ended is not None
 
 
 def staying(seen: Observation, pool: Pool) -> list[Pod]:
