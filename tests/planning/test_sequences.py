@@ -310,6 +310,22 @@ FAILURES = {
             (submits(2, 200, known=True, GPU=1), 12, {"gpu": "0W 1W"}),
         ],
     ),
+    "a container that ended a moment ago, with its scheduler, is no pending pod": Sequence(
+        [CPU, gpu_pool()],
+        [
+            (submits(1, 200, known=True, GPU=1), 10, {"gpu": "0W"}),
+            (lambda world: (world.cancel(), world.exit("gpu-0", code=1)), 10, {"gpu": "0P"}),
+            (lambda world: world.come_back("gpu-0"), 3, {"gpu": "0I"}),
+        ],
+    ),
+    "one that failed, and does not come back, is as good as pending": Sequence(
+        [CPU, gpu_pool()],
+        [
+            (submits(1, 200, known=True, GPU=1), 10, {"gpu": "0W"}),
+            (lambda world: (world.cancel(), world.exit("gpu-0", code=1)), 14, {"gpu": "0P"}),
+            (None, 3, {"gpu": ""}),
+        ],
+    ),
     "a quota holds back its pool and no other": Sequence(
         [CPU, gpu_pool()],
         [
