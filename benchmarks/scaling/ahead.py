@@ -27,6 +27,24 @@ class Soon:
     tasks: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a scheduler knows: mean seconds by prefix, tasks that ended, those that run and since when.
+
+    `threads`: how many there are for plain tasks.
+    """
+
+    now: float
+    means: Mapping[str, tuple[float, int]]
+    finished: Mapping[int, float]
+    running: Mapping[int, float]
+    threads: int
+
+    def left(self, task: int, prefix: str) -> float:
+        """The seconds that a task of known duration is expected to take from now."""
+        return max(0.0, self.means[prefix][0] - (self.now - self.running.get(task, self.now)))
+
+
 def fields(soon: Soon) -> dict[str, Any]:
     """As fields of a requirement."""
     return {"next_seconds": soon.seconds, "next_tasks": soon.tasks} if _REPORTS else {}
@@ -40,48 +58,34 @@ class Lookout:
         self._random = Random(trace.seed)  # noqa: S311 - a simulation, no secret
         self._kept: dict[int, tuple[float, Soon]] = {}
 
-    def look(
-        self,
-        waiting: set[int],
-        now: float,
-        means: Mapping[str, tuple[float, int]],
-        finished: Mapping[int, float],
-        threads: int,
-    ) -> Soon:
+    def look(self, waiting: set[int], known: Known) -> Soon:
         """The estimate for `waiting` tasks of one kind: for the one with the highest priority."""
         if not waiting:
             return Soon()
         first = min(waiting)
         kept = self._kept.get(first)
-        if kept is not None and now - kept[0] < _EVERY_SECONDS:
+        if kept is not None and known.now - kept[0] < _EVERY_SECONDS:
             return kept[1]
-        soon = self._estimate(first, waiting, means, finished, threads)
-        self._kept = {first: (now, soon)}
+        soon = self._estimate(first, waiting, known)
+        self._kept = {first: (known.now, soon)}
         return soon
 
-    def _estimate(
-        self,
-        first: int,
-        waiting: set[int],
-        means: Mapping[str, tuple[float, int]],
-        finished: Mapping[int, float],
-        threads: int,
-    ) -> Soon:
+    def _estimate(self, first: int, waiting: set[int], known: Known) -> Soon:
         tasks = self._trace.tasks
         ancestors: set[int] = set()
         stack = [first]
         while stack and len(ancestors) < _BUDGET:
             for needed in tasks[stack.pop()].needs:
-                if needed not in finished and needed not in ancestors:
+                if needed not in known.finished and needed not in ancestors:
                     ancestors.add(needed)
                     stack.append(needed)
-        if any(tasks[number].prefix not in means for number in ancestors):
+        if any(tasks[number].prefix not in known.means for number in ancestors):
             return Soon()
+        left = {number: known.left(number, tasks[number].prefix) for number in ancestors}
         chain: dict[int, float] = {}
         for number in sorted(ancestors):
             before = max((chain.get(needed, 0.0) for needed in tasks[number].needs), default=0.0)
-            chain[number] = before + means[tasks[number].prefix][0]
-        work = sum(means[tasks[number].prefix][0] for number in ancestors)
-        seconds = max(max(chain.values(), default=0.0), work / max(1, threads))
+            chain[number] = before + left[number]
+        seconds = max(max(chain.values(), default=0.0), sum(left.values()) / max(1, known.threads))
         same = [number for number in waiting if set(tasks[number].needs) == set(tasks[first].needs)]
         return Soon(seconds * self._random.uniform(1 - _ERROR, 1 + _ERROR), len(same))

@@ -150,7 +150,7 @@ class Scheduler:
         # Annotated tasks lie with a worker as soon as there is one; plain ones wait with the scheduler.
         assigned = active if resources != PLAIN and self._able(resources) else active - ready
         waiting = self._waiting.get(resources, set())
-        soon = self._lookout.look(waiting, self._clock.now, self._means, self.finished_at, self._plain_threads())
+        soon = self._lookout.look(waiting, self._known()) if waiting else ahead.Soon()
         return Requirement(
             resources,
             waiting=len(waiting),
@@ -161,9 +161,10 @@ class Scheduler:
             **ahead.fields(soon),
         )
 
-    def _plain_threads(self) -> int:
-        """Threads that are there for plain tasks."""
-        return sum(self._trace.by_name[p.pod.pool].threads_per_worker for p in self._able(PLAIN))
+    def _known(self) -> ahead.Known:
+        running = {n: begun for process in self._processes.values() for n, begun in process.running.items()}
+        threads = sum(self._trace.by_name[p.pod.pool].threads_per_worker for p in self._able(PLAIN))
+        return ahead.Known(self._clock.now, self._means, self.finished_at, running, threads)
 
     def _seconds(self, resources: Resources, counts: dict[str, int]) -> float:
         """Means of what is left; a task that runs past its mean counts as long as it has run."""

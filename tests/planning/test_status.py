@@ -233,7 +233,14 @@ def test_the_pools_figures_count_pods_workers_and_gpus():
         "gpus_held": 6,
         "gpus_busy": 1,
     }
-    assert found.pools[0].demand.model_dump() == {"waiting": 2, "running": 1}
+    assert found.pools[0].demand.model_dump() == {
+        "waiting": 2,
+        "running": 1,
+        "pods": 1.5,
+        "pods_unknown": 1.5,
+        "pod_seconds": 0.0,
+        "next_seconds": None,
+    }
     assert found.pools[0].last_termination is not None
     assert found.pools[0].last_termination.reason == "Evicted"
     assert found.summary.gpu == f"2/{found.pools[0].desired}"
