@@ -8,7 +8,7 @@ CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e"
 
-.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-scaling
+.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-scaling bench-scale
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -63,6 +63,9 @@ bench-startup: setup ## how fast clusters start and scale, beside pods by hand a
 
 bench-scaling: setup ## how near the scaling policy comes to an oracle, in simulated time (ARGS="--seed 7")
 	@$(PY) -m benchmarks.scaling $(ARGS)
+
+bench-scale: setup ## many clusters and pods, beside a bare client that makes the same objects (ARGS="--small")
+	@$(PY) -m benchmarks.scale $(ARGS)
 
 lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dev; do $(COMPILE) $$name.in -o $$name.lock; done

@@ -43,7 +43,7 @@ FULL = Sizes(
     changes_a_second=5.0,
     event_rounds=10,
     preload_tasks=100_000,
-    preload_rounds=2,
+    preload_rounds=20,
 )
 SMALL = Sizes(
     clusters=10,
@@ -57,7 +57,7 @@ SMALL = Sizes(
     changes_a_second=5.0,
     event_rounds=2,
     preload_tasks=2000,
-    preload_rounds=1,
+    preload_rounds=2,
 )
 Tell = Callable[[str], None]
 
