@@ -369,6 +369,23 @@ async def test_a_recipient_that_dies_before_the_pod_is_deleted_is_noticed(start)
     assert await future == [1]
 
 
+async def test_copies_on_a_drained_worker_are_none_once_the_other_holder_leaves_too(start):
+    """Else the memory manager may drop the other one, and the drained worker's pod is being deleted by then."""
+    cluster = await start()
+    drained, holder = await cluster.add("cpu-0"), await cluster.add("cpu-1")
+    future = cluster.client.submit(run, 1, workers=[drained.address], pure=False)
+    assert await future == 1
+    await cluster.desire("cpu-0")
+    await cluster.until_retiring(drained, "drained")
+    await cluster.desire("cpu-0", "cpu-1")
+    await cluster.until_retiring(holder, "blocked")
+    cluster.scheduler.extensions["amm"].run_once()
+    await drained.close()
+    assert cluster.scheduler.tasks[future.key].who_has == {cluster.state(holder)}
+    assert await future == 1
+    assert len(RUNS) == 1
+
+
 async def test_a_client_restart_does_not_open_a_leaving_worker(start):
     cluster = await start()
     gpu = await cluster.add("gpu-0")

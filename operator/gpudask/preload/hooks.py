@@ -30,6 +30,7 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "handle_worker_status_change": ("status", "worker", "stimulus_id"),
         "_reschedule": ("key", "stimulus_id"),
         "request_acquire_replicas": ("addr", "keys", "stimulus_id"),
+        "request_remove_replicas": ("addr", "keys", "stimulus_id"),
         "broadcast": ("msg", "workers", "on_error"),
         "transition": ("key", "finish", "stimulus_id"),
         "transitions": ("recommendations", "stimulus_id"),

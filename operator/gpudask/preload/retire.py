@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
@@ -160,8 +161,22 @@ class Retire(SchedulerPlugin):
             changed=self._watch.ring,
         )
         self._drains[ws.address] = drain
+        self._keep_copies_here(ws)
         drain.start(wish)
         self._watch.ring()
+
+    def _keep_copies_here(self, ws: WorkerState) -> None:
+        """Drop the copies that drained workers have of what `ws` holds.
+
+        They may be gone at any moment, but until then they count as copies: Dask's memory manager, which lets workers
+        that leave drop theirs first, could choose the one on `ws`, as soon as that leaves too.
+        """
+        for drain in self._drains.values():
+            if drain.state == DRAINED and drain.ws is not ws and drain.is_known():
+                keys = [ts.key for ts in drain.ws.has_what if ws in (ts.who_has or ())]
+                if keys:
+                    stimulus_id = f"gpudask-retire-{time.monotonic()}"
+                    self._scheduler.request_remove_replicas(drain.ws.address, keys, stimulus_id=stimulus_id)
 
     def _wish_for(self, ws: WorkerState) -> Retiring | None:
         return next((wish for pod, wish in self._wishes.items() if is_of_pod(ws.name, pod)), None)
