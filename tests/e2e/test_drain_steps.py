@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 import dask
-import dask.array
+import dask.dataframe
 from distributed import Client
-from gpudask_e2e import Tally, block_of, drains, lead, read_record, record, release, shuffles, wait_for_release
+from gpudask_e2e import Tally, part_of, drains, lead, read_record, record, release, shuffles, wait_for_release
 
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
@@ -41,7 +41,7 @@ def test_a_drain_whose_operator_dies_at_each_of_its_steps_cuts_nothing_and_ends(
 
         client.run(release)
         assert client.gather(futures) == [3, 3, 0, 1, 2, 3]
-        assert shuffled.result() == 4 * 16
+        assert shuffled.result() == sum(range(16))
         space.wait(lambda: "actor" in space.pool("steps", "cpu").get("held", ""), "the actor keeps it, says the status")
         space.platform.replace_operator()
         steadily(lambda: len(space.names("steps", "cpu")) == 2, "a pod with an actor stays", seconds=3)
@@ -64,10 +64,10 @@ def test_a_drain_whose_operator_dies_at_each_of_its_steps_cuts_nothing_and_ends(
 
 
 def _shuffle() -> Any:
-    """The sum of an array that goes through a P2P shuffle, one of whose inputs waits for `release`."""
-    with dask.config.set({"array.rechunk.method": "p2p", "optimization.fuse.active": False}):
-        blocks = [dask.array.from_delayed(dask.delayed(block_of)(n), (4, 4), float) for n in range(4)]
-        return dask.array.concatenate(blocks, axis=1).rechunk((1, 16)).sum()
+    """The sum of a table that goes through a P2P shuffle, all but one of whose parts wait for `release`."""
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        table = dask.dataframe.from_map(part_of, range(4), meta=part_of(0))
+        return table.shuffle("a").a.sum()
 
 
 def _drain(client: Client, pod: str) -> str:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-import numpy as np
+import pandas as pd
 from distributed import Client, SchedulerPlugin, Worker, get_worker, worker_client
 
 
@@ -41,11 +41,11 @@ def lead(count: int) -> int:
         return sum(client.gather(client.map(wait_for_release, range(count), pure=False)))
 
 
-def block_of(number: int) -> Any:
-    """A block of ones; the first one at once, the others once released."""
+def part_of(number: int) -> pd.DataFrame:
+    """A part of a table; the first one at once, the others once released."""
     if number:
         wait_for_release(number)
-    return np.ones((4, 4))
+    return pd.DataFrame({"a": range(4 * number, 4 * number + 4)})
 
 
 class Tally:
