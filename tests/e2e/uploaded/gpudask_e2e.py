@@ -176,7 +176,7 @@ def statuses(dask_scheduler: Any) -> dict[str, str]:
 
 def drains(dask_scheduler: Any) -> dict[str, str]:
     """Worker name -> how far its drain is, in the preload's words."""
-    retire = dask_scheduler.plugins["gpudask-retire"]
+    retire = dask_scheduler.plugins["gpudask"].retire
     return {str(ws.name): retire.state_of(ws) for ws in dask_scheduler.workers.values()}
 
 
