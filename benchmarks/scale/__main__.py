@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from pathlib import Path
 
 from benchmarks.scale import machine, report, suite
@@ -24,6 +26,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure, print the table, and end with the line for machines."""
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends with it
     about = machine.describe()
     results = suite.measure(
         suite.SMALL if arguments.small else suite.FULL, arguments.only, lambda words: print(words, flush=True)

@@ -18,6 +18,7 @@ from gpudask.api.resource import ANNOTATION_DASK_NAME, LABEL_CLUSTER, LABEL_POOL
 from gpudask.clients.kubernetes import Kubernetes
 
 Json = dict[str, Any]
+_PAUSE_SECONDS = 0.02  # before a watch that the server ended is begun again
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
@@ -90,11 +91,12 @@ async def watching(api: Kubernetes, pods: Pods, clusters: Clusters) -> AsyncIter
 
 
 async def _watch(api: Kubernetes, path: str, see: Callable[[Json], None], selector: dict[str, str]) -> None:
-    # From version 0: what exists is told as ADDED, then what happens. The time is longer than any measurement.
+    # From version 0: what exists is told as ADDED, then what happens. A server may end a watch at any time.
     query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "3600", **selector}
-    async with aclosing(api.stream(path, query=query)) as events:
-        async for event in events:
-            if event["type"] == "ERROR":
-                raise RuntimeError(f"the watch of {path} broke: {event['object'].get('message')}")
-            see(event)
-    raise RuntimeError(f"the watch of {path} ended")
+    while True:
+        async with aclosing(api.stream(path, query=query)) as events:
+            async for event in events:
+                if event["type"] == "ERROR":
+                    raise RuntimeError(f"the watch of {path} broke: {event['object'].get('message')}")
+                see(event)
+        await asyncio.sleep(_PAUSE_SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -102,6 +102,11 @@ def parse(body: dict[str, Any]) -> Cluster:
         spec=spec,
         status=parse_status(body),
     )
+
+
+def parse_again(body: dict[str, Any], before: Cluster) -> Cluster:
+    """The resource in a newer copy of the same generation: the spec is as it was."""
+    return replace(before, deleting="deletionTimestamp" in body["metadata"], status=parse_status(body))
 
 
 def parse_status(body: dict[str, Any]) -> Status:

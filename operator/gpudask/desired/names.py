@@ -5,6 +5,7 @@ Pool names hold no hyphen, so `<cluster>-<pool>-worker-<n>` has one reading: clu
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 
@@ -22,8 +23,12 @@ def preload(cluster: str, sources: dict[str, str]) -> str:
 
     A scheduler that runs keeps the one that it was made with: another operator version adds its own beside it.
     """
-    digest = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()[:8]
-    return f"{cluster}-gpudask-preload-{digest}"
+    return f"{cluster}-gpudask-preload-{_digest(tuple(sorted(sources.items())))}"
+
+
+@functools.lru_cache(maxsize=8)
+def _digest(sources: tuple[tuple[str, str], ...]) -> str:
+    return hashlib.sha256(json.dumps(dict(sources), sort_keys=True).encode()).hexdigest()[:8]
 
 
 def token(cluster: str) -> str:

@@ -11,7 +11,7 @@ import logging
 from functools import partial
 from typing import Any
 
-from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_status
+from gpudask.api.resource import Cluster, InvalidSpecError, parse, parse_again, parse_status
 from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash, support, workers
 from gpudask.planning import drains
@@ -50,6 +50,8 @@ class ClusterLoop:
         self._context = context
         self._body = body
         self._seen_at = context.clock()
+        self._cluster: Cluster | None = None  # as last parsed, from this body:
+        self._parsed_from: Json | None = None
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
         self._memory = Memory()
@@ -118,10 +120,23 @@ class ClusterLoop:
         metadata = self._body["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
 
+    def _parsed(self) -> Cluster:
+        """The resource; its spec is parsed once a generation.
+
+        Raises:
+            InvalidSpecError: as `parse`.
+        """
+        if self._parsed_from is not self._body or self._cluster is None:
+            metadata, known = self._body["metadata"], self._cluster
+            same = known is not None and (known.uid, known.generation) == (metadata["uid"], metadata.get("generation"))
+            self._cluster = parse_again(self._body, known) if known is not None and same else parse(self._body)
+            self._parsed_from = self._body
+        return self._cluster
+
     async def _pass(self) -> float:
         """One pass; for how many seconds at most the next may wait."""
         try:
-            cluster = parse(self._body)
+            cluster = self._parsed()
         except InvalidSpecError as error:
             await self._reporter.write_invalid(self._body, str(error))
             return _RESYNC_SECONDS

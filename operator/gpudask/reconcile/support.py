@@ -27,6 +27,8 @@ class Support:
         self._applied: dict[str, tuple[str, str]] = {}
         self._scheduler = ""
         self._guarded = True
+        self._inputs: Any = None  # what the wanted objects were made of
+        self._wanted: list[tuple[Json, str]] = []  # they, and their digests
 
     def forget_blind(self) -> None:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
@@ -50,14 +52,11 @@ class Support:
         }
         self._scheduler = scheduler or self._scheduler
         self._guarded = self._guarded if guarded is None else guarded
-        wanted = [
-            support.service(cluster, self._scheduler),
-            support.preload(cluster, self._context.preload),
-            support.token_secret(cluster, self._context.token(cluster.uid)),
-            disruption.budget(cluster, guarded=self._guarded),
-        ]
         results = await asyncio.gather(
-            *(self._apply(body, existing.get((body["kind"], body["metadata"]["name"]))) for body in wanted),
+            *(
+                self._apply(body, digest, existing.get((body["kind"], body["metadata"]["name"])))
+                for body, digest in self._make(cluster)
+            ),
             return_exceptions=True,
         )
         refused = []
@@ -68,9 +67,24 @@ class Support:
                 raise result
         return refused
 
-    async def _apply(self, body: Json, existing: Owned | None) -> None:
+    def _make(self, cluster: Cluster) -> list[tuple[Json, str]]:
+        """The wanted objects with their digests, made anew only for a new spec, scheduler pod or guard."""
+        inputs = cluster.generation, self._scheduler, self._guarded
+        if inputs != self._inputs:
+            wanted = [
+                support.service(cluster, self._scheduler),
+                support.preload(cluster, self._context.preload),
+                support.token_secret(cluster, self._context.token(cluster.uid)),
+                disruption.budget(cluster, guarded=self._guarded),
+            ]
+            self._wanted = [
+                (body, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()) for body in wanted
+            ]
+            self._inputs = inputs
+        return self._wanted
+
+    async def _apply(self, body: Json, digest: str, existing: Owned | None) -> None:
         kind = body["kind"]
-        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         version = existing.version if existing else ""
         if kind not in self._context.support:
             version = self._applied.get(kind, ("", ""))[1]
