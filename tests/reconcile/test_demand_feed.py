@@ -35,6 +35,7 @@ class Ear:
         self.asks = asyncio.Event()
         self.told: list[Any] = []
         self.wakes = 0
+        self.urgent = 0
         context: Any = SimpleNamespace(clock=self.clock, schedulers=self, token=lambda uid: uid)
         self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
 
@@ -43,8 +44,9 @@ class Ear:
         self.feed.listen_to(POD)
         await asyncio.wait_for(self.asks.wait(), 5)
 
-    def wake(self) -> None:
+    def wake(self, urgent: bool) -> None:
         self.wakes += 1
+        self.urgent += urgent
 
     async def demand(self, *_: str, **__: Any) -> Demand:
         if self.answers.empty():

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.planning.observed import Pod
 from gpudask.reconcile.context import Context
 from gpudask.scaling.demand import Demand
+from gpudask.scaling.urgency import is_urgent
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -22,13 +22,20 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 _PATIENCE_SECONDS = 20.0
 
 
+class Changed(Protocol):
+    """What is called when something new was heard."""
+
+    def __call__(self, *, urgent: bool = True) -> None:
+        """Whether it is urgent: more than counts that moved."""
+
+
 class DemandFeed:
     """The demand of one cluster as last heard. `changed` is called when it may matter.
 
     `demand` is None while nothing is known: sizes then stay.
     """
 
-    def __init__(self, context: Context, cluster: Json, changed: Callable[[], None]) -> None:
+    def __init__(self, context: Context, cluster: Json, changed: Changed) -> None:
         self._context = context
         self._uid = cluster["metadata"]["uid"]
         self._key = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
@@ -132,13 +139,14 @@ class DemandFeed:
             self.scheduler_since = now
         self.joined = {worker.name: self.joined.get(worker.name, now) for worker in demand.workers}
         news = self.demand is None or self.demand.version != demand.version
+        urgent = self.demand is None or is_urgent(self.demand, demand)
         if demand.desired_version != self._told:
             self._told = demand.desired_version
-            news = True
+            news = urgent = True
         self.demand, self.heard_at, self._trouble, self._complained = demand, now, "", False
         self.deaf = False  # its preload may come up a moment after its HTTP server
         if news:
-            self._changed()
+            self._changed(urgent=urgent)
 
     def _lost(self, error: SchedulerError) -> None:
         known = self.demand is not None

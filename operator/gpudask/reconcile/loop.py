@@ -37,6 +37,8 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
 _FRESH_SECONDS = 5.0
 # How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
 _SUPPORT_RETRY_SECONDS = 30.0
+# How soon demand is looked at again of which only counts have changed; the preload says them up to five times a second.
+_COUNTS_SECONDS = 1.0
 # How soon the scheduler is told again what is wanted.
 _TELL_RETRY_SECONDS = 5.0
 # The slow resync, which reads the caches only.
@@ -55,7 +57,8 @@ class ClusterLoop:
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
         self._memory = Memory()
-        self._feed = DemandFeed(context, body, self.wake)
+        self._soon: asyncio.TimerHandle | None = None
+        self._feed = DemandFeed(context, body, self._heard)
         self._support = Support(context)
         self._executor = Executor(context, self._memory)
         self._reporter = Reporter(context, parse_status(body))
@@ -76,8 +79,18 @@ class ClusterLoop:
             self.wake()
 
     def wake(self) -> None:
-        """Something changed: make a pass soon."""
+        """Something changed: make a pass now."""
         self._wake.set()
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    def _heard(self, urgent: bool) -> None:
+        """The scheduler said something new: counts alone are looked at once a second."""
+        if urgent:
+            self.wake()
+        elif self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self.wake)
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
@@ -106,6 +119,8 @@ class ClusterLoop:
             _LOG.info("%s: gone", self._key)
         finally:
             self._feed.stop()
+            if self._soon is not None:
+                self._soon.cancel()
 
     async def _hold_off(self, delay: float) -> float:
         """Wait before the next try, but for an edit, which is perhaps the cure; how long the one after it waits."""
