@@ -44,7 +44,7 @@ class Ear:
         self.feed.listen_to(POD)
         await asyncio.wait_for(self.asks.wait(), 5)
 
-    def wake(self, urgent: bool) -> None:
+    def wake(self, *, urgent: bool = True) -> None:
         self.wakes += 1
         self.urgent += urgent
 

@@ -85,7 +85,7 @@ class ClusterLoop:
             self._soon.cancel()
             self._soon = None
 
-    def _heard(self, urgent: bool) -> None:
+    def _heard(self, *, urgent: bool = True) -> None:
         """The scheduler said something new: counts alone are looked at once a second."""
         if urgent:
             self.wake()
