@@ -61,7 +61,7 @@ class Gpudask(Contestant):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
-            self._memory.started(name, starts(seen, name))
+            self._memory.started(name, starts(seen, name), empty=not seen.workers(name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
         for action in planned.actions:
@@ -72,6 +72,7 @@ class Gpudask(Contestant):
 
     def _observe(self) -> Observation:
         world = self._world
+        joined = {name: EPOCH + process.joined for name, process in world.scheduler.by_name.items()}
         return Observation(
             world.trace.cluster,
             tuple(sorted(world.kubernetes.pods.values(), key=lambda pod: pod.name)),
@@ -79,7 +80,8 @@ class Gpudask(Contestant):
             demand=world.scheduler.listen(),
             demand_at=world.kubernetes.now,
             scheduler_since=EPOCH - 50.0,
-            joined={name: EPOCH + process.joined for name, process in world.scheduler.by_name.items()},
+            joined=joined,
+            first_joined=joined,
             refused=self._refused,
             memory=dict(self._memory.pools),
         )

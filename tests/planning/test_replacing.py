@@ -78,15 +78,23 @@ SEQUENCES = {
     "an autoscaled pool keeps its size while it recycles": Sequence(
         [CPU, gpu_pool(most=2, idle="1000s", recycle={"afterTasks": 2})],
         [
-            (submits(4, 3, known=True, GPU=1), 5, {"gpu": "0W"}),
+            (submits(5, 3, known=True, GPU=1), 5, {"gpu": "0W"}),
             (None, 30, {"gpu": "1I"}),
             (None, 100, {"gpu": "1I"}),
+        ],
+    ),
+    "one at rest replaces nothing: its pods leave for good": Sequence(
+        [CPU, gpu_pool(most=2, idle="60s", recycle={"afterTasks": 4})],
+        [
+            (submits(4, 3, known=True, GPU=1), 20, {"gpu": "0I"}),
+            (None, 30, {"gpu": "0I"}),
+            (None, 60, {"gpu": ""}),
         ],
     ),
     "without a node for the new one the old one makes room": Sequence(
         [CPU, gpu_pool(most=1, idle="1000s", recycle={"afterTasks": 2})],
         [
-            (submits(4, 3, known=True, GPU=1), 5, {"gpu": "0W"}),
+            (submits(5, 3, known=True, GPU=1), 5, {"gpu": "0W"}),
             (None, 100, {"gpu": "1I"}),
         ],
         nodes={"gpu": 1},
@@ -130,6 +138,22 @@ def _only(world: World) -> int:
 OF = cluster(CPU, a_pool("gpu", gpu={"count": 2}, replicas=1))
 GPU = pod(OF, "gpu")
 SICK = demand(tasks(1, GPU=1), workers=(worker(GPU, 0, sick="3 tasks in a row failed: cudaErrorECC"), worker(GPU, 1)))
+
+
+@pytest.mark.parametrize(
+    ("retiring", "others", "released"),
+    [("blocked", True, True), ("", True, False), ("blocked", False, False), ("draining", True, False)],
+)
+def test_results_of_a_sick_pod_are_let_go_only_after_others_could_have_taken_them(
+    retiring: str, others: bool, released: bool
+) -> None:
+    leaves = pod(OF, "gpu", retirement=Retirement("its device is sick: x", final=True, at=NOW))
+    stuck = worker(leaves, 0, sick="3 tasks in a row failed: x", retiring=retiring, blockers=("data",))
+    cpu = pod(OF, "cpu")
+    says = demand(workers=(stuck, worker(leaves, 1), *((worker(cpu),) if others else ())))
+    actions = plan(seen(OF, scheduler_pod(OF), cpu, leaves, says=says)).actions
+    marks = [a for a in actions if isinstance(a, MarkRetiring) and a.retirement is not None and a.retirement.release]
+    assert bool(marks) is released
 
 
 def test_one_sick_worker_takes_its_whole_pod_and_the_mark_is_not_made_twice() -> None:

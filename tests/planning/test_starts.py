@@ -6,7 +6,6 @@ import pytest
 
 from gpudask.planning import starts
 from gpudask.planning.observed import PoolMemory, observe_pod
-from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, seen, worker
 
 OF = cluster(gpu_pool(count=2))
@@ -30,13 +29,13 @@ def joined(*seconds_ago: float) -> dict[str, float]:
         ((FIRST, LAST), (), 1000, 33.0),  # or nobody heard them join
         ((), (), 1000, 33.0),
         ((pod(OF, "gpu", 0, created=NOW - 500, restarts=1),), (450, 440), 1000, 33.0),  # joined after a restart
-        ((pod(OF, "gpu", 0, created=NOW - 9000),), (450, 440), 1000, LONGEST_START_SECONDS),
+        ((pod(OF, "gpu", 0, created=NOW - 9000),), (450, 440), 1000, 33.0),  # it waited for room
     ],
 )
 def test_start_seconds(pods: tuple, ago: tuple[float, ...], since: float, expected: float):
     of_pods = tuple(one for one in WORKERS if any(one.belongs_to(p.dask_name) for p in pods))
     found = seen(
-        OF, *pods, says=demand(workers=of_pods), joined=joined(*ago), scheduler_since=NOW - since, memory=MEMORY
+        OF, *pods, says=demand(workers=of_pods), first_joined=joined(*ago), scheduler_since=NOW - since, memory=MEMORY
     )
     assert starts.start_seconds(found, "gpu") == expected
 
@@ -47,7 +46,7 @@ def test_nobody_knows_before_the_first():
 
 def test_the_slowest_start_is_that_of_a_pod_for_which_a_node_had_to_come():
     found = seen(
-        OF, FIRST, LAST, says=demand(workers=WORKERS), joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
+        OF, FIRST, LAST, says=demand(workers=WORKERS), first_joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
     )
     assert (starts.slowest_start_seconds(found, "gpu"), starts.start_seconds(found, "gpu")) == (210.0, 50.0)
     nobody = seen(OF, says=demand(), memory=MEMORY)
@@ -56,7 +55,7 @@ def test_the_slowest_start_is_that_of_a_pod_for_which_a_node_had_to_come():
 
 def test_a_pod_holds_its_node_from_when_it_got_it_and_the_longest_of_those_that_are_there_counts():
     found = seen(
-        OF, FIRST, LAST, says=demand(workers=WORKERS), joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
+        OF, FIRST, LAST, says=demand(workers=WORKERS), first_joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
     )
     assert starts.held_seconds(found, "gpu") == 100.0
     assert starts.held_seconds(seen(OF, says=demand(), memory=MEMORY), "gpu") == 22.0

@@ -22,7 +22,8 @@ FIRST = pod(OF, "gpu", 0, created=NOW - 100, placed=NOW - 40)
 SECOND = pod(OF, "gpu", 1, created=NOW - 5, running=False, unschedulable="0/3 nodes have nvidia.com/gpu")
 LATER = [pod(OF, "gpu", n, created=NOW - 60, running=False, unschedulable="the same") for n in (2, 3, 4)]
 ALSO = pod(OF, "gpu", 1, created=NOW - 95, placed=NOW - 33)
-JOINED = {"joined": {FIRST.dask_name: NOW - 10, ALSO.dask_name: NOW - 5}, "scheduler_since": NOW - 999}
+SINCE = {FIRST.dask_name: NOW - 10, ALSO.dask_name: NOW - 5}
+JOINED = {"joined": SINCE, "first_joined": SINCE, "scheduler_since": NOW - 999}
 
 
 def moment(*pods: Any, says: Requirement, **fields: Any) -> Observation:

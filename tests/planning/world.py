@@ -148,7 +148,7 @@ class World:
             self.plan = plan(seen)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.started(name, starts(seen, name))
+                self.memory.started(name, starts(seen, name), empty=not seen.workers(name))
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
@@ -326,6 +326,7 @@ class World:
             scheduler_since=self.scheduler_since,
             frozen_at=self.memory.frozen_at,
             joined={name: pod.started + 1 for pod, _, name in self.workers()},
+            first_joined={name: pod.started + 1 for pod, _, name in self.workers()},
         )
 
     def _tell(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.reconcile import demand_feed
 from gpudask.reconcile.demand_feed import DemandFeed
-from gpudask.scaling.demand import Demand, Worker
+from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import cluster, scheduler_pod, stored
 
@@ -115,6 +115,29 @@ async def test_the_same_answer_again_wakes_nobody(ear: Ear):
     for _ in range(3):
         await ear.hears(Demand("s/1", "s"))
     assert ear.wakes == 1
+    ear.feed.stop()
+
+
+async def test_a_worker_process_that_starts_again_in_its_pod_is_no_new_start(ear: Ear):
+    await ear.listens()
+    worker = Worker("demo-gpu-worker-0-abcde-0")
+    await ear.hears(Demand("s/1", "s", workers=(worker,)))
+    ear.clock.now += 500
+    await ear.hears(Demand("s/2", "s"))  # its nanny restarts it
+    await ear.hears(Demand("s/3", "s", workers=(worker,)))
+    assert (ear.feed.joined, ear.feed.first_joined) == ({worker.name: 1500.0}, {worker.name: 1000.0})
+    ear.feed.forget_workers_but_of(["demo-gpu-worker-0-abcde"])
+    assert ear.feed.first_joined == {worker.name: 1000.0}
+    ear.feed.forget_workers_but_of(["demo-gpu-worker-0-other"])
+    assert ear.feed.first_joined == {}
+    ear.feed.stop()
+
+
+async def test_counts_that_moved_are_not_urgent(ear: Ear):
+    await ear.listens()
+    for version, processing in (("s/1", 10), ("s/2", 12), ("s/3", 50)):
+        await ear.hears(Demand(version, "s", requirements=(Requirement((), processing=processing),)))
+    assert (ear.wakes, ear.urgent) == (3, 2)
     ear.feed.stop()
 
 

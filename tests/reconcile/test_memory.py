@@ -65,15 +65,20 @@ def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
 
 def test_the_times_of_starts_are_kept_over_an_edit_and_while_no_pod_is_there():
     memory = Memory()
-    memory.started("gpu", [Start(100.0, 90.0, 80.0)])
-    memory.started("gpu", [Start(100.0, 90.0, 80.0), Start(110.0, 8.0, 7.0)])
-    memory.started("gpu", [])
+    memory.started("gpu", [Start(100.0, 90.0, 80.0)], empty=False)
+    memory.started("gpu", [Start(100.0, 90.0, 80.0), Start(110.0, 8.0, 7.0)], empty=False)
+    memory.started("gpu", [], empty=True)
     memory.edited()
     assert (memory.of("gpu").start_seconds, memory.of("gpu").held_seconds) == (8.0, 80.0)
 
 
 def test_the_first_pod_after_none_says_how_long_a_new_one_holds_its_node():
     memory = Memory()
-    for found in ([Start(100.0, 90.0, 80.0)], [], [Start(200.0, 9.0, 8.0), Start(210.0, 90.0, 70.0)]):
-        memory.started("gpu", found)
+    again = [Start(200.0, 9.0, 8.0), Start(210.0, 90.0, 70.0)]
+    memory.started("gpu", [Start(100.0, 90.0, 80.0)], empty=False)
+    memory.started("gpu", [], empty=False)  # nothing is heard for a moment
+    memory.started("gpu", again, empty=False)
+    assert memory.of("gpu").held_seconds == 80.0
+    memory.started("gpu", [], empty=True)
+    memory.started("gpu", again, empty=False)
     assert memory.of("gpu").held_seconds == 8.0

@@ -26,8 +26,8 @@ def announcements(before: Status, after: Status) -> list[Announcement]:
 def _began_anew(before: SchedulerStatus, after: SchedulerStatus) -> list[Announcement]:
     if not after.lost or after.lost == before.lost:
         return []
-    knew = f"{before.tasks} tasks with their results, as last heard"
-    why = f"the scheduler's process ended, and what it knew is lost: {knew}"
+    knew = after.lost.partition(": ")[2]
+    why = f"the scheduler's process ended, and what it knew is lost: {knew} with their results, as last heard"
     return [Announcement(Reason.SCHEDULER_RESTARTED, why, series=after.lost, warning=True)]
 
 

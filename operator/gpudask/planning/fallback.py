@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.planning.observed import Observation
-from gpudask.scaling.assignment import Share, slots_per_pod
+from gpudask.scaling.assignment import Share, may_exist, slots_per_pod
 from gpudask.scaling.demand import Requirement
 from gpudask.scaling.fallback import falls_back
 
@@ -117,6 +117,8 @@ def _guests(spec: Spec, pool: Pool, requirement: Requirement) -> list[tuple[str,
         other = by_name[name]
         offered = _lent_by(pool, other) | other.offered_resources
         fits = [int(offered[name] // amount) for name, amount in requirement.resources if amount > 0]
+        if not may_exist(spec, other):
+            continue
         slots = other.workers_per_pod * min([other.threads_per_worker, *fits])
         if slots:
             return [(name, requirement, Share.of(requirement, slots))]

@@ -137,7 +137,8 @@ class Observation:
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
     `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
-    `joined`: worker's name -> when it was first heard of; one that is missing joined long ago.
+    `joined`: worker's name -> since when it is heard of; one that is missing joined long ago. `first_joined`: the same,
+    but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
     """
@@ -154,6 +155,7 @@ class Observation:
     refused: frozenset[str] = frozenset()
     memory: dict[str, PoolMemory] = field(default_factory=dict)
     joined: dict[str, float] = field(default_factory=dict)
+    first_joined: dict[str, float] = field(default_factory=dict)
     busy_at: dict[str, float] = field(default_factory=dict)
     frozen_at: dict[str, float] = field(default_factory=dict)
 

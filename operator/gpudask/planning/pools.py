@@ -178,9 +178,16 @@ def is_empty(seen: Observation, pod: Pod) -> bool:
 def _may_release(seen: Observation, pool: Pool, pod: Pod) -> bool:
     """A device that is sick cannot be read any more: what could not be moved is lost already."""
     after = pool.held_data.release_after_seconds if pool.held_data else None
-    candidate = sizes.candidate(seen, pod, 0)
-    lost = "data" in candidate.blockers and bool(replacing.sickness(seen, pool, pod))
-    return lost or retirement.releases(candidate, after)
+    if retirement.releases(sizes.candidate(seen, pod, 0), after):
+        return True
+    tried = any(worker.retiring == "blocked" and "data" in worker.blockers for worker in seen.registered(pod))
+    return tried and bool(replacing.sickness(seen, pool, pod)) and _has_another_worker(seen, pod)
+
+
+def _has_another_worker(seen: Observation, pod: Pod) -> bool:
+    """Whether results of `pod` had somewhere to go: a worker that runs, stays, and is not sick."""
+    stay = (other for other in seen.pods if other.pool and other.live and not other.retirement and other.uid != pod.uid)
+    return any(worker.status == "running" and not worker.sick for other in stay for worker in seen.registered(other))
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,17 @@ def old_and_new(seen: Observation, pool: Pool, pods: list[Pod]) -> tuple[list[Po
 
 
 def is_worn(seen: Observation, pool: Pool, pod: Pod) -> bool:
-    """Whether a worker of `pod` has ended as many tasks as `recycle.afterTasks` allows."""
-    return pool.recycle is not None and any(
-        worker.tasks_done >= pool.recycle.after_tasks for worker in seen.registered(pod)
-    )
+    """Whether a worker of `pod` has ended as many tasks as `recycle.afterTasks` allows.
+
+    An autoscaled pool at rest replaces none: they leave for good, once they were idle for long enough.
+    """
+    if pool.recycle is None or seen.demand is None or (pool.autoscale is not None and not _works(seen, pool)):
+        return False
+    return any(worker.tasks_done >= pool.recycle.after_tasks for worker in seen.registered(pod))
+
+
+def _works(seen: Observation, pool: Pool) -> bool:
+    return seen.demand is not None and any(worker.own for worker in seen.demand.workers if worker.pool == pool.name)
 
 
 def oust_sick(seen: Observation, pool: Pool) -> tuple[Observation, list[MarkRetiring]]:

@@ -22,22 +22,23 @@ class Start:
 
 
 def starts(seen: Observation, pool: str) -> list[Start]:
-    """The starts of the pods of `pool` that are there, the last one last; none is longer than `LONGEST_START_SECONDS`.
+    """The starts of the pods of `pool` that are there, the last one last.
 
-    Pods whose workers were there when this scheduler was first heard tell nothing.
+    Pods whose workers were there when this scheduler was first heard tell nothing, and neither do those that took
+    longer than `LONGEST_START_SECONDS`.
     """
     complete: dict[str, float] = {}
     pods = {pod.dask_name: pod for pod in seen.workers(pool)}
     for worker in seen.demand.workers if seen.demand else ():
         if worker.pool == pool:
             of = worker.name if worker.name in pods else worker.name.rpartition("-")[0]
-            complete[of] = max(complete.get(of, -math.inf), seen.joined.get(worker.name, -math.inf))
+            complete[of] = max(complete.get(of, -math.inf), seen.first_joined.get(worker.name, -math.inf))
     found = [
-        Start(at, _at_most(at - pod.created), _at_most(at - pod.placed) if pod.placed else 0.0)
+        Start(at, at - pod.created, at - pod.placed if pod.placed else 0.0)
         for name, at in complete.items()
         if at > seen.scheduler_since and (pod := pods.get(name)) is not None and not pod.restarts
     ]
-    return sorted(found, key=lambda start: start.at)
+    return sorted((each for each in found if each.seconds <= LONGEST_START_SECONDS), key=lambda start: start.at)
 
 
 def start_seconds(seen: Observation, pool: str) -> float | None:
@@ -60,7 +61,3 @@ def held_seconds(seen: Observation, pool: str) -> float:
     """
     memory = seen.memory.get(pool)
     return max((start.held_seconds for start in starts(seen, pool)), default=memory.held_seconds if memory else 0.0)
-
-
-def _at_most(seconds: float) -> float:
-    return min(LONGEST_START_SECONDS, seconds)

@@ -71,6 +71,8 @@ def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
         process, tasks = seen.demand.scheduler_id, seen.demand.tasks
         if before.process not in ("", process) and before.tasks:
             lost = f"{_iso(seen.now)}: {before.tasks} tasks"
+    elif cluster.spec.suspend and pod is None:
+        process, tasks = "", 0  # a person's wish
     return SchedulerStatus(
         pod=pod.name if pod else "",
         address=names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol),

@@ -7,6 +7,7 @@ there, and the worker tells the scheduler. Taken back, what it has begun ends in
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,22 @@ class Offers:
         if ws.address not in self._changes and self._target(ws) != self._given.get(ws.address, {}):
             change = asyncio.create_task(self._change(ws))
             self._changes[ws.address] = change
-            change.add_done_callback(lambda _: self._changes.pop(ws.address, None))
+            change.add_done_callback(functools.partial(self._on_changed, ws))
+
+    def _on_changed(self, ws: WorkerState, change: asyncio.Task[None]) -> None:
+        """Look again: something else may be wanted since the change's last look, or it failed."""
+        if self._changes.get(ws.address) is not change:
+            return  # the worker is gone, or another one has its address
+        del self._changes[ws.address]
+        if not change.cancelled() and change.exception() is not None:
+            logger.error("gpudask: the offer of %s was not changed", ws.name, exc_info=change.exception())
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry, ws)
+        else:
+            self._retry(ws)
+
+    def _retry(self, ws: WorkerState) -> None:
+        if self._is_known(ws):
+            self._bring_in_line(ws)
 
     def _target(self, ws: WorkerState) -> Amounts:
         """Return what the worker should offer because of us: its own offer of a resource stands."""

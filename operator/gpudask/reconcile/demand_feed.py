@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
@@ -51,7 +52,8 @@ class DemandFeed:
         self.scheduler_since = 0.0
         self.deaf = False
         self.refused: frozenset[str] = frozenset()
-        self.joined: dict[str, float] = {}  # worker's name -> when it was first heard of
+        self.joined: dict[str, float] = {}  # worker's name -> since when it is heard of
+        self.first_joined: dict[str, float] = {}  # the same, over restarts of its process in its pod
 
     def listen_to(self, pod: Pod | None) -> None:
         """Follow this scheduler pod from now on; None: there is none."""
@@ -66,6 +68,13 @@ class DemandFeed:
         if reachable is not None:
             self._silent_since = self._context.clock()
             self._task = asyncio.create_task(self._listen(reachable), name=f"demand {reachable.name}")
+
+    def forget_workers_but_of(self, pods: Iterable[str]) -> None:
+        """Drop what is known of workers whose pods, by their Dask names, are gone."""
+        there = frozenset(pods)
+        gone = [n for n in self.first_joined if n not in there and n.rpartition("-")[0] not in there]
+        for name in gone:
+            del self.first_joined[name]
 
     def stop(self) -> None:
         """Hang up, and know nothing any more."""
@@ -138,6 +147,7 @@ class DemandFeed:
         if self.demand is None or self.demand.scheduler_id != demand.scheduler_id:
             self.scheduler_since = now
         self.joined = {worker.name: self.joined.get(worker.name, now) for worker in demand.workers}
+        self.first_joined = self.joined | self.first_joined
         news = self.demand is None or self.demand.version != demand.version
         urgent = self.demand is None or is_urgent(self.demand, demand)
         if demand.desired_version != self._told:

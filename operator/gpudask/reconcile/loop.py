@@ -174,7 +174,7 @@ class ClusterLoop:
                 return _RESYNC_SECONDS
         self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
-            self._memory.started(name, starts(seen, name))
+            self._memory.started(name, starts(seen, name), empty=not seen.workers(name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
             if not pool.missing:
@@ -221,6 +221,7 @@ class ClusterLoop:
         pods = self._context.pods_of(cluster.uid)
         seen = Observation(cluster, pods, self._context.clock(), memory=dict(self._memory.pools))
         self._feed.listen_to(seen.scheduler)
+        self._feed.forget_workers_but_of(pod.dask_name for pod in pods)
         return Observation(
             cluster,
             pods,
@@ -233,6 +234,7 @@ class ClusterLoop:
             scheduler_since=self._feed.scheduler_since,
             refused=self._feed.refused,
             joined=self._feed.joined,
+            first_joined=self._feed.first_joined,
             memory=seen.memory,
             busy_at=self._memory.busy_at,
             frozen_at=self._memory.frozen_at,

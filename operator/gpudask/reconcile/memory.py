@@ -50,10 +50,14 @@ class Memory:
         """Remember the size that was decided."""
         self.pools[pool] = replace(self.of(pool), size=pods)
 
-    def started(self, pool: str, seen: list[Start]) -> None:
-        """Remember how long the last pod took to start, and how long the first one after none held its node for it."""
-        if not seen:
+    def started(self, pool: str, seen: list[Start], *, empty: bool) -> None:
+        """Remember how long the last pod took to start, and how long the first one after none held its node for it.
+
+        `empty`: the pool has no pod.
+        """
+        if empty:
             self._started.discard(pool)
+        if not seen:
             return
         if pool not in self._started:
             self._started.add(pool)

@@ -105,7 +105,7 @@ class _Served:
 
 
 def _able(spec: Spec, requirement: Requirement) -> list[Pool]:
-    return [pool for pool in cost_order(spec) if slots_per_pod(spec, pool, requirement) and _may_exist(spec, pool)]
+    return [pool for pool in cost_order(spec) if slots_per_pod(spec, pool, requirement) and may_exist(spec, pool)]
 
 
 def _look_ahead(served: _Served, rooms: Mapping[str, Room]) -> Iterator[tuple[str, Share]]:
@@ -151,7 +151,8 @@ def _patience_seconds(dearer: Pool, rooms: Mapping[str, Room]) -> float:
     return dearer.autoscale.target_duration_seconds + (UNKNOWN_START_SECONDS if start is None else start)
 
 
-def _may_exist(spec: Spec, pool: Pool) -> bool:
+def may_exist(spec: Spec, pool: Pool) -> bool:
+    """Whether `pool` is not set to 0 pods."""
     overridden = {override.pool: override.replicas for override in spec.overrides}
     return overridden.get(pool.name, pool.replicas) != 0
 
@@ -169,5 +170,5 @@ def refusal(spec: Spec, requirement: Requirement) -> str:
 
 def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:
     offered = replace(requirement, resources=tuple(sorted(pool.offered_resources.items())))
-    held = " but is set to 0 pods" if slots_per_pod(spec, pool, requirement) and not _may_exist(spec, pool) else ""
+    held = " but is set to 0 pods" if slots_per_pod(spec, pool, requirement) and not may_exist(spec, pool) else ""
     return f"pool {pool.name} offers {offered} a worker{held}"
