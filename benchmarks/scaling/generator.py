@@ -26,8 +26,8 @@ _STEADY_SECONDS = 1800.0
 class Settings:
     """What a user of these traces would write into `autoscale`; docs/benchmarks.md says why."""
 
-    idle_timeout: str = "10s"
-    target_duration: str = "30s"
+    idle_timeout: str = "7s"
+    target_duration: str = "45s"
 
 
 @dataclass
