@@ -76,6 +76,7 @@ async def test_without_the_crd_the_operator_says_what_to_install(stage: Stage):
         await operator.start()
 
 
+@pytest.mark.timeout(300 + IDLE_SECONDS)
 async def test_idle_clusters_cause_no_requests(stage: Stage, audited: ApiServer, crd: None):
     settings = Settings(kubeconfig=str(stage.kubeconfig))
     names = [f"c{number}" for number in range(CLUSTERS)]
