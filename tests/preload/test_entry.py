@@ -121,6 +121,7 @@ async def test_a_broken_module_leaves_the_scheduler_up_with_the_traceback_on_hea
     async with scheduler(tmp_path, mount(tmp_path / "mounted", setup=broken)) as (address, url):
         health = await get(f"{url}/health")
         assert "Traceback" in health["error"]
+        assert health["features"].keys() == WORKING.keys()
         assert all(health["features"].values())
         async with (
             aiohttp.ClientSession() as http,

@@ -72,7 +72,8 @@ def _serve_health_only(scheduler: Any, error: str) -> None:
 
         from tornado.web import RequestHandler  # noqa: PLC0415
 
-        off = dict.fromkeys(("demand", "fence", "retire", "offers", "sick"), "the preload failed, see error")
+        features = ("demand", "fence", "retire", "offers", "sick", "rebalance")
+        off = dict.fromkeys(features, "the preload failed, see error")
 
         class Health(RequestHandler):
             def get(self) -> None:
