@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpudask.api.status import Reason, Status
 from gpudask.planning.actions import DeletePod, MarkRetiring
 from gpudask.planning.announcements import announcements
-from gpudask.planning.observed import Observation, Retirement, observe_pod
+from gpudask.planning.observed import Observation, Retirement
+from gpudask.planning.reduce import observe_pod
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool

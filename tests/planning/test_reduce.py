@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.planning.observed import Ended, Retirement, observe_pod, owner_uid
+from gpudask.planning.observed import Ended, Retirement
+from gpudask.planning.reduce import observe_pod, owner_uid
 
 Json = dict[str, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpudask.planning import starts
-from gpudask.planning.observed import PoolMemory, observe_pod
+from gpudask.planning.observed import PoolMemory
+from gpudask.planning.reduce import observe_pod
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, seen, worker
 
 OF = cluster(gpu_pool(count=2))

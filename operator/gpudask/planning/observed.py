@@ -1,23 +1,15 @@
-"""What a pass sees: pods reduced to the few fields that it reads, and the state around them."""
+"""What a pass sees: pods with the few fields that it reads (`planning.reduce`), and the state around them."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
 
-from gpudask.api import resource
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason
-from gpudask.desired.markers import MARKERS
-from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.scaling.demand import Demand, Worker
 from gpudask.scaling.sizing import TRIAL_SECONDS
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,91 +208,3 @@ class Observation:
     def workers(self, pool: str) -> tuple[Pod, ...]:
         """The worker pods of a pool, live or not."""
         return tuple(pod for pod in self.pods if pod.pool == pool)
-
-
-def owner_uid(metadata: Json) -> str:
-    """The uid of the GpuDaskCluster that controls an object, empty where none does."""
-    for reference in metadata.get("ownerReferences", ()):
-        if reference.get("kind") == resource.KIND and reference.get("controller"):
-            return str(reference["uid"])
-    return ""
-
-
-def observe_pod(body: Json) -> Pod:
-    """A pod of the API server, reduced."""
-    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
-    annotations = metadata.get("annotations", {})
-    conditions = {item["type"]: item for item in status.get("conditions", ())}
-    container = _main(status.get("containerStatuses", ()))
-    scheduled = conditions.get("PodScheduled", {})
-    return Pod(
-        uid=metadata["uid"],
-        name=metadata["name"],
-        namespace=metadata["namespace"],
-        owner=owner_uid(metadata),
-        version=metadata["resourceVersion"],
-        pool=metadata.get("labels", {}).get(resource.LABEL_POOL, ""),
-        dask_name=annotations.get(resource.ANNOTATION_DASK_NAME, ""),
-        spec_hash=annotations.get(resource.ANNOTATION_SPEC_HASH, ""),
-        phase=status.get("phase", "Pending"),
-        ready=conditions.get("Ready", {}).get("status") == "True",
-        started=_time(container.get("state", {}).get("running", {}).get("startedAt")),
-        node=spec.get("nodeName", ""),
-        placed=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else 0.0,
-        ip=status.get("podIP", ""),
-        created=_time(metadata.get("creationTimestamp")),
-        delete_by=_time(metadata.get("deletionTimestamp")),
-        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
-        waiting=_waiting(container),
-        restarts=container.get("restartCount", 0),
-        ended=_ended(container, status),
-        retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
-        gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
-        marks=tuple(sys.intern(annotations.get(name, "")) for name in MARKERS),
-    )
-
-
-def _main(statuses: Any) -> Json:
-    return next((item for item in statuses if item["name"] == MAIN_CONTAINER), {})
-
-
-def _waiting(container: Json) -> str:
-    waiting = container.get("state", {}).get("waiting", {})
-    reason = waiting.get("reason", "")
-    if not reason or reason in ("ContainerCreating", "PodInitializing"):
-        return ""
-    return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
-
-
-def _ended(container: Json, status: Json) -> Ended | None:
-    ended = container.get("lastState", {}).get("terminated") or container.get("state", {}).get("terminated")
-    if ended:
-        at = _time(ended.get("finishedAt"))
-        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:], at)
-    if status.get("phase") == "Failed":
-        return Ended(status.get("reason", ""), 0, status.get("message", "")[-1024:])
-    return None
-
-
-def _retirement(text: str | None) -> Retirement | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-        return Retirement(
-            str(value["why"]),
-            bool(value["ifIdle"]),
-            bool(value["release"]),
-            bool(value.get("final", False)),
-            float(value.get("at", 0.0)),
-        )
-    except (ValueError, KeyError, TypeError):
-        return Retirement("asked for by annotation")
-
-
-def _count(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
-
-
-def _time(text: str | None) -> float:
-    return datetime.fromisoformat(text).timestamp() if text else 0.0

@@ -14,7 +14,8 @@ from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.planning.observed import Pod, owner_uid
+from gpudask.planning.observed import Pod
+from gpudask.planning.reduce import owner_uid
 
 Json = dict[str, Any]
 

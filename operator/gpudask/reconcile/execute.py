@@ -13,7 +13,8 @@ from gpudask.clients.errors import ApiError
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkGuarded, MarkRetiring
-from gpudask.planning.observed import Pod, owner_uid
+from gpudask.planning.observed import Pod
+from gpudask.planning.reduce import owner_uid
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.memory import Memory
 

@@ -15,7 +15,7 @@ from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.planning.observed import observe_pod
+from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
 from gpudask.reconcile.context import Caches, Context, observe_owned
 from gpudask.reconcile.registry import Registry
