@@ -29,8 +29,7 @@ class Proxy:
         config = yaml.safe_load(kubeconfig.read_text())
         self._cluster = config["clusters"][0]["cluster"]
         self._user = config["users"][0]["user"]
-        self._watches: set[web.StreamResponse] = set()
-        self._ended: set[web.StreamResponse] = set()
+        self._watches: dict[web.StreamResponse, asyncio.Event] = {}  # and what ends each
         self.blind = False
         self.expired = 0
         self.failing = 0
@@ -50,6 +49,8 @@ class Proxy:
 
     async def stop(self) -> None:
         """Hang up."""
+        for end in self._watches.values():
+            end.set()
         await self._session.close()
         await self._runner.cleanup()
 
@@ -69,9 +70,8 @@ class Proxy:
     async def expire(self) -> None:
         """End every watch with 410."""
         self.blind = False
-        for response in list(self._watches):
-            self._watches.discard(response)
-            self._ended.add(response)
+        for response, end in list(self._watches.items()):
+            end.set()
             await response.write(json.dumps(_EXPIRED).encode() + b"\n")
             self.expired += 1
 
@@ -101,18 +101,22 @@ class Proxy:
             return response
 
     async def _relay(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
-        self._watches.add(response)
-        lines = answer.content
-        while response not in self._ended:
-            try:
-                line = await asyncio.wait_for(lines.readline(), 0.1)
-            except TimeoutError:
-                continue
-            if not line:
-                break
-            if not self.blind and response not in self._ended:
-                await response.write(line)
-        self._watches.discard(response)
+        end = self._watches[response] = asyncio.Event()
+        ended = asyncio.create_task(end.wait())
+        try:
+            while not end.is_set():
+                reading = asyncio.create_task(answer.content.readline())  # never cut short: half a line would be lost
+                await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if end.is_set():
+                    reading.cancel()
+                elif line := reading.result():
+                    if not self.blind:
+                        await response.write(line)
+                else:
+                    break
+        finally:
+            ended.cancel()
+            del self._watches[response]
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self._file(self._cluster, "certificate-authority"))

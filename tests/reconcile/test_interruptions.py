@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudask.desired.markers import SAFE_TO_EVICT
 from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
 from local.api_server import ApiServer
@@ -113,6 +114,8 @@ async def test_pods_that_vanish_while_a_watch_is_blind_leave_no_ghosts(stage: St
     async with operating(through):
         await stage.apply(a_pool(replicas=4))
         await stage.shows("Ready", "True AllReady")
+        # The answer to a write shows the operator a pod that ends. So its last ones, which say that the pods rest:
+        await eventually(lambda: _marked(stage), lambda marks: marks == ["true"] * 4, "it has nothing left to write")
         proxy.blind = True
         for number in range(2):
             await stage.delete("pods", f"demo-cpu-worker-{number}", gracePeriodSeconds=0)
@@ -149,6 +152,10 @@ async def test_creations_answered_with_5xx_are_tried_again_and_make_no_pod_twice
         await stage.shows("Ready", "True AllReady")
         await stays(stage.names, [f"demo-cpu-worker-{n}" for n in range(3)], 1.0)
     assert (getattr(proxy, fault), proxy.created) == (0, 4)
+
+
+async def _marked(stage: Stage) -> list[str]:
+    return [pod["metadata"]["annotations"][SAFE_TO_EVICT] for pod in await stage.pods()]
 
 
 def _count(look):  # noqa: ANN001, ANN202
