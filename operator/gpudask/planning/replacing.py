@@ -17,7 +17,7 @@ def sickness(seen: Observation, pool: Pool, pod: Pod) -> str:
 
     A pool without GPUs has none that could be sick: tasks that look for one there are wrong, not the pod.
     """
-    if pool.gpu is None or seen.demand is None or not any(worker.sick for worker in seen.demand.workers):
+    if pool.gpu is None:
         return ""
     return next((worker.sick for worker in seen.registered(pod) if worker.sick), "")
 
