@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason
@@ -89,7 +91,7 @@ class Pod:
     @property
     def live(self) -> bool:
         """Whether it is or may become a working pod."""
-        return not self.deleting and not self.finished
+        return not self.delete_by and self.phase not in ("Failed", "Succeeded")
 
     @property
     def running(self) -> bool:
@@ -133,6 +135,7 @@ class Observation:
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
+    `found`: what was worked out of this very observation and is asked for again, by whom (`planning.starts`).
     """
 
     cluster: Cluster
@@ -150,16 +153,23 @@ class Observation:
     first_joined: dict[str, float] = field(default_factory=dict)
     busy_at: dict[str, float] = field(default_factory=dict)
     frozen_at: dict[str, float] = field(default_factory=dict)
+    found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the pods: a pass asks for those of every pool, many times."""
+        for pod in self.pods:
+            self._by_pool.setdefault(pod.pool, []).append(pod)
 
     @property
     def schedulers(self) -> tuple[Pod, ...]:
         """The scheduler pods, live or not."""
-        return tuple(pod for pod in self.pods if not pod.pool)
+        return self.workers("")
 
     @property
     def scheduler(self) -> Pod | None:
         """The live scheduler pod, the oldest should there be several."""
-        return min((p for p in self.schedulers if p.live), key=lambda p: (p.created, p.name), default=None)
+        return current_scheduler(self.schedulers)
 
     @property
     def scheduler_runs(self) -> bool:
@@ -207,4 +217,10 @@ class Observation:
 
     def workers(self, pool: str) -> tuple[Pod, ...]:
         """The worker pods of a pool, live or not."""
-        return tuple(pod for pod in self.pods if pod.pool == pool)
+        return tuple(self._by_pool.get(pool, ()))
+
+
+def current_scheduler(pods: Iterable[Pod]) -> Pod | None:
+    """Of a cluster's `pods` the live scheduler, the oldest should there be several."""
+    live = (pod for pod in pods if not pod.pool and pod.live)
+    return min(live, key=lambda pod: (pod.created, pod.name), default=None)

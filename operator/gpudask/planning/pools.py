@@ -121,8 +121,11 @@ def _leave_above_maximum(seen: Observation, pool: Pool, pods: list[Pod]) -> list
     """A lowered maximum is a person's word: what is above it drains, busy or not."""
     if pool.autoscale is None or seen.demand is None:
         return []
+    too_many = len(pods) - pool.autoscale.max
+    if too_many <= 0:
+        return []
     by_name = {pod.name: pod for pod in pods}
-    chosen = retirement.surplus(sizes.candidates(seen, pods), len(pods) - pool.autoscale.max)
+    chosen = retirement.surplus(sizes.candidates(seen, pods), too_many)
     return [_leave(seen, by_name[c.pod], f"above the maximum of {pool.autoscale.max}") for c in chosen]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 
@@ -27,6 +27,13 @@ def starts(seen: Observation, pool: str) -> list[Start]:
     Pods whose workers were there when this scheduler was first heard tell nothing, and neither do those that took
     longer than `LONGEST_START_SECONDS`.
     """
+    known = seen.found.get(("starts", pool))
+    if known is None:
+        known = seen.found["starts", pool] = _starts(seen, pool)
+    return cast("list[Start]", known)
+
+
+def _starts(seen: Observation, pool: str) -> list[Start]:
     complete: dict[str, float] = {}
     pods = {pod.dask_name: pod for pod in seen.workers(pool)}
     for worker in seen.demand.workers if seen.demand else ():

@@ -17,7 +17,7 @@ from gpudask.desired import spec_hash, support, workers
 from gpudask.planning import drains
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.markers import at_work
-from gpudask.planning.observed import Observation
+from gpudask.planning.observed import Observation, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.starts import starts
 from gpudask.planning.status import report
@@ -219,13 +219,12 @@ class ClusterLoop:
 
     def _observe(self, cluster: Cluster) -> Observation:
         pods = self._context.pods_of(cluster.uid)
-        seen = Observation(cluster, pods, self._context.clock(), memory=dict(self._memory.pools))
-        self._feed.listen_to(seen.scheduler)
+        self._feed.listen_to(current_scheduler(pods))
         self._feed.forget_workers_but_of(pod.dask_name for pod in pods)
         return Observation(
             cluster,
             pods,
-            seen.now,
+            self._context.clock(),
             demand=self._feed.demand,
             demand_at=self._feed.heard_at,
             demand_problem=self._feed.problem,
@@ -235,7 +234,7 @@ class ClusterLoop:
             refused=self._feed.refused,
             joined=self._feed.joined,
             first_joined=self._feed.first_joined,
-            memory=seen.memory,
+            memory=dict(self._memory.pools),
             busy_at=self._memory.busy_at,
             frozen_at=self._memory.frozen_at,
         )

@@ -76,19 +76,18 @@ class Demand:
     workers: tuple[Worker, ...] = ()
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
-    _by_pod: dict[str, list[Worker]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the workers: a pass asks for those of every pod, several times."""
         for worker in self.workers:
-            self._by_pod.setdefault(worker.name, []).append(worker)
             head, _, end = worker.name.rpartition("-")
-            if end.isdigit():
-                self._by_pod.setdefault(head, []).append(worker)
+            for name in (worker.name, head) if end.isdigit() else (worker.name,):
+                self._by_pod[name] = (*self._by_pod.get(name, ()), worker)
 
     def workers_of(self, dask_name: str) -> tuple[Worker, ...]:
         """The registered workers of one pod."""
-        return tuple(self._by_pod.get(dask_name, ()))
+        return self._by_pod.get(dask_name, ())
 
 
 def parse(answer: dict[str, Any]) -> Demand:
