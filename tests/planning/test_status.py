@@ -13,7 +13,7 @@ from gpudask.planning.announcements import announcements
 from gpudask.planning.conditions import invalid
 from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
-from gpudask.planning.status import lively, report, significant
+from gpudask.planning.status import lively, pressing, report, significant
 from gpudask.reconcile.memory import Memory
 from tests.builders import a_pool
 from tests.planning.builders import (
@@ -316,6 +316,32 @@ def test_time_alone_is_nothing_to_write():
 def test_a_size_is_significant():
     before, after = pair({"says": CALM}, {"says": demand(tasks(9, seconds=900, GPU=1), workers=(busy(GPU0),))})
     assert significant(before) != significant(after)
+
+
+def test_how_far_pods_are_is_significant_and_not_pressing():
+    two = cluster(a_pool(replicas=2))
+    pods = [pod(two, "cpu", number, running=False) for number in range(2)]
+    before, after = (
+        status_of(seen(two, scheduler_pod(two), *pods[: 2 - ready], *(pod(two, "cpu", n) for n in range(2 - ready, 2))))
+        for ready in (0, 1)
+    )
+    assert (before.pools[0].ready, after.pools[0].ready) == (0, 1)
+    assert significant(before) != significant(after)
+    assert pressing(before) == pressing(after)
+    ready = status_of(seen(two, scheduler_pod(two), pod(two, "cpu", 0), pod(two, "cpu", 1), says=CALM))
+    assert pressing(after) != pressing(ready), "conditions changed"
+
+
+def test_a_new_cluster_is_announced_when_it_is_ready_and_not_before():
+    def said(before: Status, after: Status) -> list[str]:
+        return [item.reason for item in announcements(before, after) if item.reason in ("AllReady", "SchedulerPending")]
+
+    one = cluster(a_pool(replicas=1))
+    starting = status_of(seen(one, scheduler_pod(one, running=False)))
+    ready = status_of(seen(one, scheduler_pod(one), pod(one, "cpu", 0), says=CALM), starting)
+    assert said(Status(), starting) == []
+    assert said(starting, ready) == ["AllReady"]
+    assert said(ready, starting) != []
 
 
 def test_scaling_is_announced_with_its_reason():

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
 from gpudask.reconcile.start import Operator
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
-from tests.reconcile.stage import Stage, stays
+from tests.reconcile.stage import Stage, operating, stays
 
 pytestmark = pytest.mark.api
 
@@ -159,3 +161,25 @@ async def test_a_service_that_is_somebody_elses_is_left_alone_and_named(stage: S
     assert found is not None
     assert found["spec"]["selector"] == {"app": "theirs"}
     assert "ownerReferences" not in found["metadata"], "it would be deleted with the cluster"
+
+
+async def test_a_configmap_that_was_made_without_our_knowledge_is_taken_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    create, answers = Kubernetes.create, []
+
+    async def late(self: Kubernetes, body: dict[str, Any], **options: Any) -> Any:
+        answer = await create(self, body, **options)
+        if body["kind"] != "ConfigMap":
+            return answer
+        answers.append(answer)
+        raise ApiError(409, "AlreadyExists", "it exists", "POST configmaps")
+
+    monkeypatch.setattr(Kubernetes, "create", late)
+    async with operating(stage.settings):
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Ready", "True AllReady")
+        await stage.shows("Degraded", "False Healthy")
+    assert len(answers) == 1
+    (found,) = [item for item in await stage.list("configmaps") if "preload" in item["metadata"]["name"]]
+    assert found["metadata"]["uid"] == answers[0]["metadata"]["uid"]

@@ -26,6 +26,9 @@ _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _REQUEST_SECONDS = 30.0
+_AT_ONCE = 64
+# Of those, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one write.
+_STATUSES_AT_ONCE = 8
 _PLURALS = {"Pod": "pods", "Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
 
 
@@ -36,7 +39,8 @@ class Kubernetes:
         configuration.connection_pool_maxsize = 0  # watches must not starve the rest
         configuration.retries = None
         self._api = client.ApiClient(configuration)
-        self._limit = asyncio.Semaphore(64)
+        self._limit = asyncio.Semaphore(_AT_ONCE)
+        self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Kubernetes:
@@ -177,7 +181,8 @@ class Kubernetes:
             {"op": "add", "path": "/status", "value": status},
         ]
         path = f"{_clusters(namespace, name)}/status"
-        return await self.request("PATCH", path, body=body, content_type=_JSON_PATCH)
+        async with self._status_limit:
+            return await self.request("PATCH", path, body=body, content_type=_JSON_PATCH)
 
 
 def collection(body: Json) -> str:

@@ -52,11 +52,25 @@ def configure(settings: kopf.OperatorSettings) -> None:
     """Switch off what kopf would write to objects, and what it cannot do with little rights."""
     # With only event handlers kopf takes its finalizer off whatever it sees, other operators' objects included.
     settings.persistence.finalizer = f"{GROUP}/none"
+    settings.persistence.diffbase_storage = _NoDiffs()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.server_timeout = 300
     settings.watching.inactivity_timeout = 400
     settings.peering.standalone = True
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Nothing to compare with: no handler asks what changed, and kopf would copy each object at each event for it."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Keep nothing."""
 
 
 def _plain(body: kopf.Body) -> Json:

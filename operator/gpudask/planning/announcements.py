@@ -74,11 +74,16 @@ def _conditions(before: Status, after: Status) -> list[Announcement]:
         if _WARNINGS.get(condition.type) == condition.status:
             series = condition.message if condition.type == ConditionType.ACCEPTED else _series(condition.message)
             found.append(Announcement(condition.reason, condition.message, series, warning=True))
-        elif condition.type == ConditionType.READY and (old is None or old.status != condition.status):
+        elif condition.type == ConditionType.READY and _is_news(old, condition):
             message = condition.message or "the cluster is ready"
             if message not in {item.message for item in found}:  # a spec that is refused is why it is not ready
                 found.append(Announcement(condition.reason, message, _series(message)))
     return found
+
+
+def _is_news(old: Condition | None, ready: Condition) -> bool:
+    """Whether it is worth a word that a cluster is ready, or not: that a new one is not ready yet is none."""
+    return ready.status == "True" if old is None else old.status != ready.status
 
 
 def _same(old: Condition, new: Condition) -> bool:

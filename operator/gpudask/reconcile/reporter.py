@@ -11,13 +11,14 @@ from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.announcements import announcements
 from gpudask.planning.observed import Observation
-from gpudask.planning.status import lively, significant
+from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.gone import ClusterGoneError
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
-_LIVE_SECONDS = 5.0
+# How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
+_PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 
 
 class Reporter:
@@ -30,22 +31,20 @@ class Reporter:
         self.status = written
 
     async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
-        """Write `status` if it says something new; in how many seconds to come back for live figures, if at all.
+        """Write `status` if it says something new; in how many seconds to come back to say it, if later.
 
         Raises:
             ApiError: it could not be written.
             ClusterGoneError: there is no such cluster any more.
         """
         self.status = status
-        if significant(status) != significant(self._written):
-            await self._put(cluster, status, seen.now)
-            return None
-        if lively(status) == lively(self._written):
-            return None
-        wait = self._written_at + _LIVE_SECONDS - seen.now
-        if wait > 0:
-            return wait
-        await self._put(cluster, status, seen.now)
+        for form, seconds in _PACE:
+            if form(status) != form(self._written):
+                wait = self._written_at + seconds - seen.now
+                if wait > 0:
+                    return wait
+                await self._put(cluster, status, seen.now)
+                return None
         return None
 
     async def write_invalid(self, body: Json, message: str) -> None:

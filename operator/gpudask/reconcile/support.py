@@ -90,12 +90,25 @@ class Support:
             version = self._applied.get(kind, ("", ""))[1]
         if version and self._applied.get(kind) == (digest, version):
             return
-        # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
-        ours = existing is not None or kind not in self._context.support
-        answer = await self._context.api.apply(body, force=ours)
+        answer = await self._put(body, existing)
         self._applied[kind] = (digest, answer["metadata"]["resourceVersion"])
         if kind in self._context.support:
             self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
+
+    async def _put(self, body: Json, existing: Owned | None) -> Json:
+        """Make the ConfigMap, or apply what it is; the object as the API server has it now.
+
+        An apply is parsed as YAML, twice: of the preload's size that is most of what a new cluster costs the server.
+        """
+        if body["kind"] == "ConfigMap" and existing is None:
+            try:
+                return await self._context.api.create(body)
+            except ApiError as error:
+                if not error.conflict:
+                    raise  # else it is there: ours, of an answer that was lost, or somebody else's
+        # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
+        ours = existing is not None or body["kind"] not in self._context.support
+        return await self._context.api.apply(body, force=ours)
 
 
 def _refusal(error: ApiError) -> bool:
