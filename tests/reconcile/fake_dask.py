@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 from dataclasses import dataclass, field
@@ -58,7 +59,15 @@ class FakeScheduler:
         app.router.add_post("/gpudask/v1/desired", self._desire)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self.address, 8787).start()
+        while True:
+            try:
+                await web.TCPSite(self._runner, self.address, 8787).start()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                self.address = free_address()  # another test run has this one
+            else:
+                return
 
     async def stop(self) -> None:
         """Hang up."""
