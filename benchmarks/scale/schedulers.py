@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from benchmarks.scale.manifests import GPU
+
 Json = dict[str, Any]
 _PORT = 8787
 # The preload looks for changes at most this often (preload/watch.py).
@@ -27,13 +29,18 @@ class PlayedScheduler:
         self._counter = 0
         self._demand: list[Json] = []
         self._workers: dict[str, str] = {}
+        self._busy: set[str] = set()
         self._desired_version = ""
         self._waiting: set[asyncio.Future[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def want(self, unrunnable: int, *, seconds_a_task: float, **resources: float) -> None:
-        """The demand is now so many tasks, of known duration, and nothing else. Said at once: it is an edge."""
-        row = {"resources": resources, "waiting": 0, "unrunnable": unrunnable, "processing": 0, "unknown": 0}
+        """The demand is now so many tasks, of known duration, and nothing else. Said at once: it is an edge.
+
+        The GPU workers that are there have one each.
+        """
+        runs = min(unrunnable, len(self._busy))
+        row = {"resources": resources, "waiting": 0, "unrunnable": unrunnable - runs, "processing": runs, "unknown": 0}
         row |= {"seconds": unrunnable * seconds_a_task, "since_seconds": 0.0}
         self._demand = [row] if unrunnable else []
         self.say()
@@ -46,8 +53,13 @@ class PlayedScheduler:
         self.say()
 
     def register(self, dask_name: str, pool: str) -> None:
-        """A worker came: said with those that come within the same look."""
+        """A worker came, and a GPU worker takes a task that waits: said with those that come within the same look."""
         self._workers[dask_name] = pool
+        waiting = next((row for row in self._demand if row["resources"] and row["unrunnable"]), None)
+        if pool == GPU and waiting is not None:
+            waiting["unrunnable"] -= 1
+            waiting["processing"] += 1
+            self._busy.add(dask_name)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.say)
 
@@ -79,7 +91,7 @@ class PlayedScheduler:
             "features": {"demand": "", "fence": "", "retire": ""},
             "tasks": sum(row["unrunnable"] + row["processing"] for row in self._demand),
             "demand": self._demand,
-            "workers": [_worker(name, pool) for name, pool in self._workers.items()],
+            "workers": [_worker(name, pool, busy=name in self._busy) for name, pool in self._workers.items()],
         }
 
     def desire(self, wanted: Json) -> Json:
@@ -131,18 +143,18 @@ def addresses(count: int) -> list[str]:
     return [f"127.66.{number // 250}.{1 + number % 250}" for number in range(count)]
 
 
-def _worker(name: str, pool: str) -> Json:
+def _worker(name: str, pool: str, *, busy: bool) -> Json:
     return {
         "name": name,
         "address": f"tcp://{name}",
         "pool": pool,
         "status": "running",
         "nthreads": 1,
-        "resources": {"GPU": 1.0} if pool == "gpu" else {},
-        "processing": 0,
-        "own": 0,
-        "idle_seconds": 1.0,
-        "blockers": [],
+        "resources": {"GPU": 1.0} if pool == GPU else {},
+        "processing": int(busy),
+        "own": int(busy),
+        "idle_seconds": 0.0 if busy else 1.0,
+        "blockers": ["running"] if busy else [],
         "held_keys": 0,
         "held_bytes": 0,
         "retiring": "",
