@@ -21,6 +21,7 @@ from gpudask.clients.errors import ApiError
 Json = dict[str, Any]
 
 FIELD_MANAGER = "gpudask"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
@@ -29,6 +30,7 @@ _REQUEST_SECONDS = 30.0
 _AT_ONCE = 64
 # Of those, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one write.
 _STATUSES_AT_ONCE = 8
+_LARGE_AT_ONCE = 8  # each is in memory several times over while it is sent
 _PLURALS = {"Pod": "pods", "Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
 
 
@@ -41,6 +43,7 @@ class Kubernetes:
         self._api = client.ApiClient(configuration)
         self._limit = asyncio.Semaphore(_AT_ONCE)
         self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
+        self._large_limit = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Kubernetes:
@@ -64,6 +67,7 @@ class Kubernetes:
         query: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> Json:
         """One request, its JSON answer.
 
@@ -74,7 +78,13 @@ class Kubernetes:
         async with self._limit:
             try:
                 response = await self._send(
-                    method, path, query or {}, limit=_REQUEST_SECONDS, body=body, content_type=content_type
+                    method,
+                    path,
+                    query or {},
+                    limit=_REQUEST_SECONDS,
+                    body=body,
+                    content_type=content_type,
+                    accept=accept,
                 )
                 text = await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -141,6 +151,12 @@ class Kubernetes:
         if dry_run:
             query["dryRun"] = "All"
         return await self.request("POST", collection(body), query=query, body=body)
+
+    async def create_large(self, body: Json) -> Json:
+        """Create an object of many kilobytes, few of them at a time; its metadata alone come back."""
+        query = {"fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
+        async with self._large_limit:
+            return await self.request("POST", collection(body), query=query, body=body, accept=METADATA)
 
     async def apply(self, body: Json, *, force: bool = True) -> Json:
         """Server-side apply: our fields become as given, others' stay. Without `force`, not those that others set."""

@@ -14,14 +14,13 @@ from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpudask.clients.errors import ApiError
-from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.kubernetes import METADATA, Kubernetes
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _PAGE = "500"
 _FULL = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-_METADATA_ONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0
 # How many vanished objects are remembered: an answer of our own that comes after the news must not revive them.
 _GONE_KEPT = 10_000
@@ -62,7 +61,7 @@ class Reflector(Generic[T]):
         self._label = label
         self._reduce = reduce
         self._changed = changed
-        self._accept = (_METADATA_LIST, _METADATA_ONE) if metadata_only else (_FULL, _FULL)
+        self._accept = (_METADATA_LIST, METADATA) if metadata_only else (_FULL, _FULL)
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
         self._gone: dict[str, None] = {}

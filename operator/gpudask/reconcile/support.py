@@ -102,7 +102,7 @@ class Support:
         """
         if body["kind"] == "ConfigMap" and existing is None:
             try:
-                return await self._context.api.create(body)
+                return await self._context.api.create_large(body)
             except ApiError as error:
                 if not error.conflict:
                     raise  # else it is there: ours, of an answer that was lost, or somebody else's
