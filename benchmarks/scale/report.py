@@ -15,7 +15,7 @@ from benchmarks.scale.operator_process import Work
 _NOT_MEASURED = "n/a"
 _HEAD = ("", "operator", "floor", "ratio", "wanted", "met")
 _MS = 1000.0
-# What issue 4 asks for on 2 cores.
+# What is wanted on 2 cores.
 _RATIO, _MB_A_POD, _BASE_MB, _P50_SECONDS, _P99_SECONDS, _RATE = 1.5, 0.01, 130.0, 0.1, 1.0, 0.97
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,8 +138,8 @@ def _worker(item: dict[str, Any]) -> Worker:
     return Worker(
         name=str(item["name"]),
         address=item["address"],
-        pool=item["pool"],
-        status=item["status"],
+        pool=sys.intern(item["pool"]),
+        status=sys.intern(item["status"]),
         nthreads=item["nthreads"],
         processing=item["processing"],
         own=item["own"],
