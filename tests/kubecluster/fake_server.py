@@ -6,6 +6,7 @@ server-side apply are checked against the real one in the e2e tests.
 
 import asyncio
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -34,6 +35,7 @@ class FakeServer:
     """Pod -> the lines of its log; `POD previous` -> those of the container before."""
     events: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
+    ingresses: list[Json] = field(default_factory=list)
     services: dict[str, Json] = field(default_factory=dict)
     watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -95,6 +97,7 @@ class FakeServer:
         app.router.add_get(PODS + "/{name}/log", self._log)
         app.router.add_get("/api/v1/namespaces/lab/events", self._list_events)
         app.router.add_get("/api/v1/namespaces/lab/services/{name}", self._get_service)
+        app.router.add_get("/apis/networking.k8s.io/v1/namespaces/lab/ingresses", self._list_ingresses)
         app.router.add_get("/api/v1/nodes", self._list_nodes)
         app.router.add_get(CLUSTERS + "/{name}", self._get)
         app.router.add_patch(CLUSTERS + "/{name}", self._patch)
@@ -143,8 +146,13 @@ class FakeServer:
     async def _delete(self, request: web.Request) -> web.Response:
         if refusal := self._refuse(request):
             return refusal
-        if self.clusters.pop(request.match_info["name"], None) is None:
+        found = self.clusters.get(request.match_info["name"])
+        if found is None:
             return _status(404, "not found")
+        wanted = json.loads(await request.text()).get("preconditions", {}).get("uid")
+        if wanted not in (None, found["metadata"]["uid"]):
+            return _status(409, "the UID in the precondition does not match")
+        del self.clusters[request.match_info["name"]]
         return web.json_response({"kind": "Status", "status": "Success"})
 
     async def _get_pod(self, request: web.Request) -> web.Response:
@@ -169,6 +177,9 @@ class FakeServer:
     async def _get_service(self, request: web.Request) -> web.Response:
         service = self.services.get(request.match_info["name"])
         return self._refuse(request) or (web.json_response(service) if service else _status(404, "not found"))
+
+    async def _list_ingresses(self, request: web.Request) -> web.Response:
+        return self._refuse(request) or web.json_response({"items": self.ingresses})
 
     async def _list_nodes(self, request: web.Request) -> web.Response:
         return self._refuse(request) or web.json_response({"items": self.nodes})
@@ -286,7 +297,7 @@ def scheduler_pod(name: str, *, ready: bool = True, created: str = "2026-01-01T0
 
 
 def pod(name: str, component: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", **labels: str) -> Json:
-    cluster = name.split("-", maxsplit=1)[0]
+    cluster = re.split("-scheduler-|-[a-z]+-worker-", name)[0]
     labels = {"gpudask.dev/cluster": cluster, "dask.org/component": component, **labels}
     return {
         "metadata": {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created, "labels": labels},

@@ -19,7 +19,7 @@ from kr8s.asyncio import api as connect_api
 
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.overrides import FIELD_MANAGER
+from gpudask.kubecluster.overrides import CREATOR, FIELD_MANAGER
 from gpudask.kubecluster.pods import is_ready, list_pods
 from gpudask.kubecluster.request import (
     CONFLICT,
@@ -81,6 +81,15 @@ class Server(Connection):
                 raise
             raise await self._no_such_cluster(name, error) from error
 
+    async def find(self, name: str) -> Json | None:
+        """The GpuDaskCluster `name`, None where there is none."""
+        try:
+            return await self.call("get", PLURAL, name)
+        except KubeClusterError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return None
+
     async def clusters(self, *, all_namespaces: bool = False) -> list[Json]:
         """The GpuDaskClusters of this namespace or of all, by namespace and name."""
         try:
@@ -99,7 +108,7 @@ class Server(Connection):
         name = body["metadata"]["name"]
         try:
             return await self.call(
-                "create", PLURAL, body=body, params={"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+                "create", PLURAL, body=body, params={"fieldManager": CREATOR, "fieldValidation": "Strict"}
             )
         except KubeClusterError as error:
             if error.status == CONFLICT:
@@ -113,10 +122,14 @@ class Server(Connection):
                 raise _no_operator(f"cannot create cluster {name!r}") from error
             raise
 
-    async def delete(self, name: str) -> bool:
-        """Delete the GpuDaskCluster `name`, and with it all that it owns. False where there was none."""
+    async def delete(self, name: str, uid: str = "") -> bool:
+        """Delete the GpuDaskCluster `name`, and with it all that it owns. False where there was none.
+
+        With `uid` only that very one: another of the same name is answered with `status` 409.
+        """
+        options: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
         try:
-            await self.call("delete", PLURAL, name, body={"propagationPolicy": "Background"})
+            await self.call("delete", PLURAL, name, body=options)
         except KubeClusterError as error:
             if error.status == NOT_FOUND:
                 return False
@@ -145,7 +158,7 @@ class Server(Connection):
             PLURAL,
             name,
             body=patch,
-            params={"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
+            params={"fieldManager": CREATOR, "fieldValidation": "Strict"},
             headers={"Content-Type": "application/merge-patch+json"},
         )
 
