@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster import KubeCluster, KubeClusterError, has_gpu
+    from gpudask.kubecluster import CreateMode, KubeCluster, KubeClusterError, discover, has_gpu
 
-__all__ = ["KubeCluster", "KubeClusterError", "has_gpu"]
+__all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
 
 
 def __getattr__(name: str) -> Any:

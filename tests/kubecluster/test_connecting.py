@@ -177,11 +177,6 @@ def test_inside_kubernetes_it_dials_the_address_of_the_status(
     assert demo.forwards == []
 
 
-def test_dasks_own_adaptive_is_refused(demo: fake.FakeServer):
-    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="autoscale"):
-        cluster.adapt(minimum=0, maximum=3)
-
-
 def result_of_sum(client: Client) -> int:
     """Futures that are pending when a connection breaks are cancelled by Dask's client: ask again."""
     deadline = time.monotonic() + 15

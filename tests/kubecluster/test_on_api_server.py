@@ -1,5 +1,6 @@
 """Sizes on a real API server: the rules of server-side apply that the fake one only imitates."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import yaml
 
 from gpudask import KubeClusterError
 from gpudask.kubecluster.cluster import KubeCluster
+from gpudask.kubecluster.manifest import Words, manifest
 from gpudask.kubecluster.server import Server
 from tests.kubectl import Kubectl
 
@@ -79,6 +81,85 @@ def test_an_override_that_a_manifest_holds_too_is_reported_when_it_stays(sizes: 
 def test_a_size_beyond_the_schema_is_refused_in_the_servers_words(sizes: Sizes):
     with pytest.raises(KubeClusterError, match="should be greater than or equal to 0"):
         sizes.scale(-1, pool="gpu")
+
+
+def limits(kubectl: Kubectl) -> dict[str, tuple[int, int]]:
+    spec = yaml.safe_load(kubectl("get", "gdc", "demo", "-o", "yaml").stdout)["spec"]
+    return {entry["pool"]: (entry["min"], entry["max"]) for entry in spec.get("overrides", [])}
+
+
+def test_a_size_becomes_limits_and_a_size_again(sizes: Sizes, in_namespace: Kubectl):
+    sizes.scale(4, pool="gpu")
+    sizes.adapt(1, 9, pool="gpu")
+    assert limits(in_namespace) == {"gpu": (1, 9)}
+
+    in_namespace("apply", "-f", str(MIXED))
+    assert limits(in_namespace) == {"gpu": (1, 9)}
+
+    sizes.scale(2, pool="gpu")
+    assert overrides(in_namespace) == {"gpu": 2}
+
+
+def test_limits_the_wrong_way_round_are_refused_in_the_servers_words(sizes: Sizes):
+    with pytest.raises(KubeClusterError, match="min is larger than max"):
+        sizes.adapt(5, 2, pool="gpu")
+
+
+def test_a_pool_is_added_and_removed_and_the_sizes_of_others_stay(sizes: Sizes, in_namespace: Kubectl):
+    def pools() -> list[str]:
+        spec = yaml.safe_load(in_namespace("get", "gdc", "demo", "-o", "yaml").stdout)["spec"]
+        return [pool["name"] for pool in spec["pools"]]
+
+    sizes.scale(4, pool="gpu")
+    sizes.add_pool("himem", n_workers=(0, 2), resources={"memory": "64Gi"})
+    sizes.scale(1, pool="himem")
+    assert pools() == ["cpu", "gpu", "himem"]
+    sizes.remove_pool("himem")
+    assert pools() == ["cpu", "gpu"]
+    assert overrides(in_namespace) == {"gpu": 4}
+
+
+def test_a_misspelt_field_of_a_new_pool_is_named(sizes: Sizes):
+    with pytest.raises(KubeClusterError, match=r'unknown field "spec.pools\[2\].resorces"'):
+        sizes.add_pool("himem", n_workers=1, resorces={"memory": "64Gi"})
+
+
+def test_suspending_is_written_and_taken_back(sizes: Sizes, in_namespace: Kubectl):
+    sizes.suspend()
+    assert in_namespace("get", "gdc", "demo", "-o", "jsonpath={.spec.suspend}").stdout == "true"
+
+
+async def test_what_the_words_make_is_accepted_changed_watched_and_deleted(
+    in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
+    server = await Server.connect(in_namespace.namespace)
+    words = Words(n_workers=2, gpus=8, resources={"memory": "4Gi"}, env={"A": 1}, scheduler_service_type="NodePort")
+    made = await server.create(manifest("mine", words))
+    with pytest.raises(KubeClusterError, match="exists already") as raised:
+        await server.create(manifest("mine", words))
+    assert raised.value.status == 409
+
+    watching = server.watch("mine")
+    assert (await anext(watching))["spec"].get("suspend", False) is False
+    await server.merge("mine", {"spec": {"suspend": True}})
+    assert (await asyncio.wait_for(anext(watching), 20))["spec"]["suspend"] is True
+    with pytest.raises(KubeClusterError) as raised:
+        await server.delete("mine", uid="11111111-1111-1111-1111-111111111111")
+    assert raised.value.status == 409
+    assert await server.delete("mine", uid=made["metadata"]["uid"])
+    assert not await server.delete("mine")
+
+    assert [body async for body in watching] == []
+    assert await server.find("mine") is None
+
+
+async def test_a_misspelt_field_of_a_new_cluster_is_named(in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
+    server = await Server.connect(in_namespace.namespace)
+
+    with pytest.raises(KubeClusterError, match=r'unknown field "spec.pools\[0\].gpus"'):
+        await server.create(manifest("mine", Words(pools=[{"name": "cpu", "gpus": 2}])))
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist(sizes: Sizes):

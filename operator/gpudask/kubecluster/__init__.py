@@ -6,28 +6,29 @@ worker's image has no Kubernetes client. Names load on first use. Nothing here i
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.cluster import KubeCluster
+    from gpudask.kubecluster.discovery import discover
     from gpudask.kubecluster.errors import KubeClusterError
+    from gpudask.kubecluster.lifecycle import CreateMode
     from gpudask.kubecluster.placement import has_gpu
 
-__all__ = ["KubeCluster", "KubeClusterError", "has_gpu"]
+__all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
+
+_MODULES = {
+    "CreateMode": "lifecycle",
+    "KubeCluster": "cluster",
+    "KubeClusterError": "errors",
+    "discover": "discovery",
+    "has_gpu": "placement",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for."""
-    if name == "KubeCluster":
-        from gpudask.kubecluster.cluster import KubeCluster  # noqa: PLC0415 - see the module's docstring
-
-        return KubeCluster
-    if name == "KubeClusterError":
-        from gpudask.kubecluster.errors import KubeClusterError  # noqa: PLC0415
-
-        return KubeClusterError
-    if name == "has_gpu":
-        from gpudask.kubecluster.placement import has_gpu  # noqa: PLC0415
-
-        return has_gpu
+    if name in _MODULES:
+        return getattr(import_module(f"gpudask.kubecluster.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,311 +1,241 @@
-"""`KubeCluster`: a Dask cluster manager for a GpuDaskCluster.
+"""`KubeCluster`: a Dask cluster manager for a GpuDaskCluster, made by it or by somebody else.
 
 Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
-kubernetes.dask.org objects, prints while it does, and deletes what it made when the interpreter ends. From
-distributed come the parts that users know: `Client(cluster)`, the repr, `get_logs`, `async with`.
+kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
+with`. The link to the scheduler is in linked.py, sizes in sized.py; here, how the cluster comes, goes and looks.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import time
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
-from distributed.core import Status, rpc
-from distributed.deploy.cluster import Cluster
-from distributed.objects import SchedulerInfo
+import dask.config
+from distributed.core import Status
 from distributed.security import Security
+from distributed.utils import Log
 
-from gpudask.kubecluster import overrides
+from gpudask.kubecluster import display, lifecycle
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.forward import PortForward
-from gpudask.kubecluster.placement import pool_of
-from gpudask.kubecluster.reasons import why_not_ready, why_pool_waits
+from gpudask.kubecluster.lifecycle import Created, CreateMode
+from gpudask.kubecluster.logs import pod_logs
+from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of
+from gpudask.kubecluster.manifest_file import read_manifest
+from gpudask.kubecluster.naming import cluster_name
+from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.server import Server
-from gpudask.kubecluster.sizes import set_size
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-logger = logging.getLogger(__name__)
+from gpudask.kubecluster.sized import SizedCluster
+from gpudask.kubecluster.sizes import user
 
 Json = dict[str, Any]
-_COMM_PORT, _DASHBOARD_PORT = 8786, 8787
-_POLL_SECONDS = 0.25
-_RETRY_SECONDS = 1.0
+_CONNECT_SECONDS, _CREATE_SECONDS = 120.0, 600.0
 
 
-class KubeCluster(Cluster):
-    """A running GpuDaskCluster, from outside Kubernetes or inside it.
+class KubeCluster(SizedCluster):
+    """A GpuDaskCluster, from outside Kubernetes or inside it: found by its name, or created.
 
     ```python
-    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
-        cluster.scale(2, pool="gpu")
+    with KubeCluster(n_workers=2, gpus=8) as cluster, Client(cluster) as client:
+        cluster.wait_for_workers(2, pool="cpu", timeout=300)
     ```
 
-    From outside, a port is forwarded to the scheduler's pod, and again when that is lost. Inside
-    Kubernetes the scheduler's Service is dialled. Closing it disconnects and leaves the cluster as it is.
+    From outside, a port is forwarded to the scheduler's pod, and again when that is lost; a Service with an outside
+    address that answers is dialled. Inside Kubernetes the Service's name is. A bare `KubeCluster()` creates a cluster
+    with a name of its own and one CPU pool, and says what it chose.
 
     Args:
-        name: the resource's name.
+        name: the resource's name. `{user}` and `{uuid}` in it are filled in. Without it a new name.
         namespace: its namespace; the kubeconfig's or the pod's own where it is left out.
-        timeout: seconds to wait for the scheduler to be ready.
+        image: one environment for every pod; Dask's configuration `gpudask.image` where it is left out.
+        n_workers: pods of the pool `cpu`, one worker each: a number, or the least and the most to follow demand.
+        gpus: pods of the pool `gpu`, one GPU and one worker each: the most, from zero, or the least and the most.
+        resources: of each worker pod: `{"cpu": 4, "memory": "16Gi"}`, or with `requests` and `limits` around it.
+        env: environment variables of every pod: by name, or as in a pod.
+        worker_command: `dask worker` with arguments of your own.
+        idle_timeout: refused: the message says what does it.
+        scheduler_service_type: ClusterIP, NodePort or LoadBalancer.
+        protocol: as in the manifest.
+        pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
+        custom_cluster_spec: the whole manifest, or its spec, as dict, model or path of a YAML file, instead of all
+            words but name and namespace.
+        create_mode: whether a cluster that exists is connected to (CREATE_OR_CONNECT), refused (CREATE_ONLY), or
+            wanted (CONNECT_ONLY).
+        shutdown_on_close: delete the cluster when this object is closed or the interpreter ends. By default one
+            that it created, and not one that it found.
+        quiet: print nothing.
+        scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
+        timeout: seconds to wait for the scheduler to be ready: by default 600 where it may be created, else 120.
+        compare_versions: whether Python and packages of client, scheduler and workers are compared.
         security: TLS settings, for `protocol: tls` or `wss`; Dask's configuration where it is left out.
+        kubeconfig: a path, instead of KUBECONFIG.
+        context: a context of the kubeconfig.
         asynchronous: whether methods are awaited; then `await KubeCluster(...)` starts it.
         loop: a tornado loop to run on.
-        quiet: keep log lines from standard output.
 
     Raises:
-        KubeClusterError: no such cluster, no permission, or no scheduler in time.
+        KubeClusterError: what did not work, why, and what to do next.
     """
-
-    # The stock widget's buttons know no pools.
-    _supports_scaling = False
 
     def __init__(
         self,
-        name: str,
+        name: str | None = None,
         *,
         namespace: str | None = None,
-        timeout: float = 120,
+        image: str | None = None,
+        n_workers: Size | None = None,
+        gpus: Size | None = None,
+        resources: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        worker_command: str | Sequence[str] | None = None,
+        idle_timeout: float | None = None,
+        scheduler_service_type: str | None = None,
+        protocol: str | None = None,
+        pools: Sequence[Any] | None = None,
+        custom_cluster_spec: Any = None,
+        create_mode: CreateMode | str = CreateMode.CREATE_OR_CONNECT,
+        shutdown_on_close: bool | None = None,
+        quiet: bool = False,
+        scheduler_forward_port: int | None = None,
+        timeout: float | None = None,
+        compare_versions: bool = True,
         security: Security | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
         asynchronous: bool = False,
         loop: Any = None,
-        quiet: bool = True,
     ) -> None:
-        super().__init__(asynchronous=asynchronous, loop=loop, quiet=quiet, name=name, scheduler_sync_interval=10)
-        self._resource_name = name
-        self.namespace = namespace or ""
-        self.security = security or Security()
-        self._wanted_namespace = namespace
-        self._timeout_seconds = timeout
-        self._server: Server | None = None
-        self._forwards: dict[int, PortForward] = {}
-        if not self.called_from_running_loop:
-            self._loop_runner.start()
-            try:
-                self.sync(self._start)
-            except BaseException:
-                self._loop_runner.stop()
-                raise
+        custom = read_manifest(custom_cluster_spec)
+        self._words = Words(
+            image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
+            pools, custom,
+        )  # fmt: skip
+        self._mode = CreateMode(create_mode)
+        self.shutdown_on_close = shutdown_on_close
+        self._created: Created | None = None
+        wanted = name or name_of(custom) or None
+        full_name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
+        self._manifest = {} if self._mode is CreateMode.CONNECT_ONLY else self._make(full_name)
+        creates = self._mode is not CreateMode.CONNECT_ONLY
+        super().__init__(
+            full_name,
+            namespace=namespace or self._manifest.get("metadata", {}).get("namespace"),
+            timeout=timeout if timeout is not None else (_CREATE_SECONDS if creates else _CONNECT_SECONDS),
+            security=security,
+            scheduler_forward_port=scheduler_forward_port,
+            compare_versions=compare_versions,
+            kubeconfig=kubeconfig,
+            context=context,
+            asynchronous=asynchronous,
+            loop=loop,
+            quiet=quiet,
+        )
+        self._start_now()
 
     @classmethod
     def from_name(cls, name: str, namespace: str | None = None, **options: Any) -> Self:
-        """Connect to the existing cluster `name`; `options` are the class's."""
-        return cls(name, namespace=namespace, **options)
+        """Connect to the existing cluster `name`, also after a kernel restart; `options` are the class's."""
+        return cls(name, namespace=namespace, **{"create_mode": CreateMode.CONNECT_ONLY, **options})
 
-    def __await__(self) -> Generator[Any, Any, Self]:
-        async def started() -> Self:
-            if self.status == Status.created:
-                await self._start()
-            return self
+    # ------------------------------------------------------------------ coming and going
 
-        return started().__await__()
+    def _make(self, name: str) -> Json:
+        image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
+        return manifest(name, self._words, default_image=image)
 
-    # ------------------------------------------------------------------ connecting
+    def _may_be_blind(self) -> bool:
+        return self._mode is CreateMode.CONNECT_ONLY
 
-    async def _start(self) -> None:
-        try:
-            address = await self._connect()
-            self.scheduler_comm = rpc(address, connection_args=self.security.get_connection_args("client"))
-            try:
-                await super()._start()
-            except OSError as error:
-                raise KubeClusterError(
-                    f"the scheduler of cluster {self.name!r} does not answer at {address}",
-                    reason=str(error),
-                    next_step="See its log: kubectl logs -l"
-                    f" gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}",
-                ) from error
-            # The base takes over what the scheduler remembers of a cluster manager that was here before.
-            self.name = self._resource_name
-        except BaseException:
-            await self._close()
-            raise
-
-    async def _connect(self) -> str:
-        """The address to dial; sets up what leads there."""
-        inside = "KUBERNETES_SERVICE_HOST" in os.environ
-        try:
-            self._server = await Server.connect(self._wanted_namespace)
-            self.namespace = self._server.namespace
-            body = await self._server.cluster(self.name)
-        except KubeClusterError as error:
-            if not (inside and self._wanted_namespace) or error.status == 404:  # noqa: PLR2004
-                raise
-            # A pod without any permission can still work: the Service has a known name.
-            logger.info("going to the scheduler's Service without asking the API server: %s", error)
-            return f"tcp://{self.name}-scheduler.{self._wanted_namespace}.svc:{_COMM_PORT}"
-        body = await self._wait_for_scheduler(body, self._server, inside=inside)
-        protocol = body["spec"].get("protocol", "tcp")
-        if inside:
-            known = body.get("status", {}).get("scheduler", {}).get("address", "")
-            return known or f"{protocol}://{self.name}-scheduler.{self.namespace}.svc:{_COMM_PORT}"
-        if protocol == "ucxx":
-            raise KubeClusterError(
-                f"cluster {self.name!r} speaks ucxx",
-                reason="that protocol cannot go through a forwarded port",
-                next_step="Run the program inside the cluster, or set spec.protocol: tcp",
-            )
-        for port in (_COMM_PORT, _DASHBOARD_PORT):
-            await self._forward(self._server, port)
-        return f"{protocol}://127.0.0.1:{self._forwards[_COMM_PORT].local_port}"
-
-    async def _forward(self, server: Server, port: int) -> None:
-        async def find_pod() -> str:
-            return await server.scheduler_pod(self.name)
-
-        self._forwards[port] = PortForward(server, find_pod, port)
-        await self._forwards[port].start()
-
-    async def _wait_for_scheduler(self, body: Json, server: Server, *, inside: bool) -> Json:
-        deadline = time.monotonic() + self._timeout_seconds
-        while True:
-            # The pod's own readiness, not the status: it says so some hundred milliseconds earlier.
-            # Inside, permission to list pods is not needed.
-            ready = body.get("status", {}).get("scheduler", {}).get("ready", False)
-            if ready or (not inside and await server.scheduler_pod(self.name)):
-                return body
-            if time.monotonic() > deadline:
-                raise self._not_ready(body)
-            await asyncio.sleep(_POLL_SECONDS)
-            body = await server.cluster(self.name)
-
-    def _not_ready(self, body: Json) -> KubeClusterError:
-        return KubeClusterError(
-            f"the scheduler of cluster {self.name!r} was not ready within {self._timeout_seconds:g} s",
-            reason=why_not_ready(body.get("status", {})),
-            next_step=f"See kubectl describe gdc {self.name} -n {self.namespace}, or wait longer: timeout=600",
+    async def _find(self, server: Server) -> Json:
+        body, is_new = await lifecycle.find_or_create(
+            server, self._manifest or {"metadata": {"name": self.name}}, self._mode
         )
-
-    async def _watch_worker_status(self, comm: Any) -> None:
-        """Follow the scheduler's list of workers, over a new connection when one is lost."""
-        while True:
-            await super()._watch_worker_status(comm)
-            while True:
-                if self.status != Status.running:
-                    return
-                try:
-                    comm = await self._subscribe()
-                    break
-                except OSError:
-                    await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _subscribe(self) -> Any:
-        assert self.scheduler_comm is not None
-        comm = await self.scheduler_comm.live_comm()
-        await comm.write({"op": "subscribe_worker_status"})
-        self.scheduler_info = SchedulerInfo(await comm.read())
-        self._watch_worker_status_comm = comm
-        return comm
+        if self.shutdown_on_close is None:
+            self.shutdown_on_close = is_new
+        if is_new:
+            self._log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {chosen(body)}")
+        elif said := self._words.said():
+            self._log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(said)}")
+        if self.shutdown_on_close:
+            uid = body["metadata"]["uid"]
+            self._created = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
+            lifecycle.delete_at_exit(self._created)
+        return body
 
     async def _close(self) -> None:
         await super()._close()
-        for forward in self._forwards.values():
-            await forward.stop()
-        self._forwards.clear()
+        created, self._created = self._created, None
+        if created is None:
+            return
+        lifecycle.keep(created)
+        if self.shutdown_on_close:
+            await lifecycle.delete(created)
 
-    def close(self, timeout: float | None = None) -> Any:
-        """Disconnect. The cluster and its sizes stay as they are."""
-        result = super().close(timeout)
-        if not self.asynchronous:
-            self._loop_runner.stop()
-        return result
+    def suspend(self) -> Any:
+        """Give up every pod once its tasks end, the scheduler last, and keep the resource; `resume` undoes it."""
+        return self.sync(self._suspend, on=True)
 
-    @property
-    def dashboard_link(self) -> str:
-        """The dashboard's URL as this machine reaches it."""
-        forward = self._forwards.get(_DASHBOARD_PORT)
-        if forward is not None:
-            return f"http://127.0.0.1:{forward.local_port}/status"
-        return f"http://{self.name}-scheduler.{self.namespace}.svc:{_DASHBOARD_PORT}/status"
-
-    # ------------------------------------------------------------------ sizes
-
-    def scale(self, n: int | None, pool: str | None = None) -> Any:
-        """Set a pool to `n` pods until `unscale`; `None` gives the size back to its manifest.
+    def resume(self, timeout: float | None = None) -> Any:
+        """Undo `suspend`, and wait until the scheduler is ready. Clients of before are to be made anew.
 
         Args:
-            n: pods, not workers: a pod with 4 GPUs holds 4 workers.
-            pool: the pool's name; may be left out where there is only one.
+            timeout: seconds; by default the class's.
 
         Raises:
-            KubeClusterError: no such pool, several pools and none named, or the API server refuses.
+            KubeClusterError: it is not ready in time.
         """
-        return self.sync(self._scale, n, pool)
+        return self.sync(self._resume, timeout)
 
-    def unscale(self, pool: str | None = None) -> Any:
-        """Remove the size that `scale` set, so that the manifest's replicas or autoscale hold again."""
-        return self.sync(self._scale, None, pool)
+    async def _suspend(self, *, on: bool) -> None:
+        self._body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
 
-    async def _scale(self, n: int | None, pool: str | None) -> None:
-        await set_size(self._require_server(), self.name, n, pool)
+    async def _resume(self, limit_seconds: float | None) -> None:
+        await self._suspend(on=False)
+        if limit_seconds is not None:
+            self._timeout_seconds = limit_seconds
+        await self._wait_for_scheduler(self.require_server(), is_inside=not self._forwards)
 
-    def adapt(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """Pools follow demand by `spec.pools[].autoscale`; Dask's own Adaptive is blind to GPUs.
+    # ------------------------------------------------------------------ logs and looks
 
-        Raises:
-            KubeClusterError: always.
-        """
-        raise KubeClusterError(
-            "adapt() is not what sizes these pools",
-            reason="the operator does, per pool and per resource",
-            next_step="Write autoscale: {min: 0, max: 8} into the pool, and unscale(pool) after a scale()",
-        )
-
-    def wait_for_workers(self, n_workers: int, timeout: float | None = None, pool: str | None = None) -> Any:
-        """Wait until `n_workers` Dask workers run, of `pool` where it is given.
+    def get_logs(
+        self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
+    ) -> Any:
+        """The logs of the cluster's pods by pod name, as Kubernetes has them: those that crash included.
 
         Args:
-            n_workers: workers, not pods.
-            timeout: seconds; without it, for ever.
-            pool: the pool's name.
+            cluster: what this object said.
+            scheduler: the scheduler's.
+            workers: the workers'.
+            pool: only this pool's.
+            tail: only that many lines of each from the end.
 
         Raises:
-            KubeClusterError: they did not come in time; the message has the operator's reason.
+            KubeClusterError: the API server refuses, and nothing is connected.
         """
-        return self.sync(self._wait_for_pool, n_workers, timeout, pool)
+        return self.sync(self._get_logs, cluster=cluster, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
 
-    async def _wait_for_pool(self, n_workers: int, limit_seconds: float | None, pool: str | None) -> None:
-        if pool is not None:
-            overrides.choose_pool(await self._require_server().cluster(self.name), pool)
-        started = time.monotonic()
-        while (running := await self._running(pool)) < n_workers:
-            if limit_seconds is not None and time.monotonic() - started > limit_seconds:
-                whose = f" of pool {pool!r}" if pool else ""
-                raise await self._too_late(
-                    f"{running} of {n_workers} workers{whose} came within {limit_seconds:g} s", pool
-                )
-            await asyncio.sleep(_POLL_SECONDS)
-
-    async def _running(self, pool: str | None) -> int:
-        assert self.scheduler_comm is not None
+    async def _get_logs(
+        self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
+    ) -> Any:
+        component = "" if scheduler and workers and not pool else "worker" if workers else "scheduler"
         try:
-            self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
-        except OSError:  # the scheduler or the connection is being replaced: none is known to run
-            return 0
-        return sum(
-            worker["status"] == Status.running.name and (pool is None or pool_of(worker["name"], self.name) == pool)
-            for worker in self.scheduler_info["workers"].values()
-        )
+            logs = await pod_logs(self.require_server(), self.name, component=component, pool=pool, tail=tail)
+        except KubeClusterError as error:
+            if error.status not in (0, FORBIDDEN) or self.status != Status.running:
+                raise
+            # Without rights on pods, what the processes themselves remember.
+            return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
+        if cluster and not pool:
+            logs["Cluster"] = Log("\n".join(line for _, line in self._cluster_manager_logs))
+        return logs
 
-    async def _too_late(self, what: str, pool: str | None) -> KubeClusterError:
-        status = (await self._require_server().cluster(self.name)).get("status", {})
-        return KubeClusterError(
-            what,
-            reason=why_pool_waits(status, pool) or why_not_ready(status),
-            next_step=f"See kubectl describe gdc {self.name} -n {self.namespace}",
-        )
+    def __repr__(self) -> str:
+        pools = display.as_text(display.pool_rows(self._body, self.scheduler_info["workers"]))
+        address = self.scheduler_address
+        return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
 
-    def _require_server(self) -> Server:
-        if self._server is None:
-            raise KubeClusterError(
-                f"cluster {self.name!r} is not connected to an API server",
-                reason="it was not started, or this pod has no service-account token",
-                next_step="Await it first, or give the pod a service account that may get"
-                " and patch gpudaskclusters.gpudask.dev",
-            )
-        return self._server
+    def _repr_html_(self, cluster_status: Any = None) -> str:
+        rows = display.as_html(display.pool_rows(self._body, self.scheduler_info["workers"]))
+        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + rows)
+        return html

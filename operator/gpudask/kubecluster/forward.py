@@ -16,7 +16,9 @@ import httpx
 import httpx_ws
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.server import FORBIDDEN, Server, rbac_step
+from gpudask.kubecluster.request import FORBIDDEN
+from gpudask.kubecluster.rights import rbac_step
+from gpudask.kubecluster.server import Server
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +33,8 @@ FindPod = Callable[[], Awaitable[str]]
 class PortForward:
     """127.0.0.1:`local_port` -> `port` of the pod that `find_pod` names (`""`: none now)."""
 
-    def __init__(self, server: Server, find_pod: FindPod, port: int) -> None:
-        self.local_port = 0
+    def __init__(self, server: Server, find_pod: FindPod, port: int, local_port: int = 0) -> None:
+        self.local_port = local_port  # 0: any that is free
         self._server = server
         self._find_pod = find_pod
         self._port = port
@@ -47,13 +49,24 @@ class PortForward:
             KubeClusterError: the server refuses; the message has the rule that is missing.
         """
         await self._check()
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        try:
+            self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.local_port)
+        except OSError as error:
+            raise KubeClusterError(
+                f"cannot listen on port {self.local_port}",
+                reason=str(error),
+                next_step="Write another scheduler_forward_port=, or leave it out to take a free one",
+            ) from error
         self.local_port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Stop listening and cut what is open."""
         if self._listener is not None:
             self._listener.close()
+        await self.cut()
+
+    async def cut(self) -> None:
+        """Cut what is open; new connections are served as before."""
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

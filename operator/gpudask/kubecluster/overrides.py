@@ -13,7 +13,8 @@ from gpudask.api.resource import API_VERSION, KIND
 from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
-FIELD_MANAGER = "gpudask-client"
+FIELD_MANAGER = "gpudask-client"  # owns overrides alone
+CREATOR = "gpudask-client-spec"  # owns what it created or edited: pools, suspend
 
 
 def pool_names(body: Json) -> list[str]:

@@ -1,10 +1,11 @@
-"""The operator's words for what a program waits for, read from a cluster's status."""
+"""Why a program waits: the operator's words in a cluster's status, and Kubernetes' own on its pods. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Json = dict[str, Any]
+SILENT = "the operator has reported nothing yet: is it running?"
 
 
 def why_not_ready(status: Json) -> str:
@@ -16,7 +17,7 @@ def why_not_ready(status: Json) -> str:
         return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
     if status.get("reason"):
         return f"{status.get('phase', '')}, {status['reason']}"
-    return "the operator has reported nothing yet: is it running?" if not status else "the operator gives no reason"
+    return SILENT if not status else "the operator gives no reason"
 
 
 def why_pool_waits(status: Json, pool: str | None) -> str:
@@ -27,3 +28,45 @@ def why_pool_waits(status: Json, pool: str | None) -> str:
             words += [item[key] for key in ("message", "reason") if item.get(key)]
             return ", ".join(words)
     return ""
+
+
+def why_pod_waits(pod: Json) -> str:
+    """Kubernetes' words for a pod that is not ready; empty for one that is."""
+    status = pod.get("status", {})
+    conditions = {item["type"]: item for item in status.get("conditions", [])}
+    placed = conditions.get("PodScheduled", {})
+    if placed.get("status") == "False":
+        return f"no node can take it: {placed.get('message', placed.get('reason', ''))}"
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        waiting = container.get("state", {}).get("waiting")
+        if waiting:
+            return _why_container_waits(waiting, container)
+    if conditions.get("Ready", {}).get("status") == "True":
+        return ""
+    if status.get("phase") == "Running":
+        return "it runs, but does not answer yet"
+    return str(status.get("message") or status.get("reason") or f"phase {status.get('phase', 'unknown')}")
+
+
+def waits_for(body: Json, pods: list[Json]) -> list[str]:
+    """What keeps a cluster from being there, a line each: the scheduler, then each pool that is short of pods."""
+    status = body.get("status") or {}
+    lines = []
+    schedulers = [pod for pod in pods if pod["metadata"]["labels"].get("dask.org/component") == "scheduler"]
+    if body["spec"].get("suspend"):
+        lines.append("the cluster is suspended: resume() starts it")
+    elif not schedulers:
+        words = why_not_ready(status)
+        lines.append(f"scheduler: no pod yet: {words}")
+    lines += [f"scheduler: {words}" for pod in schedulers if (words := why_pod_waits(pod))]
+    for item in status.get("pools", []):
+        if item.get("ready", 0) < item.get("desired", 0) or item.get("message"):
+            lines.append(f"pool {item['name']}: {why_pool_waits(status, item['name'])}")
+    return lines
+
+
+def _why_container_waits(waiting: Json, container: Json) -> str:
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason == "ContainerCreating":
+        return f"its node pulls image {container.get('image', '')} or prepares its volumes"
+    return f"{reason}: {message}" if message else str(reason)

@@ -1,0 +1,222 @@
+"""A cluster manager's link to its scheduler: made, followed, made again when it breaks, and let go."""
+
+# mypy: disallow-untyped-calls=False, disallow-any-generics=False
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Generator
+from typing import Any, Self
+
+from distributed.core import Status, rpc
+from distributed.deploy.cluster import Cluster
+from distributed.objects import SchedulerInfo
+from distributed.security import Security
+
+from gpudask.kubecluster import routes
+from gpudask.kubecluster.agreement import check_versions
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.forward import PortForward
+from gpudask.kubecluster.request import NOT_FOUND
+from gpudask.kubecluster.routes import COMM_PORT, DASHBOARD_PORT, Route
+from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.starting import scheduler_is_ready
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+_RETRY_SECONDS = 1.0
+_HANDSHAKE_SECONDS = 60.0
+
+
+class LinkedCluster(Cluster):
+    """A `distributed.deploy.Cluster` that is linked to the scheduler of an existing GpuDaskCluster.
+
+    The arguments are those of `KubeCluster`, which also creates clusters.
+    """
+
+    # The stock widget's buttons know no pools.
+    _supports_scaling = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str | None,
+        timeout: float,
+        security: Security | None,
+        scheduler_forward_port: int | None,
+        compare_versions: bool,
+        kubeconfig: str | None,
+        context: str | None,
+        asynchronous: bool,
+        loop: Any,
+        quiet: bool,
+    ) -> None:
+        super().__init__(asynchronous=asynchronous, loop=loop, quiet=quiet, name=name, scheduler_sync_interval=10)
+        self._resource_name = name
+        self.namespace = namespace or ""
+        self.security = security or Security()
+        self._wanted_namespace = namespace
+        self._kubeconfig, self._context = kubeconfig, context
+        self._timeout_seconds = timeout
+        self._dashboard_port = scheduler_forward_port or 0
+        self._compares_versions = compare_versions
+        self._server: Server | None = None
+        self._forwards: dict[int, PortForward] = {}
+        self._dashboard = ""
+        self._body: Json = {}
+
+    def _start_now(self) -> None:
+        """Start, unless the program awaits it."""
+        if self.called_from_running_loop:
+            return
+        self._loop_runner.start()
+        try:
+            self.sync(self._start)
+        except BaseException:
+            # After Ctrl-C the start goes on in the loop's thread: end it.
+            if self.status != Status.closed:
+                self.sync(self._close, callback_timeout=30)
+            self._loop_runner.stop()
+            raise
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        async def started() -> Self:
+            if self.status == Status.created:
+                await self._start()
+            return self
+
+        return started().__await__()
+
+    @property
+    def dashboard_link(self) -> str:
+        """The dashboard's URL as this machine reaches it."""
+        return self._dashboard or f"http://{self.name}-scheduler.{self.namespace}.svc:{DASHBOARD_PORT}/status"
+
+    def require_server(self) -> Server:
+        """The API server.
+
+        Raises:
+            KubeClusterError: this object was not started, or works without one.
+        """
+        if self._server is None:
+            raise KubeClusterError(
+                f"cluster {self.name!r} is not connected to an API server",
+                reason="it was not started, or this pod has no service-account token",
+                next_step="Await it first, or give the pod a service account that may get"
+                " and patch gpudaskclusters.gpudask.dev",
+            )
+        return self._server
+
+    # ------------------------------------------------------------------ making the link
+
+    async def _find(self, server: Server) -> Json:
+        """The cluster to link to."""
+        return await server.cluster(self.name)
+
+    async def _start(self) -> None:
+        try:
+            route = await self._connect()
+            self._dashboard = route.dashboard
+            self.scheduler_comm = rpc(route.address, connection_args=self.security.get_connection_args("client"))
+            try:
+                await asyncio.wait_for(super()._start(), _HANDSHAKE_SECONDS)
+            except OSError as error:
+                raise KubeClusterError(
+                    f"the scheduler of cluster {self.name!r} does not answer at {route.address}",
+                    reason=str(error) or f"no word within {_HANDSHAKE_SECONDS:g} s",
+                    next_step="See its log: kubectl logs -l"
+                    f" gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}",
+                ) from error
+            # The base takes over what the scheduler remembers of a cluster manager that was here before.
+            self.name = self._resource_name
+            if self._compares_versions:
+                await check_versions(self.scheduler_comm, self.name, self._body)
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _connect(self) -> Route:
+        """The way to the scheduler; sets up what leads there."""
+        is_inside = "KUBERNETES_SERVICE_HOST" in os.environ and not (self._kubeconfig or self._context)
+        try:
+            self._server = await Server.connect(self._wanted_namespace, self._kubeconfig, self._context)
+            self.namespace = self._server.namespace
+            self._body = await self._find(self._server)
+        except KubeClusterError as error:
+            if not (is_inside and self._wanted_namespace and self._may_be_blind()) or error.status == NOT_FOUND:
+                raise
+            # A pod without any permission can still work: the Service has a known name.
+            logger.info("going to the scheduler's Service without asking the API server: %s", error)
+            return routes.inside({"metadata": {"name": self.name, "namespace": self._wanted_namespace}, "spec": {}})
+        await self._wait_for_scheduler(self._server, is_inside=is_inside)
+        if is_inside:
+            return routes.inside(self._body)
+        return await routes.outside(self._body, self._server) or await self._forwarded(self._server)
+
+    def _may_be_blind(self) -> bool:
+        """Whether it may do without the API server."""
+        return True
+
+    async def _forwarded(self, server: Server) -> Route:
+        protocol = self._body["spec"].get("protocol", "tcp")
+        if protocol == "ucxx":
+            raise KubeClusterError(
+                f"cluster {self.name!r} speaks ucxx",
+                reason="that protocol cannot go through a forwarded port",
+                next_step="Run the program inside the cluster, or set spec.protocol: tcp",
+            )
+        comm = await self._forward(server, COMM_PORT)
+        dashboard = await self._forward(server, DASHBOARD_PORT, local_port=self._dashboard_port)
+        return Route(f"{protocol}://127.0.0.1:{comm}", f"http://127.0.0.1:{dashboard}/status")
+
+    async def _forward(self, server: Server, port: int, local_port: int = 0) -> int:
+        async def find_pod() -> str:
+            return await server.scheduler_pod(self.name)
+
+        self._forwards[port] = PortForward(server, find_pod, port, local_port)
+        await self._forwards[port].start()
+        return self._forwards[port].local_port
+
+    async def _wait_for_scheduler(self, server: Server, *, is_inside: bool) -> None:
+        self._body = await scheduler_is_ready(
+            server, self._body, limit_seconds=self._timeout_seconds, quiet=self.quiet, needs_pods=not is_inside
+        )
+
+    # ------------------------------------------------------------------ keeping it, letting it go
+
+    async def _watch_worker_status(self, comm: Any) -> None:
+        """Follow the scheduler's list of workers, over a new connection when one is lost."""
+        while True:
+            await super()._watch_worker_status(comm)
+            while True:
+                if self.status != Status.running:
+                    return
+                try:
+                    comm = await self._subscribe()
+                    break
+                except OSError:
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _subscribe(self) -> Any:
+        assert self.scheduler_comm is not None
+        comm = await self.scheduler_comm.live_comm()
+        await comm.write({"op": "subscribe_worker_status"})
+        self.scheduler_info = SchedulerInfo(await comm.read())
+        self._watch_worker_status_comm = comm
+        return comm
+
+    async def _close(self) -> None:
+        await super()._close()
+        for forward in self._forwards.values():
+            await forward.stop()
+        self._forwards.clear()
+
+    def close(self, timeout: float | None = None) -> Any:
+        """Disconnect, and delete the cluster where `shutdown_on_close` says so."""
+        result = super().close(timeout)
+        if not self.asynchronous:
+            self._loop_runner.stop()
+        return result

@@ -1,0 +1,182 @@
+"""The words of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure: no API server, file or clock.
+
+The words are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
+them, or not together, is refused with what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pydantic import BaseModel
+
+from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.pool_words import extra_args, pod_resources, size
+
+Json = dict[str, Any]
+Size = int | tuple[int, int]
+DEFAULT_IMAGE = "gpudask/dask:0.1.0"
+DEFAULT_SIZE = (1, 4)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a program said about the cluster to create; None: nothing. The class `KubeCluster` explains each."""
+
+    image: str | None = None
+    n_workers: Size | None = None
+    gpus: Size | None = None
+    resources: Mapping[str, Any] | None = None
+    env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    worker_command: str | Sequence[str] | None = None
+    idle_timeout: float | None = None
+    scheduler_service_type: str | None = None
+    protocol: str | None = None
+    pools: Sequence[Any] | None = None
+    custom_cluster_spec: Any = None
+
+    def said(self) -> list[str]:
+        """The words that were given."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not None]
+
+
+def manifest(name: str, words: Words, *, default_image: str = DEFAULT_IMAGE) -> Json:
+    """The GpuDaskCluster `name`, valid as far as its models can say.
+
+    Raises:
+        KubeClusterError: a word cannot be used, alone or beside another; the message says what to write.
+    """
+    _refuse_pairs(words)
+    if words.custom_cluster_spec is not None:
+        body = _custom(name, words.custom_cluster_spec)
+    else:
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
+        body["spec"] = _spec(words, default_image)
+    _check(body)
+    return body
+
+
+def name_of(custom: Any) -> str:
+    """The name in a `custom_cluster_spec`, empty where it has none."""
+    metadata = custom.get("metadata") if isinstance(custom, Mapping) else None
+    return str((metadata or {}).get("name", ""))
+
+
+def chosen(body: Json) -> str:
+    """What a manifest asks for, in one line: image and pools."""
+    pools = ", ".join(f"{pool['name']} ({_size_words(pool)})" for pool in body["spec"]["pools"])
+    return f"image {body['spec']['image']}, pools {pools}"
+
+
+def _spec(words: Words, default_image: str) -> Json:
+    spec: Json = {"image": words.image or default_image}
+    if words.env:
+        spec["env"] = _env(words.env)
+    if words.scheduler_service_type is not None:
+        spec["scheduler"] = {"service": {"type": words.scheduler_service_type}}
+    if words.protocol is not None:
+        spec["protocol"] = words.protocol
+    spec["pools"] = [_plain(pool) for pool in words.pools] if words.pools is not None else _pools(words)
+    return spec
+
+
+def _pools(words: Words) -> list[Json]:
+    cpu = words.n_workers
+    if cpu is None and words.gpus is None:
+        cpu = DEFAULT_SIZE
+    common = pod_resources(words.resources) | extra_args(words.worker_command)
+    pools = []
+    if cpu is not None and cpu != 0:
+        pools.append({"name": "cpu", **size("n_workers", cpu), **common})
+    if words.gpus is not None and words.gpus != 0:
+        limits = (0, words.gpus) if isinstance(words.gpus, int) else words.gpus
+        pools.append({"name": "gpu", "gpu": {"count": 1}, **size("gpus", limits), **common})
+    if not pools:
+        raise _refused(
+            "cannot make a cluster without any worker", "n_workers=0 and gpus=0", "Write n_workers=(0, 4) or gpus=8"
+        )
+    return pools
+
+
+def _env(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
+    if isinstance(env, Mapping):
+        return [{"name": str(name), "value": str(value)} for name, value in env.items()]
+    return [dict(item) for item in env]
+
+
+def _custom(name: str, custom: Any) -> Json:
+    if isinstance(custom, BaseModel):
+        custom = {"spec": _plain(custom)}
+    if not isinstance(custom, Mapping):
+        raise _refused(
+            f"cannot use custom_cluster_spec of type {type(custom).__name__}",
+            "it is a manifest, a spec, or the path of a YAML file",
+            "Write a dict with metadata and spec, a gpudask.api.spec.Spec, or a path",
+        )
+    kind = custom.get("kind", KIND)
+    if kind != KIND:
+        raise _refused(
+            f"cannot use custom_cluster_spec of kind {kind}",
+            f"this operator knows {KIND}",
+            "Turn a manifest of the stock operator into one: gpudask convert FILE",
+        )
+    body = dict(custom) if "spec" in custom else {"spec": dict(custom)}
+    metadata = dict(body.get("metadata") or {})
+    metadata["name"] = name
+    return {**body, "apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+
+def _refuse_pairs(words: Words) -> None:
+    said = words.said()
+    others = [word for word in said if word != "custom_cluster_spec"]
+    if words.custom_cluster_spec is not None and others:
+        raise _refused(
+            f"cannot use custom_cluster_spec beside {', '.join(others)}",
+            "the manifest says it all",
+            "Put them into the manifest, or leave custom_cluster_spec out",
+        )
+    short = [word for word in ("n_workers", "gpus", "resources", "worker_command") if word in said]
+    if words.pools is not None and short:
+        raise _refused(
+            f"cannot use pools beside {', '.join(short)}",
+            "these describe pools too",
+            "Write size, gpu, resources and extraArgs into each pool: {'name': 'gpu', 'gpu': {'count': 1},"
+            " 'autoscale': {'min': 0, 'max': 8}}",
+        )
+    if words.idle_timeout is not None:
+        raise _refused(
+            f"cannot use idle_timeout={words.idle_timeout}",
+            "no cluster is deleted for being idle",
+            "Let pools go to zero by themselves: n_workers=(0, 10), gpus=8 (for how long a pod may be idle, write"
+            " pools=[... 'autoscale': {..., 'idleTimeout': '10m'}]), or call suspend()",
+        )
+
+
+def _check(body: Json) -> None:
+    try:
+        parse({**body, "metadata": {"namespace": "", "uid": "", **body["metadata"]}})
+    except InvalidSpecError as error:
+        raise _refused(
+            f"cluster {body['metadata']['name']!r} is not valid", str(error), "Correct what is named"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """A pool or spec as JSON, of a model or a mapping."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _size_words(pool: Json) -> str:
+    limits = pool.get("autoscale")
+    words = f"{limits.get('min', 0)} to {limits['max']} pods" if limits else f"{pool.get('replicas', 1)} pods"
+    gpus = (pool.get("gpu") or {}).get("count", 1)
+    return f"{words} of {gpus} GPU" if "gpu" in pool else words
+
+
+def _refused(what: str, reason: str, next_step: str) -> KubeClusterError:
+    return KubeClusterError(what, reason=reason, next_step=next_step)

@@ -1,0 +1,125 @@
+"""`KubeCluster` creates, sizes, holds, suspends and survives, on the real cluster, from outside it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+from distributed import Client
+from distributed.client import FutureCancelledError
+
+from gpudask import KubeCluster, KubeClusterError, discover
+from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.space import Space
+
+_RECOVERS_SECONDS = 30
+
+
+@pytest.fixture(autouse=True)
+def _kubeconfig(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
+
+
+def works_again(client: Client) -> None:
+    """Futures that are pending when a connection breaks are cancelled by Dask's client: ask again, for so long."""
+    deadline = time.monotonic() + _RECOVERS_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FutureCancelledError, TimeoutError, OSError):
+            assert client.submit(sum, [1, 2], pure=False).result(timeout=5) == 3
+            return
+    pytest.fail(f"no result within {_RECOVERS_SECONDS} s")
+
+
+def test_it_creates_a_cluster_computes_on_it_and_deletes_it(space: Space) -> None:
+    made = cluster("made", cpu(replicas=2), gpu())
+    with (
+        KubeCluster("made", namespace=space.kubectl.namespace, custom_cluster_spec=made, timeout=120) as found,
+        Client(found) as client,
+    ):
+        found.wait_for_workers(2, pool="cpu", timeout=90)
+        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert any("scheduler" in name for name in found.get_logs(tail=5))
+        assert "cpu=2" in repr(found)
+    space.wait(lambda: not space.get("gdc"), "the cluster is gone")
+
+
+def test_the_short_words_make_a_cluster_that_the_server_accepts(space: Space) -> None:
+    image = cluster("x", cpu())["spec"]["image"]
+    with KubeCluster(
+        "short",
+        namespace=space.kubectl.namespace,
+        image=image,
+        n_workers=1,
+        gpus=2,
+        resources={"cpu": "100m", "memory": "512Mi"},
+        env={"LEVEL": "3"},
+        timeout=120,
+    ) as found:
+        found.wait_for_workers(1, pool="cpu", timeout=90)
+    space.wait(lambda: not space.get("gdc"), "the cluster is gone")
+
+
+def test_a_pool_is_held_adapted_added_and_removed(space: Space) -> None:
+    space.apply(cluster("held", cpu(), gpu()))
+    space.wait_ready("held")
+    with KubeCluster.from_name("held", namespace=space.kubectl.namespace) as found:
+        with found.hold("gpu", 2, timeout=90) as workers:
+            assert len(workers) == 2
+            assert space.pool("held", "gpu")["desired"] == 2
+        space.wait_pods("held", "gpu", 0)
+
+        found.adapt(1, 2, pool="gpu")
+        space.wait_workers("held", "gpu", 1)
+        space.wait(
+            lambda: space.pool("held", "gpu")["sizeSetBy"].startswith("autoscale, limits by"), "who set the limits"
+        )
+        found.unscale("gpu")
+        space.wait_pods("held", "gpu", 0)
+
+        found.add_pool("more", n_workers=1, resources={"cpu": "100m", "memory": "512Mi"})
+        found.wait_for_workers(1, pool="more", timeout=90)
+        found.remove_pool("more")
+        space.wait_pods("held", "more", 0)
+
+
+def test_it_suspends_and_resumes(space: Space) -> None:
+    space.apply(cluster("rests", cpu()))
+    space.wait_ready("rests")
+    with KubeCluster.from_name("rests", namespace=space.kubectl.namespace, quiet=True) as found:
+        found.suspend()
+        space.wait_pods("rests", "", 0)
+        found.resume(timeout=90)
+        found.wait_for_workers(1, pool="cpu", timeout=90)
+
+
+async def test_it_is_discovered(space: Space) -> None:
+    space.apply(cluster("seen", cpu()))
+
+    assert [name async for name, _ in discover(space.kubectl.namespace)] == ["seen"]
+
+
+def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_works_again(space: Space) -> None:
+    space.apply(cluster("breaks", cpu()))
+    space.wait_ready("breaks")
+    with (
+        KubeCluster.from_name("breaks", namespace=space.kubectl.namespace, quiet=True) as found,
+        Client(found) as client,
+    ):
+        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        for forward in found._forwards.values():
+            found.loop.add_callback(forward.cut)
+        works_again(client)
+
+        space.kubectl("delete", "pod", next(iter(space.names("breaks"))), "--grace-period=1")
+        works_again(client)
+
+
+def test_an_image_that_cannot_be_pulled_is_named_while_it_waits_and_in_the_error(
+    space: Space, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KubeClusterError) as raised:
+        KubeCluster("noimage", namespace=space.kubectl.namespace, image="localhost/no/such:image", timeout=30)
+
+    assert "localhost/no/such:image" in str(raised.value) + capsys.readouterr().out
+    space.wait(lambda: not space.get("gdc"), "the cluster that did not come up is gone")

@@ -1,0 +1,148 @@
+"""Limits, and a pool held at a fixed set of workers."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from gpudask import KubeCluster, KubeClusterError
+from tests.kubecluster import fake_server as fake
+
+
+def overrides(server: fake.FakeServer) -> dict[str, fake.Json]:
+    listed = server.clusters["demo"]["spec"].get("overrides", [])
+    return {entry["pool"]: {key: entry[key] for key in entry if key not in {"pool", "by"}} for entry in listed}
+
+
+def test_adapt_sets_limits(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.adapt(1, 8, pool="gpu")
+        assert overrides(demo) == {"gpu": {"min": 1, "max": 8}}
+        cluster.unscale("gpu")
+
+    assert overrides(demo) == {}
+
+
+def test_a_limit_that_is_left_out_is_the_manifests(demo: fake.FakeServer):
+    demo.clusters["demo"]["spec"]["pools"][1]["autoscale"] = {"min": 2, "max": 5}
+
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.adapt(pool="gpu", maximum=9)
+        assert overrides(demo) == {"gpu": {"min": 2, "max": 9}}
+        cluster.adapt(0, pool="gpu")
+
+    assert overrides(demo) == {"gpu": {"min": 0, "max": 5}}
+
+
+def test_a_fixed_pool_needs_a_maximum(demo: fake.FakeServer):
+    with (
+        KubeCluster.from_name("demo") as cluster,
+        pytest.raises(KubeClusterError, match=r"has no maximum: .*adapt\(maximum=8, pool='gpu'\)"),
+    ):
+        cluster.adapt(1, pool="gpu")
+
+
+def test_holding_sets_the_size_gives_the_workers_and_the_size_back(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        with cluster.hold("gpu", 1) as workers:
+            assert overrides(demo) == {"gpu": {"replicas": 1}}
+            assert [cluster.scheduler_info["workers"][address]["name"] for address in workers] == [
+                "demo-gpu-worker-0-bbbbb-0"
+            ]
+        assert overrides(demo) == {}
+
+
+def test_holding_gives_back_what_was_set_before(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.adapt(0, 3, pool="gpu")
+        cluster.scale(2, pool="cpu")
+        with cluster.hold("gpu", 1):
+            assert overrides(demo) == {"gpu": {"replicas": 1}, "cpu": {"replicas": 2}}
+        assert overrides(demo) == {"gpu": {"min": 0, "max": 3}, "cpu": {"replicas": 2}}
+
+
+def test_holding_gives_the_size_back_after_an_error(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        with pytest.raises(ZeroDivisionError), cluster.hold("gpu", 1):
+            _ = 1 / 0
+        assert overrides(demo) == {}
+
+
+@pytest.mark.parametrize("n", [0, 2], ids=["more than asked", "fewer than asked"])
+def test_holding_waits_for_exactly_so_many(demo: fake.FakeServer, n: int):
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        with pytest.raises(KubeClusterError, match=f"1 of {n} workers of pool 'gpu' came within 0"):
+            cluster.hold("gpu", n, timeout=0.5).__enter__()
+        assert overrides(demo) == {}
+
+
+def test_holding_a_pool_of_several_gpus_counts_its_pods(demo: fake.FakeServer):
+    demo.clusters["demo"]["spec"]["pools"][1]["gpu"] = {"count": 4}
+
+    with (
+        KubeCluster.from_name("demo", quiet=True) as cluster,
+        pytest.raises(KubeClusterError, match="1 of 8 workers of pool 'gpu'"),
+    ):
+        cluster.hold("gpu", 2, timeout=0.5).__enter__()
+
+
+def test_a_pool_that_somebody_else_sizes_is_not_held(demo: fake.FakeServer):
+    demo.clusters["demo"]["spec"]["overrides"] = [{"pool": "gpu", "replicas": 7, "by": "git"}]
+    demo.clusters["demo"]["metadata"]["managedFields"] = [fake.managed_fields("argocd", "gpu")]
+
+    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="argocd set it as well"):
+        cluster.hold("gpu", 1).__enter__()
+    assert overrides(demo) == {"gpu": {"replicas": 7}}
+
+
+def test_holding_works_asynchronously(demo: fake.FakeServer):
+    async def program() -> int:
+        async with KubeCluster.from_name("demo", asynchronous=True) as cluster:
+            async with cluster.hold("gpu", 1) as workers:
+                assert overrides(demo) == {"gpu": {"replicas": 1}}
+            return len(workers)
+
+    assert asyncio.run(program()) == 1
+    assert overrides(demo) == {}
+
+
+def test_waiting_says_what_it_waits_for(demo: fake.FakeServer, capsys: pytest.CaptureFixture[str]):
+    demo.clusters["demo"]["status"] = {
+        "pools": [{"name": "gpu", "desired": 2, "ready": 1, "message": "0/3 nodes: Insufficient nvidia.com/gpu"}]
+    }
+    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError):
+        cluster.wait_for_workers(2, pool="gpu", timeout=4)
+
+    assert (
+        "cluster demo: 1 of 2 workers of pool 'gpu' run: 1 of 2 desired pods are ready, 0/3 nodes: Insufficient"
+        in capsys.readouterr().out
+    )
+
+
+def test_it_says_while_it_connects_what_the_scheduler_waits_for(
+    server: fake.FakeServer, capsys: pytest.CaptureFixture[str]
+):
+    pod = fake.scheduler_pod("demo-scheduler-00000", ready=False)
+    pod["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes have cpu"}],
+    }
+    server.pods.append(pod)
+
+    with pytest.raises(KubeClusterError):
+        KubeCluster.from_name("demo", timeout=2)
+
+    assert "cluster demo: scheduler: no node can take it: 0/3 nodes have cpu" in capsys.readouterr().out
+
+
+def test_a_cluster_that_is_deleted_while_it_is_waited_for_ends_the_wait(server: fake.FakeServer):
+    def delete() -> None:
+        time.sleep(0.5)
+        del server.clusters["demo"]
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    with pytest.raises(KubeClusterError, match="no cluster 'demo'"):
+        KubeCluster.from_name("demo", timeout=30, quiet=True)
+    thread.join()

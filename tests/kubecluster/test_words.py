@@ -1,0 +1,171 @@
+"""What users read: reasons, versions that differ, how pools look, what is discovered."""
+
+import re
+from typing import Any
+
+import pytest
+import rich
+from rich.console import Console
+
+from gpudask import KubeCluster, KubeClusterError, discover
+from gpudask.kubecluster import agreement
+from gpudask.kubecluster.display import as_html, as_text, pool_rows
+from gpudask.kubecluster.progress import Progress
+from gpudask.kubecluster.reasons import waits_for, why_pod_waits
+from gpudask.kubecluster.versions import disagreement
+from tests.kubecluster import fake_server as fake
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"image": "me/dask:1", "state": state}]}
+
+
+PODS: dict[str, tuple[dict[str, Any], str]] = {
+    "no node": (
+        {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]},
+        "no node can take it: 0/3 nodes are available",
+    ),
+    "a pull": (waiting("ContainerCreating"), "its node pulls image me/dask:1 or prepares its volumes"),
+    "a pull that fails": (waiting("ErrImagePull", "not found"), "ErrImagePull: not found"),
+    "a crash": (waiting("CrashLoopBackOff", "back-off 10s"), "CrashLoopBackOff: back-off 10s"),
+    "not ready": (
+        {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]},
+        "it runs, but does not answer yet",
+    ),
+    "ready": ({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, ""),
+    "evicted": ({"phase": "Failed", "message": "The node was low on memory"}, "The node was low on memory"),
+}
+
+
+@pytest.mark.parametrize(("status", "words"), PODS.values(), ids=PODS)
+def test_why_a_pod_waits(status: dict[str, Any], words: str):
+    assert why_pod_waits({"status": status}) == words
+
+
+def test_what_a_cluster_waits_for_is_told_by_part():
+    body = fake.cluster(
+        "demo",
+        "cpu",
+        "gpu",
+        pools=[
+            {"name": "cpu", "desired": 1, "ready": 1},
+            {"name": "gpu", "desired": 2, "ready": 0, "message": "exceeded quota: gpus"},
+        ],
+    )
+    pod = fake.scheduler_pod("demo-scheduler-0")
+
+    assert waits_for(body, [pod]) == ["pool gpu: 0 of 2 desired pods are ready, exceeded quota: gpus"]
+    assert waits_for(fake.cluster("demo", "cpu"), []) == [
+        "scheduler: no pod yet: the operator has reported nothing yet: is it running?"
+    ]
+
+
+def versions(python: str = "3.11.7.final.0", **packages: str) -> dict[str, Any]:
+    return {"host": {"python": python}, "packages": {"distributed": "2026.7.1", "dask": "2026.7.1"} | packages}
+
+
+def test_equal_versions_are_no_disagreement():
+    assert disagreement(versions(), versions(), {"a": versions()}) is None
+
+
+def test_what_differs_names_all_three():
+    found = disagreement(versions(), versions(distributed="2026.8.0"), {"a": versions(distributed="2026.8.0")})
+
+    assert found is not None
+    assert found.table == "  distributed: client 2026.7.1, scheduler 2026.8.0, workers 2026.8.0"
+    assert not found.fatal
+
+
+def test_another_minor_version_of_python_is_fatal_and_another_patch_is_not():
+    other, patch = versions("3.12.1.final.0"), versions("3.11.9.final.0")
+
+    minor = disagreement(versions(), other, {"a": other})
+    assert minor is not None
+    assert minor.fatal
+    newer = disagreement(versions(), patch, {})
+    assert newer is not None
+    assert not newer.fatal
+    assert newer.table == "  python: client 3.11.7, scheduler 3.11.9, workers none yet"
+
+
+def test_a_package_that_one_lacks_and_nobody_has_to_have_is_no_disagreement():
+    assert disagreement(versions(), versions(pandas="2.0"), {}) is None
+
+
+def test_another_python_ends_the_connection_with_the_image_to_use(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(agreement, "own", lambda: versions("3.9.1.final.0"))
+
+    with pytest.raises(KubeClusterError, match=r"(?s)python: client 3.9.1, scheduler .*Run this program in image i,"):
+        KubeCluster.from_name("demo")
+
+
+def test_another_package_warns(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    mine = agreement.own()
+    mine["packages"] = dict(mine["packages"]) | {"distributed": "2020.1.0"}
+    monkeypatch.setattr(agreement, "own", lambda: mine)
+
+    with pytest.warns(UserWarning, match="distributed: client 2020.1.0, scheduler "):
+        KubeCluster.from_name("demo").close()
+
+
+def test_who_wants_no_comparison_gets_none(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(agreement, "own", lambda: versions("3.9.1.final.0"))
+
+    KubeCluster.from_name("demo", compare_versions=False).close()
+
+
+def test_pools_look_as_they_are_set():
+    body = fake.cluster("demo", "cpu")
+    body["spec"]["pools"] = [
+        {"name": "cpu", "replicas": 3},
+        {"name": "gpu", "gpu": {"count": 2}, "autoscale": {"min": 0, "max": 8}},
+    ]
+    body["spec"]["overrides"] = [{"pool": "cpu", "replicas": 5, "by": "<alice>"}]
+    rows = pool_rows(body, {"tcp://1": {"name": "demo-cpu-worker-0-aaaaa"}})
+
+    assert as_text(rows) == "cpu=1, gpu=0"
+    html = as_html(rows)
+    assert "1 workers, 5 pods (set by &lt;alice&gt;)" in html
+    assert "0 workers, 0 to 8 pods, 2 GPU a pod" in html
+    assert not re.search("<alice>", html)
+
+
+def test_before_it_is_read_there_is_nothing_to_show():
+    assert as_html(pool_rows({}, {})) == ""
+
+
+def test_progress_on_no_terminal_says_each_line_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpudask.kubecluster.progress._PATIENCE_SECONDS", 0)
+    said: list[str] = []
+    with Progress("cluster demo", quiet=False, write=said.append) as progress:
+        progress.show(["a"])
+        progress.show(["a", "b"])
+
+    assert said == ["cluster demo: a", "cluster demo: b"]
+
+
+def test_progress_on_a_terminal_is_a_panel_that_takes_words_as_they_are(monkeypatch: pytest.MonkeyPatch):
+    console = Console(force_terminal=True, record=True, width=100)
+    monkeypatch.setattr(rich, "get_console", lambda: console)
+    monkeypatch.setattr("gpudask.kubecluster.progress._PATIENCE_SECONDS", 0)
+    said: list[str] = []
+    with Progress("cluster demo", quiet=False, write=said.append) as progress:
+        progress.show(["0/3 nodes [bold]are available"])
+
+    assert "0/3 nodes [bold]are available" in console.export_text()
+    assert said == []
+
+
+async def test_clusters_are_discovered(server: fake.FakeServer):
+    server.clusters["other"] = fake.cluster("other", "cpu")
+
+    assert [found async for found in discover()] == [("demo", KubeCluster), ("other", KubeCluster)]
+
+
+async def test_where_nothing_can_be_listed_nothing_is_discovered(server: fake.FakeServer):
+    server.forbidden.add("GET gpudaskclusters")
+
+    assert [found async for found in discover()] == []
