@@ -30,6 +30,14 @@ class FakeServer:
     applied: list[Json] = field(default_factory=list)
     forwards: list[str] = field(default_factory=list)
     """The pod of each connection that was forwarded."""
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    """Pod -> the lines of its log; `POD previous` -> those of the container before."""
+    events: list[Json] = field(default_factory=list)
+    nodes: list[Json] = field(default_factory=list)
+    services: dict[str, Json] = field(default_factory=dict)
+    watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    """`METHOD path`, in order."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -52,10 +60,18 @@ class FakeServer:
         """Break what is being forwarded, as a restart of the API server does."""
 
         async def cut() -> None:
+            for queue in self.watchers:
+                queue.put_nowait(None)
+            self.watchers.clear()
             for socket in list(self._sockets):
                 await socket.close()
 
         asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+
+    def tell(self, kind: str, body: Json) -> None:
+        """Send a change to those that watch."""
+        for queue in list(self.watchers):
+            self._loop.call_soon_threadsafe(queue.put_nowait, {"type": kind, "object": body})
 
     def kubeconfig(self) -> Json:
         return {
@@ -72,8 +88,16 @@ class FakeServer:
         app = web.Application()
         app.router.add_get("/version/", self._version)
         app.router.add_get(CLUSTERS, self._list)
+        app.router.add_get(CLUSTERS.replace("/namespaces/lab", ""), self._list)
+        app.router.add_post(CLUSTERS, self._create)
+        app.router.add_delete(CLUSTERS + "/{name}", self._delete)
+        app.router.add_get(PODS + "/{name}", self._get_pod)
+        app.router.add_get(PODS + "/{name}/log", self._log)
+        app.router.add_get("/api/v1/namespaces/lab/events", self._list_events)
+        app.router.add_get("/api/v1/namespaces/lab/services/{name}", self._get_service)
+        app.router.add_get("/api/v1/nodes", self._list_nodes)
         app.router.add_get(CLUSTERS + "/{name}", self._get)
-        app.router.add_patch(CLUSTERS + "/{name}", self._apply)
+        app.router.add_patch(CLUSTERS + "/{name}", self._patch)
         app.router.add_get(PODS, self._list_pods)
         app.router.add_get(PODS + "/{name}/portforward", self._forward)
         runner = web.AppRunner(app)
@@ -87,8 +111,67 @@ class FakeServer:
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"gitVersion": "v1.36.3"})
 
-    async def _list(self, request: web.Request) -> web.Response:
-        return self._refuse(request) or web.json_response({"items": list(self.clusters.values())})
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        if refusal := self._refuse(request):
+            return refusal
+        if "watch" in request.query:
+            return await self._watch(request)
+        return web.json_response({"items": list(self.clusters.values())})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        if "WATCH" in self.forbidden:
+            return _status(403, 'User "me" cannot watch')
+        response = web.StreamResponse()
+        await response.prepare(request)
+        queue: asyncio.Queue[Json | None] = asyncio.Queue()
+        self.watchers.append(queue)
+        while (change := await queue.get()) is not None:
+            await response.write(json.dumps(change).encode() + b"\n")
+        return response
+
+    async def _create(self, request: web.Request) -> web.Response:
+        if refusal := self._refuse(request):
+            return refusal
+        body = json.loads(await request.text())
+        name = body["metadata"]["name"]
+        if name in self.clusters:
+            return _status(409, f'gpudaskclusters.gpudask.dev "{name}" already exists')
+        body["metadata"] |= {"namespace": "lab", "resourceVersion": "1", "uid": f"uid-of-{name}"}
+        self.clusters[name] = body
+        return web.json_response(body, status=201)
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        if refusal := self._refuse(request):
+            return refusal
+        if self.clusters.pop(request.match_info["name"], None) is None:
+            return _status(404, "not found")
+        return web.json_response({"kind": "Status", "status": "Success"})
+
+    async def _get_pod(self, request: web.Request) -> web.Response:
+        found = [pod for pod in self.pods if pod["metadata"]["name"] == request.match_info["name"]]
+        return self._refuse(request) or (web.json_response(found[0]) if found else _status(404, "not found"))
+
+    async def _log(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"] + (" previous" if "previous" in request.query else "")
+        if refusal := self._refuse(request):
+            return refusal
+        if name not in self.logs:
+            return _status(400, "no such container")
+        lines = self.logs[name][-int(request.query.get("tailLines", "1000000")) :]
+        return web.Response(text="".join(line + "\n" for line in lines))
+
+    async def _list_events(self, request: web.Request) -> web.Response:
+        wanted = dict(term.split("=") for term in request.query.get("fieldSelector", "").split(",") if term)
+        uid = wanted.get("involvedObject.uid")
+        items = [item for item in self.events if uid is None or item["involvedObject"]["uid"] == uid]
+        return self._refuse(request) or web.json_response({"items": items})
+
+    async def _get_service(self, request: web.Request) -> web.Response:
+        service = self.services.get(request.match_info["name"])
+        return self._refuse(request) or (web.json_response(service) if service else _status(404, "not found"))
+
+    async def _list_nodes(self, request: web.Request) -> web.Response:
+        return self._refuse(request) or web.json_response({"items": self.nodes})
 
     async def _get(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -98,21 +181,28 @@ class FakeServer:
             return _status(404, f'gpudaskclusters.gpudask.dev "{name}" not found')
         return web.json_response(self.clusters[name])
 
-    async def _apply(self, request: web.Request) -> web.Response:
+    async def _patch(self, request: web.Request) -> web.Response:
         if refusal := self._refuse(request):
             return refusal
-        assert request.headers["Content-Type"] == "application/apply-patch+yaml"
         body = json.loads(await request.text())
         cluster = self.clusters[request.match_info["name"]]
-        if self.conflicts or body["metadata"]["resourceVersion"] != cluster["metadata"]["resourceVersion"]:
+        version = body.get("metadata", {}).get("resourceVersion", cluster["metadata"]["resourceVersion"])
+        if self.conflicts or version != cluster["metadata"]["resourceVersion"]:
             self.conflicts -= 1
             return _status(409, "the object has been modified")
+        if request.headers["Content-Type"] == "application/merge-patch+json":
+            cluster["spec"] |= body["spec"]
+            cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
+            return web.json_response(cluster)
+        assert request.headers["Content-Type"] == "application/apply-patch+yaml"
         self.applied.append(body)
         apply_overrides(cluster, body, request.query["fieldManager"])
         return web.json_response(cluster)
 
     async def _list_pods(self, request: web.Request) -> web.Response:
-        return self._refuse(request) or web.json_response({"items": self.pods})
+        wanted = dict(term.split("=") for term in request.query.get("labelSelector", "").split(",") if term)
+        items = [pod for pod in self.pods if wanted.items() <= pod["metadata"]["labels"].items()]
+        return self._refuse(request) or web.json_response({"items": items})
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -149,7 +239,8 @@ class FakeServer:
         writer.close()
 
     def _refuse(self, request: web.Request) -> web.Response | None:
-        what = f"{request.method} {request.path.rsplit('/', 1)[1]}"
+        self.requests.append(f"{request.method} {request.path}")
+        what = f"{request.method} {request.path.rsplit('/', maxsplit=1)[-1]}"
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
 
 
@@ -184,14 +275,20 @@ def _status(code: int, message: str) -> web.Response:
 
 def cluster(name: str, *pools: str, **status: Any) -> Json:
     return {
-        "metadata": {"name": name, "namespace": "lab", "resourceVersion": "1"},
+        "metadata": {"name": name, "namespace": "lab", "resourceVersion": "1", "uid": f"uid-of-{name}"},
         "spec": {"image": "i", "pools": [{"name": pool} for pool in pools]},
         "status": status,
     }
 
 
 def scheduler_pod(name: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z") -> Json:
+    return pod(name, "scheduler", ready=ready, created=created)
+
+
+def pod(name: str, component: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", **labels: str) -> Json:
+    cluster = name.split("-")[0]
+    labels = {"gpudask.dev/cluster": cluster, "dask.org/component": component, **labels}
     return {
-        "metadata": {"name": name, "creationTimestamp": created},
+        "metadata": {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created, "labels": labels},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
     }

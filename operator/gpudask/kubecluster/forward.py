@@ -16,7 +16,9 @@ import httpx
 import httpx_ws
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.server import FORBIDDEN, Server, rbac_step
+from gpudask.kubecluster.request import FORBIDDEN
+from gpudask.kubecluster.rights import rbac_step
+from gpudask.kubecluster.server import Server
 
 logger = logging.getLogger(__name__)
 

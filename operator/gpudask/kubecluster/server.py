@@ -1,62 +1,72 @@
-"""The API server as this client sees it: five calls over kr8s, plain JSON, one error type.
+"""The API server as this client sees it: where it is, and what is done there to GpuDaskClusters.
 
-kr8s' object layer is not used: it asks for the whole API's discovery first, and knows no server-side apply.
+What is read of their pods is in pods.py, how one request is made in request.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import warnings
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import kr8s
-from kr8s.asyncio import Api
 from kr8s.asyncio import api as connect_api
 
-from gpudask.api.resource import API_VERSION, GROUP, LABEL_CLUSTER, LABEL_DASK_COMPONENT, PLURAL
+from gpudask.api.resource import GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.overrides import FIELD_MANAGER
+from gpudask.kubecluster.pods import is_ready, list_pods
+from gpudask.kubecluster.request import (
+    CONFLICT,
+    ENVIRONMENT_STEP,
+    FORBIDDEN,
+    GONE,
+    NOT_FOUND,
+    Connection,
+    words,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-# kr8s warns of each Kubernetes newer than itself; the calls below have been stable for years.
-warnings.filterwarnings("ignore", message="Kubernetes version .* is not supported", module="kr8s")
-
 Json = dict[str, Any]
-FORBIDDEN = 403
-NOT_FOUND = 404
-CONFLICT = 409
-_TIMEOUT_SECONDS = 30
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
+_POLL_SECONDS = 1.0
+_WATCH_SECONDS = 240
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(Connection):
     """One API server and one namespace."""
 
-    api: Api
-    namespace: str
-
     @classmethod
-    async def connect(cls, namespace: str | None) -> Server:
-        """The server of KUBECONFIG, or of the pod that this runs in. Without a namespace: its current one.
+    async def connect(cls, namespace: str | None, kubeconfig: str | None = None, context: str | None = None) -> Server:
+        """The server of a kubeconfig, or of the pod that this runs in.
+
+        Args:
+            namespace: without one, the context's or the pod's own.
+            kubeconfig: a path, or several with `:` between; without one KUBECONFIG's.
+            context: a name in the kubeconfig; without one, the current.
 
         Raises:
-            KubeClusterError: there are no credentials, or nothing answers.
+            KubeClusterError: there are no credentials, no such context, or nothing answers.
         """
+        path = kubeconfig or os.environ.get("KUBECONFIG")
         try:
-            api = await connect_api(kubeconfig=os.environ.get("KUBECONFIG"))
-        except (ValueError, OSError, httpx.HTTPError, kr8s.APITimeoutError, kr8s.ServerError) as error:
+            api = await connect_api(kubeconfig=path, context=context)
+        except (ValueError, KeyError, OSError, httpx.HTTPError, kr8s.APITimeoutError, kr8s.ServerError) as error:
+            step = f"{ENVIRONMENT_STEP}, and that it knows context {context!r}" if context else ENVIRONMENT_STEP
             raise KubeClusterError(
-                "cannot reach a Kubernetes API server", reason=_words(error), next_step=_ENVIRONMENT_STEP
+                "cannot reach a Kubernetes API server", reason=words(error), next_step=step
             ) from error
-        return cls(api, namespace or _own_namespace() or api.namespace)
+        own = "" if path or context else _own_namespace()
+        return cls(api, namespace or own or api.namespace)
+
+    # ------------------------------------------------------------------ clusters
 
     async def cluster(self, name: str) -> Json:
         """The GpuDaskCluster `name`.
@@ -65,30 +75,130 @@ class Server:
             KubeClusterError: there is none (the message names those that exist), or the server refuses.
         """
         try:
-            return await self._call("get", PLURAL, name)
+            return await self.call("get", PLURAL, name)
         except KubeClusterError as error:
             if error.status != NOT_FOUND:
                 raise
             raise await self._no_such_cluster(name, error) from error
 
-    async def scheduler_pod(self, name: str) -> str:
-        """The name of the cluster's scheduler pod that is Running and Ready, `""` while there is none."""
-        selector = f"{LABEL_CLUSTER}={name},{LABEL_DASK_COMPONENT}=scheduler"
-        answer = await self._call("list", "pods", params={"labelSelector": selector})
-        ready = [pod["metadata"] for pod in answer["items"] if _is_ready(pod)]
-        # While a scheduler is being replaced there may be two: the younger one is there to stay.
-        return str(max(ready, key=lambda pod: pod["creationTimestamp"])["name"]) if ready else ""
+    async def clusters(self, *, all_namespaces: bool = False) -> list[Json]:
+        """The GpuDaskClusters of this namespace or of all, by namespace and name."""
+        try:
+            answer = await self.call("list", PLURAL, namespace="" if all_namespaces else None)
+        except KubeClusterError as error:
+            raise (_no_operator("cannot list clusters") if error.status == NOT_FOUND else error) from error
+        return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
 
-    async def apply(self, body: Json) -> Json:
-        """Server-side apply of a GpuDaskCluster as the client's field manager; conflicts are ours to win."""
-        return await self._call(
+    async def create(self, body: Json) -> Json:
+        """Create a GpuDaskCluster from a whole manifest, in this connection's namespace.
+
+        Raises:
+            KubeClusterError: it exists already (`status` 409), it is not valid (422, in the server's words), or
+                the server refuses.
+        """
+        name = body["metadata"]["name"]
+        try:
+            return await self.call(
+                "create", PLURAL, body=body, params={"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+            )
+        except KubeClusterError as error:
+            if error.status == CONFLICT:
+                raise KubeClusterError(
+                    f"cluster {name!r} exists already in namespace {self.namespace!r}",
+                    reason=error.reason,
+                    next_step=f"Connect to it: KubeCluster.from_name({name!r}), or choose another name",
+                    status=CONFLICT,
+                ) from error
+            if error.status == NOT_FOUND:
+                raise _no_operator(f"cannot create cluster {name!r}") from error
+            raise
+
+    async def delete(self, name: str) -> bool:
+        """Delete the GpuDaskCluster `name`, and with it all that it owns. False where there was none."""
+        try:
+            await self.call("delete", PLURAL, name, body={"propagationPolicy": "Background"})
+        except KubeClusterError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def apply(self, body: Json, manager: str = FIELD_MANAGER) -> Json:
+        """Server-side apply of a GpuDaskCluster as `manager`; conflicts are ours to win."""
+        return await self.call(
             "patch",
             PLURAL,
             body["metadata"]["name"],
-            params={"fieldManager": FIELD_MANAGER, "force": "true"},
+            body=body,
+            params={"fieldManager": manager, "force": "true"},
             headers={"Content-Type": "application/apply-patch+yaml"},
-            content=json.dumps(body),
         )
+
+    async def merge(self, name: str, patch: Json) -> Json:
+        """JSON merge patch of the GpuDaskCluster `name`, such as `{"spec": {"suspend": True}}`.
+
+        A list is replaced whole: put the `resourceVersion` that was read into `metadata`, and a write that came
+        between is refused with 409.
+        """
+        return await self.call(
+            "patch",
+            PLURAL,
+            name,
+            body=patch,
+            params={"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"},
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    async def watch(self, name: str) -> AsyncIterator[Json]:
+        """The cluster `name` as it is now, and after each change. Ends when it is deleted, else never.
+
+        Without permission to watch it asks every second. A broken connection is made again.
+
+        Raises:
+            KubeClusterError: there is no such cluster at the start, or the server refuses.
+        """
+        body = await self.cluster(name)
+        uid = body["metadata"]["uid"]
+        while True:
+            yield body
+            try:
+                async with aclosing(self._changes(name, body["metadata"]["resourceVersion"])) as changes:
+                    async for kind, changed in changes:
+                        if kind == "DELETED":
+                            return
+                        body = changed
+                        yield body
+            except KubeClusterError as error:
+                if error.status not in (0, FORBIDDEN, GONE):
+                    raise
+                await asyncio.sleep(_POLL_SECONDS)
+            try:
+                body = await self.call("get", PLURAL, name)
+            except KubeClusterError as error:
+                if error.status == NOT_FOUND:
+                    return
+                raise
+            if body["metadata"]["uid"] != uid:
+                return
+
+    async def _changes(self, name: str, since: str) -> AsyncGenerator[tuple[str, Json], None]:
+        selected = {"fieldSelector": f"metadata.name={name}", "resourceVersion": since}
+        params = {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS), **selected}
+        async with aclosing(self.lines("watch", PLURAL, params=params)) as lines:
+            async for line in lines:
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # 410: the version is too old
+                    return
+                yield event["type"], event["object"]
+
+    # ------------------------------------------------------------------ what leads to the scheduler
+
+    async def scheduler_pod(self, name: str) -> str:
+        """The name of the cluster's scheduler pod that is Running and Ready, `""` while there is none."""
+        pods = await list_pods(self, name, component="scheduler")
+        ready = [pod["metadata"] for pod in pods if is_ready(pod)]
+        # While a scheduler is being replaced there may be two: the younger one is there to stay.
+        return str(max(ready, key=lambda pod: pod["creationTimestamp"])["name"]) if ready else ""
 
     def open_port(self, pod: str, port: int) -> AbstractAsyncContextManager[Any]:
         """A websocket to `port` of `pod`, in Kubernetes' port-forward protocol."""
@@ -101,16 +211,9 @@ class Server:
 
     async def _no_such_cluster(self, name: str, error: KubeClusterError) -> KubeClusterError:
         try:
-            listed = await self._call("list", PLURAL)
+            listed = await self.call("list", PLURAL)
         except KubeClusterError as listing:
-            if listing.status == NOT_FOUND:
-                return KubeClusterError(
-                    f"no cluster {name!r}",
-                    reason=f"this server knows no {PLURAL}.{GROUP}",
-                    next_step="Install the operator: helm install gpudask charts/gpudask",
-                    status=NOT_FOUND,
-                )
-            return error
+            return _no_operator(f"no cluster {name!r}") if listing.status == NOT_FOUND else error
         names = ", ".join(sorted(item["metadata"]["name"] for item in listed["items"]))
         return KubeClusterError(
             f"no cluster {name!r} in namespace {self.namespace!r}",
@@ -121,56 +224,19 @@ class Server:
             status=NOT_FOUND,
         )
 
-    async def _call(self, verb: str, resource: str, name: str = "", **options: Any) -> Json:
-        url = f"{resource}/{name}" if name else resource
-        version = "v1" if resource == "pods" else API_VERSION
-        method = "PATCH" if verb == "patch" else "GET"
-        call = self.api.call_api(
-            method, version=version, namespace=self.namespace, url=url, timeout=_TIMEOUT_SECONDS, **options
-        )
-        try:
-            async with call as response:
-                answer: Json = response.json()
-                return answer
-        except kr8s.ServerError as error:
-            raise self._refusal(verb, resource, url, error) from error
-        except (OSError, httpx.HTTPError, kr8s.APITimeoutError) as error:
-            raise KubeClusterError(f"cannot {verb} {url}", reason=_words(error), next_step=_ENVIRONMENT_STEP) from error
 
-    def _refusal(self, verb: str, resource: str, url: str, error: kr8s.ServerError) -> KubeClusterError:
-        status = error.response.status_code if error.response is not None else 0
-        step = "See what the API server says above"
-        if status == FORBIDDEN:
-            step = rbac_step(resource, self.namespace, verb)
-        return KubeClusterError(f"cannot {verb} {url}", reason=_words(error), next_step=step, status=status)
-
-
-def rbac_step(resource: str, namespace: str, *verbs: str) -> str:
-    """The rule that a Role needs, in the words of a 403's answer."""
-    listed = ", ".join(f'"{verb}"' for verb in verbs)
-    group = "" if resource.startswith("pods") else GROUP
-    return (
-        f"Ask for a Role in namespace {namespace!r} with the rule"
-        f' {{apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{listed}]}}'
+def _no_operator(what: str) -> KubeClusterError:
+    return KubeClusterError(
+        what,
+        reason=f"this server knows no {PLURAL}.{GROUP}",
+        next_step="Install the operator: helm install gpudask charts/gpudask",
+        status=NOT_FOUND,
     )
 
 
 def _own_namespace() -> str:
-    """The namespace of the pod that this runs in; empty outside, or where KUBECONFIG says otherwise.
+    """The namespace of the pod that this runs in; empty outside.
 
     kr8s means to read it, but its fallback "default" comes first.
     """
-    if "KUBECONFIG" in os.environ or not _NAMESPACE_FILE.exists():
-        return ""
-    return _NAMESPACE_FILE.read_text().strip()
-
-
-def _is_ready(pod: Json) -> bool:
-    status = pod.get("status", {})
-    conditions = {item["type"]: item["status"] for item in status.get("conditions", [])}
-    deleting = "deletionTimestamp" in pod["metadata"]
-    return status.get("phase") == "Running" and conditions.get("Ready") == "True" and not deleting
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""

@@ -8,7 +8,8 @@ from typing import Any
 
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.server import CONFLICT, Server
+from gpudask.kubecluster.request import CONFLICT
+from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
 _WRITE_ATTEMPTS = 5
