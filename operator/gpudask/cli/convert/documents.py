@@ -1,0 +1,246 @@
+"""The documents of a manifest as GpuDaskClusters: clusters, their worker groups, their autoscalers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
+from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
+from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME
+from gpudask.cli.convert.notes import Notes
+from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
+
+Json = dict[str, Any]
+GROUP = "kubernetes.dask.org"
+DEFAULT_GROUP = "default"
+_POOL_LENGTH = 15
+_SERVICE_DEFAULTS = {8786, 8787}
+
+
+class NotConvertibleError(ValueError):
+    """The documents make no cluster; the message says which field is at fault and what to write."""
+
+
+def convert(documents: list[Any], notes: Notes) -> list[Json]:
+    """The GpuDaskClusters that `documents` describe, one for each DaskCluster.
+
+    Raises:
+        NotConvertibleError: there is no DaskCluster, or what comes out would be refused.
+    """
+    ours = [body for body in documents if isinstance(body, dict) and str(body.get("apiVersion")).startswith(GROUP)]
+    clusters = [body for body in ours if body.get("kind") == "DaskCluster"]
+    if not clusters:
+        kinds = ", ".join(sorted({str(body.get("kind")) for body in documents if isinstance(body, dict)})) or "nothing"
+        raise NotConvertibleError(
+            f"no DaskCluster of {GROUP} in the input, which has: {kinds}."
+            " Give the cluster's own manifest, with its DaskWorkerGroups and DaskAutoscaler"
+        )
+    _name_others(documents, clusters, notes)
+    return [_checked(_cluster(body, ours, notes), body) for body in clusters]
+
+
+def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> None:
+    known = {_key(body, body["metadata"]["name"]) for body in clusters}
+    for body in documents:
+        if not isinstance(body, dict) or body in clusters:
+            continue
+        part = body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
+        if not part:
+            notes.lost(_name(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
+        elif _key(body, body.get("spec", {}).get("cluster")) not in known:
+            notes.lost(_name(body), "spec.cluster", f"no DaskCluster {body.get('spec', {}).get('cluster')!r} is given")
+
+
+def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
+    source, name = _name(body), body["metadata"]["name"]
+    given = dict(body.get("spec") or {})
+    parts = [part for part in documents if _key(part, part.get("spec", {}).get("cluster")) == _key(body, name)]
+    groups = [(DEFAULT_GROUP, dict(given.pop("worker", None) or {}), source, "spec.worker")]
+    for part in parts:
+        if part["kind"] == "DaskWorkerGroup":
+            group = part["metadata"]["name"].removeprefix(f"{name}-")
+            entry = (group, dict(part["spec"].get("worker") or {}), _name(part), "spec.worker")
+            if group == DEFAULT_GROUP:  # read from a cluster: the stock operator made it of the cluster's own worker
+                groups[0] = entry
+            else:
+                groups.append(entry)
+    autoscalers = [part for part in parts if part["kind"] == "DaskAutoscaler"]
+    scheduler = dict(given.pop("scheduler", None) or {})
+    if given.pop("idleTimeout", None):
+        notes.lost(
+            source, "spec.idleTimeout", "a cluster is not deleted for being idle; autoscale: {min: 0} frees pods"
+        )
+    for key in given:
+        notes.lost(source, f"spec.{key}", "there is no such field")
+    try:
+        head = read_section(scheduler, source, "spec.scheduler", notes, scheduler=True)
+        sections = [read_section(part, named, path, notes, scheduler=False) for _, part, named, path in groups]
+    except ValueError as error:
+        raise NotConvertibleError(str(error)) from error
+    spec = _spec(head, sections, body, notes)
+    spec["scheduler"] = _pruned(
+        {**_own(head, spec), "service": _service(scheduler.get("service") or {}, source, notes)}
+    )
+    taken: set[str] = set()
+    spec["pools"] = []
+    for (group, part, named, path), section in zip(groups, sections, strict=True):
+        pool = _pool(_pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+        spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
+    _autoscale(spec["pools"][0], autoscalers, notes)
+    _hint_fence(spec["pools"], source, notes)
+    metadata = {"name": _cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
+    metadata |= template_metadata(body["metadata"])
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": _pruned(metadata), "spec": _pruned(spec)}
+
+
+def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> Json:
+    """What is said once for all pods."""
+    every = [head, *sections]
+    spec: Json = {"image": sections[0].image}
+    for key in ("imagePullPolicy", "imagePullSecrets"):
+        first = every[0].shared[key]
+        if all(section.shared[key] == first for section in every):
+            spec[key] = first
+    if all(section.fields.get("env") == head.fields.get("env") for section in every):
+        spec["env"] = head.fields.get("env")
+    spec["template"] = {"metadata": template_metadata(body["metadata"])}
+    protocols = {section.launch.protocol.removesuffix("://") for section in every} - {"", "tcp"}
+    if protocols:
+        spec["protocol"] = min(protocols)
+    for other in sorted(protocols)[1:]:
+        notes.lost(_name(body), "args", f"--protocol {other}: one protocol for the cluster, {min(protocols)}")
+    return spec
+
+
+def _own(section: Section, spec: Json) -> Json:
+    """A section's fields, without what the spec says for all; the rest of `shared` goes into its template."""
+    fields = dict(section.fields)
+    if spec.get("env") is not None:
+        fields.pop("env", None)
+    if section.launch.preload or section.launch.preload_argv:
+        fields["env"] = [*fields.get("env", []), *preload_env(section.launch)]
+    pod = dict(section.template["spec"])
+    if spec.get("imagePullSecrets") is None and section.shared["imagePullSecrets"]:
+        pod["imagePullSecrets"] = section.shared["imagePullSecrets"]
+    policy = section.shared["imagePullPolicy"]
+    if spec.get("imagePullPolicy") is None and policy:
+        containers = pod.get("containers") or []
+        main = next((item for item in containers if item["name"] == "dask"), {"name": "dask"})
+        others = [item for item in containers if item is not main]
+        pod["containers"] = [{**main, "imagePullPolicy": policy}, *others]
+    image = {} if section.image == spec["image"] else {"image": section.image}
+    return {**image, **fields, "template": _pruned({"metadata": section.template["metadata"], "spec": pod})}
+
+
+def _pool(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
+    replicas = part.get("replicas")
+    if isinstance(replicas, int) and replicas > MAX_REPLICAS:
+        notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
+        replicas = MAX_REPLICAS
+    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
+    if section.room.gpu is not None:
+        pool["gpu"] = section.room.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
+        if not section.launch.offers:
+            pool["accepts"] = "any"
+    elif section.launch.kind == "cuda":
+        field = f"{path}.spec.containers[0].resources.limits"
+        notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
+    for key in ("nthreads", "offers"):
+        if value := getattr(section.launch, key):
+            pool[key] = value
+    if section.room.gpu is not None and section.launch.nthreads is None and section.launch.kind != "cuda":
+        notes.assumed(source, f"{path}.spec.containers[0].args", "no --nthreads: a GPU worker has one thread")
+    return pool
+
+
+def _autoscale(pool: Json, autoscalers: list[Json], notes: Notes) -> None:
+    """The stock autoscaler sizes the default group alone."""
+    for extra in autoscalers[1:]:
+        notes.lost(_name(extra), "spec.cluster", "one autoscaler a cluster: the first one holds")
+    if not autoscalers:
+        return
+    spec = autoscalers[0].get("spec", {})
+    least, most = spec.get("minimum") or 0, spec.get("maximum")
+    if most is None:
+        most = MAX_REPLICAS
+        notes.assumed(_name(autoscalers[0]), "spec.maximum", f"not given: {most}, the most that a pool can have")
+    if most < max(1, least):
+        notes.assumed(_name(autoscalers[0]), "spec.maximum", f"{most}: raised to {max(1, least)}")
+        most = max(1, least)
+    del pool["replicas"]
+    pool["autoscale"] = {"min": least, "max": most}
+
+
+def _hint_fence(pools: list[Json], source: str, notes: Notes) -> None:
+    for pool in pools:
+        if "gpu" in pool and len(pools) > 1 and pool.get("accepts") == "any":
+            advice = (
+                'annotate GPU tasks (resources={"GPU": 1}), remove accepts, and write autoscale: {min: 0, max: ...}'
+            )
+            notes.hint(
+                source, f"pools[{pool['name']}]", f"plain tasks run here as before; to follow GPU work, {advice}"
+            )
+
+
+def _service(service: Json, source: str, notes: Notes) -> Json:
+    result = {"type": service["type"]} if service.get("type") not in (None, "ClusterIP") else {}
+    for port in service.get("ports") or []:
+        if port.get("port") not in _SERVICE_DEFAULTS or "nodePort" in port:
+            words = f"port {port.get('port')}: the Service has 8786 and 8787, node ports are Kubernetes' choice"
+            notes.lost(source, "spec.scheduler.service.ports", words)
+    for key in service:
+        if key not in ("type", "ports", "selector"):
+            notes.lost(source, f"spec.scheduler.service.{key}", "no field for it; service.annotations may do")
+    return result
+
+
+def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
+    plain = re.sub(r"[^a-z0-9]", "", group.lower())
+    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
+    if name == "scheduler":
+        name = "schedulers"
+    number = 2
+    while name in taken:
+        name = f"{name[: _POOL_LENGTH - 2]}{number}"
+        number += 1
+    taken.add(name)
+    assert re.fullmatch(POOL_NAME, name)
+    if name != group:
+        notes.assumed(
+            source, "metadata.name", f"the pool is called {name}: a pool's name is 1 to 15 letters and digits"
+        )
+    return name
+
+
+def _cluster_name(name: str, source: str, notes: Notes) -> str:
+    plain = re.sub(r"[^-a-z0-9]", "-", name.lower()).lstrip("-0123456789")[:MAX_CLUSTER_NAME].strip("-")
+    if plain != name:
+        notes.assumed(source, "metadata.name", f"the cluster is called {plain}: letters, digits, hyphens, 35 at most")
+    assert re.fullmatch(CLUSTER_NAME, plain or "x")
+    return plain or "dask"
+
+
+def _checked(made: Json, body: Json) -> Json:
+    metadata = {"namespace": "default", "uid": "unknown"} | made["metadata"]
+    try:
+        parse({**made, "metadata": metadata})
+    except InvalidSpecError as error:
+        raise NotConvertibleError(f"{_name(body)}: what comes of it is not valid: {error}") from error
+    return made
+
+
+def _pruned(value: Any) -> Any:
+    """Without what is empty, but for a GPU pool's node selector, whose default is not."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: item if key in ("spec", "gpu", "env") else _pruned(item) for key, item in value.items()}
+    return {key: item for key, item in inner.items() if item not in (None, {}, [], "")}
+
+
+def _key(body: Json, cluster: Any) -> tuple[str, Any]:
+    return str(body.get("metadata", {}).get("namespace") or ""), cluster
+
+
+def _name(body: Json) -> str:
+    return f"{body.get('kind')} {(body.get('metadata') or {}).get('name', '?')}"
