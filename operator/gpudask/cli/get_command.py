@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Wanted = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME]...", help="Clusters; all without it.", autocompletion=clusters)
+    list[str] | None, typer.Argument(metavar="NAME...", help="Clusters; all without it.", autocompletion=clusters)
 ]
 Form = Annotated[Listing | None, typer.Option("--output", "-o", help="wide for people, the rest for programs.")]
 

@@ -47,9 +47,11 @@ def read(path: Path) -> Json:
         CliError: it cannot be read, or holds no kubeconfig.
     """
     try:
-        content = yaml.safe_load(path.read_text()) or {}
+        content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
         raise CliError(f"cannot read kubeconfig {path}: {error}") from error
+    if content is None:
+        return {}
     if not isinstance(content, dict):
         raise CliError(f"{path} is no kubeconfig: it holds no mapping")
     for section, (key, fields) in _FILES.items():

@@ -24,7 +24,7 @@ SCHEDULER = "scheduler"
 def logs_command(
     *,
     name: Name,
-    of: Annotated[str, typer.Argument(metavar="[scheduler|POOL|POD]", help="Whose.", autocompletion=pools)] = SCHEDULER,
+    of: Annotated[str, typer.Argument(metavar="scheduler|POOL|POD", help="Whose.", autocompletion=pools)] = SCHEDULER,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until ctrl-C.")] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines of each.")] = None,
     previous: Annotated[bool, typer.Option("--previous", "-p", help="Of the container before its restart.")] = False,

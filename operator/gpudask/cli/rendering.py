@@ -43,9 +43,9 @@ def objects(cluster: Cluster, preload: dict[str, str], *, one_of_each: bool = Fa
 
 def initial_size(cluster: Cluster, pool: Pool) -> int:
     """Pods of `pool` before there is any demand: an override's, the fixed number, or the least."""
-    override = next((entry for entry in cluster.spec.overrides if entry.pool == pool.name), None)
-    if override is not None:
-        return override.replicas
+    for override in cluster.spec.overrides:
+        if override.pool == pool.name and override.replicas is not None:
+            return override.replicas
     if pool.autoscale is not None:
         return pool.autoscale.min
     return 1 if pool.replicas is None else pool.replicas

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Wanted = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="One cluster; all without it.", autocompletion=clusters)
+    str | None, typer.Argument(metavar="NAME", help="One cluster; all without it.", autocompletion=clusters)
 ]
 
 

@@ -79,7 +79,7 @@ def _memory(room: Room, flag: str, where: tuple[str, str], notes: Notes) -> None
             f"{path}.resources.limits.memory",
             "not given: the pod has no limit, and Dask is told none"
             if room.resources
-            else "no resources are given: the pod has the defaults of the reference",
+            else "no resources are given: the pod has our defaults (docs/reference.md)",
         )
     elif flag and flag != str(memory):
         notes.lost(source, f"{path}.args", f"--memory-limit {flag}: Dask is told the pod's memory, {memory}")
