@@ -245,6 +245,22 @@ def test_a_pod_that_may_run_as_root_still_may():
     assert [note.kind for note in notes.items] == [Kind.HINT]
 
 
+def test_a_pod_that_runs_as_root_by_name_still_may():
+    worker = a_pod("dask", "worker", securityContext={"runAsUser": 0})
+    del worker["spec"]["securityContext"]
+    spec, _ = converted(a_dask_cluster(worker))
+
+    assert spec["pools"][0]["template"]["spec"]["securityContext"] == {"runAsNonRoot": False}
+
+
+def test_a_template_that_cannot_be_merged_is_refused():
+    worker = a_pod("dask", "worker")
+    worker["spec"]["volumes"] = [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]
+
+    with pytest.raises(NotConvertibleError, match="stands there twice: remove one"):
+        convert([a_dask_cluster(worker)], Notes())
+
+
 @pytest.mark.parametrize(
     ("name", "pool"),
     [("lab-gpu", "gpu"), ("lab-GPU-2", "gpu2"), ("other", "other"), ("lab-7", "p7"), ("lab-scheduler", "schedulers")],

@@ -54,22 +54,22 @@ def top_command(
 
     async def show(server: Server) -> None:
         if once or not sys.stdout.isatty():
-            output.console().print(picture(await look(server), datetime.now(UTC)))
+            output.console().print(picture(await look(server), datetime.now(UTC), namespaces=all_namespaces))
             return
-        await _live(lambda: look(server), interval)
+        await _live(lambda: look(server), interval, namespaces=all_namespaces)
 
     access.run(access.Target(kubeconfig, context, namespace), show)
 
 
-async def _live(look: Any, interval: float) -> None:
+async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
     from rich.live import Live  # noqa: PLC0415 - what is printed once does without
     from rich.text import Text  # noqa: PLC0415
 
-    with Live(picture(await look(), datetime.now(UTC)), auto_refresh=False, screen=True) as live:
+    with Live(picture(await look(), datetime.now(UTC), namespaces=namespaces), auto_refresh=False, screen=True) as live:
         while True:
             await asyncio.sleep(interval)
             try:
-                view: Any = picture(await look(), datetime.now(UTC))
+                view: Any = picture(await look(), datetime.now(UTC), namespaces=namespaces)
             except KubeClusterError as error:
                 if error.status:  # deleted, or no longer allowed
                     raise
@@ -77,7 +77,7 @@ async def _live(look: Any, interval: float) -> None:
             live.update(view, refresh=True)
 
 
-def picture(bodies: list[Json], now: datetime) -> Group:
+def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> Group:
     """Clusters and pools as one thing that rich draws."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -89,7 +89,7 @@ def picture(bodies: list[Json], now: datetime) -> Group:
     return Group(
         Text(head),
         Text(),
-        output.table(*views.pool_rows(bodies, clusters=True)),
+        output.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces)),
         *(Text(line) for line in (["", *lines] if lines else [])),
     )
 

@@ -27,17 +27,18 @@ def cluster_rows(bodies: list[Json], now: datetime, *, wide: bool = False, names
     return columns, rows
 
 
-def pool_rows(bodies: list[Json], *, clusters: bool = False) -> Rows:
+def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = False) -> Rows:
     """A row for each pool: pods ready of desired, workers, GPUs busy of held, tasks, and why it has its size.
 
     A cluster without any status yet has a row for each pool of its spec.
     """
-    columns = [*(["CLUSTER"] if clusters else [])]
+    columns = [*(["NAMESPACE"] if namespaces else []), *(["CLUSTER"] if clusters else [])]
     columns += ["POOL", "PODS", "WORKERS", "GPUS BUSY/HELD", "TASKS WAIT", "RUN", "SIZE BY", "WHY"]
     rows = []
     for body in bodies:
         for pool in _pools(body):
-            row = [body["metadata"]["name"]] if clusters else []
+            row = [body["metadata"]["namespace"]] if namespaces else []
+            row += [body["metadata"]["name"]] if clusters else []
             rows.append(row + _pool(pool, _gpus(body, pool["name"])))
     return columns, rows
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
-from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
-from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME
+from gpudask.api.pool import MAX_REPLICAS
+from gpudask.api.resource import API_VERSION, KIND, parse
+from gpudask.cli.convert.naming import cluster_name, pool_name
 from gpudask.cli.convert.notes import Notes
 from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
+from gpudask.cli.rendering import objects
 
 Json = dict[str, Any]
 GROUP = "kubernetes.dask.org"
 DEFAULT_GROUP = "default"
-_POOL_LENGTH = 15
 _SERVICE_DEFAULTS = {8786, 8787}
 
 
@@ -85,11 +84,11 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     taken: set[str] = set()
     spec["pools"] = []
     for (group, part, named, path), section in zip(groups, sections, strict=True):
-        pool = _pool(_pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+        pool = _pool(pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
         spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
     _autoscale(spec["pools"][0], autoscalers, notes)
     _hint_fence(spec["pools"], source, notes)
-    metadata = {"name": _cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
+    metadata = {"name": cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
     metadata |= template_metadata(body["metadata"])
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": _pruned(metadata), "spec": _pruned(spec)}
 
@@ -195,37 +194,11 @@ def _service(service: Json, source: str, notes: Notes) -> Json:
     return result
 
 
-def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
-    plain = re.sub(r"[^a-z0-9]", "", group.lower())
-    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
-    if name == "scheduler":
-        name = "schedulers"
-    number = 2
-    while name in taken:
-        name = f"{name[: _POOL_LENGTH - 2]}{number}"
-        number += 1
-    taken.add(name)
-    assert re.fullmatch(POOL_NAME, name)
-    if name != group:
-        notes.assumed(
-            source, "metadata.name", f"the pool is called {name}: a pool's name is 1 to 15 letters and digits"
-        )
-    return name
-
-
-def _cluster_name(name: str, source: str, notes: Notes) -> str:
-    plain = re.sub(r"[^-a-z0-9]", "-", name.lower()).lstrip("-0123456789")[:MAX_CLUSTER_NAME].strip("-")
-    if plain != name:
-        notes.assumed(source, "metadata.name", f"the cluster is called {plain}: letters, digits, hyphens, 35 at most")
-    assert re.fullmatch(CLUSTER_NAME, plain or "x")
-    return plain or "dask"
-
-
 def _checked(made: Json, body: Json) -> Json:
     metadata = {"namespace": "default", "uid": "unknown"} | made["metadata"]
     try:
-        parse({**made, "metadata": metadata})
-    except InvalidSpecError as error:
+        objects(parse({**made, "metadata": metadata}), {}, one_of_each=True)  # the templates can be merged, too
+    except ValueError as error:
         raise NotConvertibleError(f"{_name(body)}: what comes of it is not valid: {error}") from error
     return made
 

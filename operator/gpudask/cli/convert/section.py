@@ -16,7 +16,6 @@ MAIN = "dask"
 _SCHEDULER_PORTS = {8786, 8787}
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
 _FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
-_RUNS_AS = ("runAsUser", "runAsNonRoot")
 
 
 @dataclass
@@ -118,7 +117,7 @@ def _template(
     if pod.get("serviceAccountName") or pod.get("serviceAccount"):
         pod.setdefault("automountServiceAccountToken", True)
     security = {**(pod.get("securityContext") or {}), **(main.get("securityContext") or {})}
-    if not any(key in security for key in _RUNS_AS):
+    if "runAsNonRoot" not in security and not security.get("runAsUser"):
         pod["securityContext"] = {**(pod.get("securityContext") or {}), "runAsNonRoot": False}
         notes.hint(source, f"{path}.spec.securityContext", "root stays allowed; remove runAsNonRoot: false if no need")
     containers = [{"name": MAIN, **main}] if main else []

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpudask.api import crd
 from gpudask.api.resource import VERSION
-from gpudask.cli.doctor import gpus
+from gpudask.cli.doctor import gpus, pools
 from gpudask.cli.doctor.facts import CRD, Facts, operators
 from gpudask.cli.doctor.findings import Finding, Level
 
@@ -29,7 +29,7 @@ def judge(facts: Facts, version: str) -> list[Finding]:
         _stock,
     ]
     found = [finding for check in checks for finding in check(facts, version)]
-    return [*found, *gpus.nodes(facts), *gpus.pools(facts)]
+    return [*found, *gpus.nodes(facts), *pools.pools(facts)]
 
 
 def unreachable(words: str) -> list[Finding]:
