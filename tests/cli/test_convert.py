@@ -134,9 +134,9 @@ def test_a_gpu_group_whose_tasks_are_annotated_takes_them_alone():
     [
         ({"limits": {"cpu": 4, "memory": "8Gi"}}, {"cpu": 4, "memory": "8Gi"}, {"limits": {"cpu": 4}}),
         (
-            {"requests": {"cpu": 1, "memory": "2Gi"}, "limits": {"memory": "8Gi"}},
+            {"requests": {"memory": "2Gi"}, "limits": {"cpu": 1, "memory": "8Gi"}},
             {"cpu": 1, "memory": "8Gi"},
-            {"requests": {"memory": "2Gi"}},
+            {"limits": {"cpu": 1}, "requests": {"memory": "2Gi"}},
         ),
         (
             {"requests": {"cpu": 2, "memory": "8Gi"}, "limits": {"cpu": 2, "memory": "8Gi"}},
@@ -185,15 +185,16 @@ def test_requests_and_limits_stay_what_they_are(resources: Json, expected: Json,
             "not carried over: spec.worker.spec.containers[0].env[GPUDASK_X]",
         ),
         (
-            {"worker": a_pod("dask", "worker", resources={})},
+            {"worker": a_pod("dask", "worker", "--nthreads", "1", resources={})},
             "assumed: spec.worker.spec.containers[0].resources.limits.memory",
         ),
         (
-            {"worker": a_pod("dask", "worker", resources={"requests": {"memory": "1Gi"}})},
+            {"worker": a_pod("dask", "worker", "--nthreads", "1", resources={"requests": {"memory": "1Gi"}})},
             "assumed: spec.worker.spec.containers[0].resources.limits.memory",
         ),
         ({"worker": {**a_pod("dask", "worker"), "replicas": 9000}}, "not carried over: spec.worker.replicas"),
         ({"nonsense": 1}, "not carried over: spec.nonsense"),
+        ({"worker": a_pod("dask", "worker") | {"nonsense": 1}}, "not carried over: spec.worker.nonsense"),
     ],
 )
 def test_what_has_no_counterpart_is_named_by_its_field(change: Json, said: str):
@@ -269,6 +270,38 @@ def test_a_groups_name_becomes_a_pools(name: str, pool: str):
     spec, _ = converted(a_dask_cluster(), a_group(name, a_pod("dask", "worker")))
 
     assert spec["pools"][1]["name"] == pool
+
+
+@pytest.mark.parametrize(
+    ("args", "cpu", "nthreads", "noted"),
+    [
+        ([], {"requests": {"cpu": 1}, "limits": {"cpu": "3500m"}}, 4, []),
+        ([], {"requests": {"cpu": 4}, "limits": {"cpu": 4}}, None, []),
+        (["--nthreads", "2"], {"requests": {"cpu": 1}, "limits": {"cpu": 4}}, 2, []),
+        ([], {"requests": {"cpu": 4}}, None, ["assumed: spec.worker.spec.containers[0].args"]),
+    ],
+)
+def test_a_worker_has_the_threads_that_it_had(args: list[str], cpu: Json, nthreads: int | None, noted: list[str]):
+    resources = {"requests": cpu["requests"], "limits": {"memory": "4Gi"} | cpu.get("limits", {})}
+    spec, notes = converted(a_dask_cluster(a_pod("dask", "worker", *args, resources=resources)))
+
+    assert spec["pools"][0].get("nthreads") == nthreads
+    assert counted(notes) == noted
+
+
+def test_a_groups_own_labels_are_its_pods_too():
+    group = a_group("lab-gpu", a_pod("dask", "worker") | {"metadata": {"labels": {"a": "inner"}}})
+    group["metadata"]["labels"] = {"a": "outer", "b": "outer", "dask.org/cluster-name": "lab"}
+    spec, _ = converted(a_dask_cluster(), group)
+
+    assert spec["pools"][1]["template"]["metadata"] == {"labels": {"a": "inner", "b": "outer"}}
+
+
+def test_device_claims_are_kept_in_the_template():
+    worker = a_pod("dask", "worker", resources={"limits": {"cpu": 1, "memory": "4Gi"}, "claims": [{"name": "gpu"}]})
+    spec, _ = converted(a_dask_cluster(worker))
+
+    assert spec["pools"][0]["template"]["spec"]["containers"][0]["resources"]["claims"] == [{"name": "gpu"}]
 
 
 def test_two_groups_never_become_one_pool():

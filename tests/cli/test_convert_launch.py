@@ -46,6 +46,7 @@ def test_a_command_line_is_read_without_a_loss(line: str, expected: Launch):
     [
         ("dask worker --nanny", "--nanny: workers run without one"),
         ("dask worker --nthreads auto", "--nthreads auto: not a number"),
+        ("dask worker --memory-limit 0", "--memory-limit 0: Dask is told"),
         ("dask worker --memory-limit auto", "--memory-limit auto: Dask is told"),
         ("dask worker --scheduler-file /s.json", "--scheduler-file /s.json: workers connect"),
         ("dask worker tcp://elsewhere:8786", "'tcp://elsewhere:8786': workers connect"),

@@ -67,7 +67,7 @@ def test_environment_variables_are_for_every_pod():
         (["create", "-f", str(STOCK)], Exit.FAILED, "gpudask convert"),
         (["render", str(ROOT / "crds" / "gpudaskclusters.yaml")], Exit.FAILED, "holds a CustomResourceDefinition"),
         (["convert", "/no/such.yaml"], Exit.USAGE, "no such file"),
-        (["convert", str(STOCK), "--strict"], Exit.FAILED, "--strict: 2 notes above are no hints"),
+        (["convert", str(STOCK), "--strict"], Exit.FAILED, "--strict: 3 notes above are no hints"),
         (["scale", "demo", "gpu=x"], Exit.USAGE, "'gpu=x': write POOL=N"),
         (["wait", "demo", "--for", "done"], Exit.USAGE, "--for done: write ready"),
         (["wait", "demo", "--timeout", "5"], Exit.USAGE, "is not a duration"),

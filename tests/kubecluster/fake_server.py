@@ -286,7 +286,7 @@ def scheduler_pod(name: str, *, ready: bool = True, created: str = "2026-01-01T0
 
 
 def pod(name: str, component: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", **labels: str) -> Json:
-    cluster = name.split("-")[0]
+    cluster = name.split("-", maxsplit=1)[0]
     labels = {"gpudask.dev/cluster": cluster, "dask.org/component": component, **labels}
     return {
         "metadata": {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created, "labels": labels},

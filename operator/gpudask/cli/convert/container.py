@@ -37,7 +37,7 @@ def read_room(container: Json, memory_flag: str, source: str, path: str, notes: 
     """
     given = container.get("resources") or {}
     limits, requests = dict(given.get("limits") or {}), dict(given.get("requests") or {})
-    room = Room()
+    room = Room(template={key: item for key, item in given.items() if key not in ("limits", "requests")})
     gpus: Json = {name: limits.pop(name, None) or requests.get(name) for name in [*limits, *requests] if is_gpu(name)}
     for name in gpus:
         requests.pop(name, None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.api.pool import MAX_REPLICAS
 from gpudask.api.resource import API_VERSION, KIND, parse
 from gpudask.cli.convert.naming import cluster_name, pool_name
 from gpudask.cli.convert.notes import Notes
+from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_autoscaler
 from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
 from gpudask.cli.rendering import objects
 
@@ -46,20 +46,22 @@ def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> No
             continue
         part = body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
         if not part:
-            notes.lost(_name(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
+            notes.lost(name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
         elif _key(body, body.get("spec", {}).get("cluster")) not in known:
-            notes.lost(_name(body), "spec.cluster", f"no DaskCluster {body.get('spec', {}).get('cluster')!r} is given")
+            notes.lost(
+                name_of(body), "spec.cluster", f"no DaskCluster {body.get('spec', {}).get('cluster')!r} is given"
+            )
 
 
 def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
-    source, name = _name(body), body["metadata"]["name"]
+    source, name = name_of(body), body["metadata"]["name"]
     given = dict(body.get("spec") or {})
     parts = [part for part in documents if _key(part, part.get("spec", {}).get("cluster")) == _key(body, name)]
     groups = [(DEFAULT_GROUP, dict(given.pop("worker", None) or {}), source, "spec.worker")]
     for part in parts:
         if part["kind"] == "DaskWorkerGroup":
             group = part["metadata"]["name"].removeprefix(f"{name}-")
-            entry = (group, dict(part["spec"].get("worker") or {}), _name(part), "spec.worker")
+            entry = (group, _of_group(part), name_of(part), "spec.worker")
             if group == DEFAULT_GROUP:  # read from a cluster: the stock operator made it of the cluster's own worker
                 groups[0] = entry
             else:
@@ -84,13 +86,21 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     taken: set[str] = set()
     spec["pools"] = []
     for (group, part, named, path), section in zip(groups, sections, strict=True):
-        pool = _pool(pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+        pool = make_pool(pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
         spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
-    _autoscale(spec["pools"][0], autoscalers, notes)
-    _hint_fence(spec["pools"], source, notes)
+    size_by_autoscaler(spec["pools"][0], autoscalers, notes)
+    hint_fence(spec["pools"], source, notes)
     metadata = {"name": cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
     metadata |= template_metadata(body["metadata"])
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": _pruned(metadata), "spec": _pruned(spec)}
+
+
+def _of_group(part: Json) -> Json:
+    """A group's worker; the stock operator gives the group's own labels and annotations to its pods, too."""
+    worker = dict(part["spec"].get("worker") or {})
+    outer, inner = template_metadata(part["metadata"]), worker.get("metadata") or {}
+    keys = ("labels", "annotations")
+    return worker | {"metadata": {key: {**outer.get(key, {}), **(inner.get(key) or {})} for key in keys}}
 
 
 def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> Json:
@@ -108,7 +118,7 @@ def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> J
     if protocols:
         spec["protocol"] = min(protocols)
     for other in sorted(protocols)[1:]:
-        notes.lost(_name(body), "args", f"--protocol {other}: one protocol for the cluster, {min(protocols)}")
+        notes.lost(name_of(body), "args", f"--protocol {other}: one protocol for the cluster, {min(protocols)}")
     return spec
 
 
@@ -132,56 +142,6 @@ def _own(section: Section, spec: Json) -> Json:
     return {**image, **fields, "template": _pruned({"metadata": section.template["metadata"], "spec": pod})}
 
 
-def _pool(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
-    replicas = part.get("replicas")
-    if isinstance(replicas, int) and replicas > MAX_REPLICAS:
-        notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
-        replicas = MAX_REPLICAS
-    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
-    if section.room.gpu is not None:
-        pool["gpu"] = section.room.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
-        if not section.launch.offers:
-            pool["accepts"] = "any"
-    elif section.launch.kind == "cuda":
-        field = f"{path}.spec.containers[0].resources.limits"
-        notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
-    for key in ("nthreads", "offers"):
-        if value := getattr(section.launch, key):
-            pool[key] = value
-    if section.room.gpu is not None and section.launch.nthreads is None and section.launch.kind != "cuda":
-        notes.assumed(source, f"{path}.spec.containers[0].args", "no --nthreads: a GPU worker has one thread")
-    return pool
-
-
-def _autoscale(pool: Json, autoscalers: list[Json], notes: Notes) -> None:
-    """The stock autoscaler sizes the default group alone."""
-    for extra in autoscalers[1:]:
-        notes.lost(_name(extra), "spec.cluster", "one autoscaler a cluster: the first one holds")
-    if not autoscalers:
-        return
-    spec = autoscalers[0].get("spec", {})
-    least, most = spec.get("minimum") or 0, spec.get("maximum")
-    if most is None:
-        most = MAX_REPLICAS
-        notes.assumed(_name(autoscalers[0]), "spec.maximum", f"not given: {most}, the most that a pool can have")
-    if most < max(1, least):
-        notes.assumed(_name(autoscalers[0]), "spec.maximum", f"{most}: raised to {max(1, least)}")
-        most = max(1, least)
-    del pool["replicas"]
-    pool["autoscale"] = {"min": least, "max": most}
-
-
-def _hint_fence(pools: list[Json], source: str, notes: Notes) -> None:
-    for pool in pools:
-        if "gpu" in pool and len(pools) > 1 and pool.get("accepts") == "any":
-            advice = (
-                'annotate GPU tasks (resources={"GPU": 1}), remove accepts, and write autoscale: {min: 0, max: ...}'
-            )
-            notes.hint(
-                source, f"pools[{pool['name']}]", f"plain tasks run here as before; to follow GPU work, {advice}"
-            )
-
-
 def _service(service: Json, source: str, notes: Notes) -> Json:
     result = {"type": service["type"]} if service.get("type") not in (None, "ClusterIP") else {}
     for port in service.get("ports") or []:
@@ -199,7 +159,7 @@ def _checked(made: Json, body: Json) -> Json:
     try:
         objects(parse({**made, "metadata": metadata}), {}, one_of_each=True)  # the templates can be merged, too
     except ValueError as error:
-        raise NotConvertibleError(f"{_name(body)}: what comes of it is not valid: {error}") from error
+        raise NotConvertibleError(f"{name_of(body)}: what comes of it is not valid: {error}") from error
     return made
 
 
@@ -213,7 +173,3 @@ def _pruned(value: Any) -> Any:
 
 def _key(body: Json, cluster: Any) -> tuple[str, Any]:
     return str(body.get("metadata", {}).get("namespace") or ""), cluster
-
-
-def _name(body: Json) -> str:
-    return f"{body.get('kind')} {(body.get('metadata') or {}).get('name', '?')}"

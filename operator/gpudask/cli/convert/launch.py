@@ -152,7 +152,7 @@ class _Reader:
             self._lose(f"--nthreads {value}: not a number above 0; write nthreads into the pool")
 
     def _limit(self, value: str) -> None:
-        if (match := _BYTES.match(value)) or value.isdecimal():
+        if (match := _BYTES.match(value)) or (value.isdecimal() and int(value)):
             self._memory = "".join(match.groups()) if match else value
         else:
             self._lose(f"--memory-limit {value}: Dask is told resources.memory, shared by the pod's workers")

@@ -13,6 +13,7 @@ from gpudask.cli.convert.notes import Notes
 
 Json = dict[str, Any]
 MAIN = "dask"
+_PARTS = ("spec", "metadata", "replicas", "service")
 _SCHEDULER_PORTS = {8786, 8787}
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
 _FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
@@ -37,6 +38,9 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
         ValueError: it has no container or no image.
     """
     pod = dict(part.get("spec") or {})
+    for key in part:
+        if key not in _PARTS:
+            notes.lost(source, f"{path}.{key}", "there is no such field")
     containers = list(pod.pop("containers", None) or [])
     if not containers or not containers[0].get("image"):
         raise ValueError(f"{source}: {path}.spec.containers: a container with an image is required")
