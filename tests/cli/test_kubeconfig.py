@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from gpudask.cli import kubeconfig
-from gpudask.cli.exits import CliError
+from gpudask.cli.exits import CliError, Exit
+from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 
 
@@ -27,11 +28,11 @@ def write(path: Path, current: str | None, contexts: dict[str, str | None], serv
 
 def test_the_first_file_wins_and_the_first_current_context(tmp_path: Path):
     first = write(tmp_path / "a" / "config", None, {"x": "in-a"}, "https://first")
-    second = write(tmp_path / "b" / "config", "y", {"x": "in-b", "y": None}, "https://second")
+    second = write(tmp_path / "b" / "config", "two", {"x": "in-b", "two": None}, "https://second")
     config = kubeconfig.load(None, {"KUBECONFIG": f"{first}:/missing:{second}"})
 
     assert config is not None
-    assert kubeconfig.choose(config, None) == ("y", "default")
+    assert kubeconfig.choose(config, None) == ("two", "default")
     assert kubeconfig.choose(config, "x") == ("x", "in-a")
     assert config["clusters"][0]["cluster"]["server"] == "https://first"
     assert config["clusters"][0]["cluster"]["certificate-authority"] == str(tmp_path / "a" / "ca.crt")
@@ -39,7 +40,7 @@ def test_the_first_file_wins_and_the_first_current_context(tmp_path: Path):
 
 def test_kubectl_sees_the_same(tmp_path: Path, kubectl_local: Kubectl):
     first = write(tmp_path / "a" / "config", None, {"x": "in-a"}, "https://first")
-    second = write(tmp_path / "b" / "config", "y", {"x": "in-b", "y": "z"}, "https://second")
+    second = write(tmp_path / "b" / "config", "two", {"x": "in-b", "two": "z"}, "https://second")
     environment = {"KUBECONFIG": f"{first}:{second}"}
     command = [kubectl_local.path, "config", "view", "--raw"]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
@@ -52,6 +53,20 @@ def test_kubectl_sees_the_same(tmp_path: Path, kubectl_local: Kubectl):
         item["cluster"]["server"] for item in theirs["clusters"]
     ]
     assert ours["current-context"] == theirs["current-context"]
+
+
+def test_a_time_in_a_file_is_no_obstacle(tmp_path: Path):
+    path = tmp_path / "config"
+    path.write_text("{users: [{name: u, user: {expiry: 2026-12-01T18:00:00Z}}]}")
+
+    assert kubeconfig.read(path)["users"][0]["user"] == {"expiry": "2026-12-01 18:00:00+00:00"}
+
+
+def test_a_context_needs_a_kubeconfig(tmp_path: Path):
+    result = invoke("get", "--context", "lab", env={"HOME": str(tmp_path), "KUBECONFIG": ""})
+
+    assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
+    assert "there is no kubeconfig, so there is no context 'lab'" in result.stderr
 
 
 def test_a_credential_plugin_beside_the_file_is_found(tmp_path: Path):
@@ -76,10 +91,10 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, text: str | None, said: st
 
 
 def test_an_unknown_context_is_answered_with_those_there_are(tmp_path: Path):
-    config = kubeconfig.load(str(write(tmp_path / "config", "x", {"x": None, "y": None})), {})
+    config = kubeconfig.load(str(write(tmp_path / "config", "x", {"x": None, "two": None})), {})
 
     assert config is not None
-    with pytest.raises(CliError, match=r"no context 'z' in the kubeconfig. It has: x, y"):
+    with pytest.raises(CliError, match=r"no context 'z' in the kubeconfig. It has: two, x"):
         kubeconfig.choose(config, "z")
 
 

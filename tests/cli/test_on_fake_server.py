@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 from distributed import Client, SpecCluster
@@ -20,6 +21,14 @@ from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import add_scheduler, dask, server  # noqa: F401 - fixtures
 
 COMMAND = [sys.executable, "-m", "gpudask.cli"]
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Programs that a test starts hear SIGINT: one that its own parent ignores, as in a shell's background, is not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -84,6 +93,7 @@ def test_a_log_that_is_missing_hides_no_other(talkative: fake_server.FakeServer)
 def test_the_printed_line_reaches_the_scheduler_until_it_is_interrupted(
     server: fake_server.FakeServer,  # noqa: F811
     dask: SpecCluster,  # noqa: F811
+    ctrl_c: None,
 ):
     add_scheduler(server, dask, "demo-scheduler-00000")
     process = subprocess.Popen([*COMMAND, "connect", "demo"], stdout=subprocess.PIPE, text=True)
@@ -100,7 +110,10 @@ def test_the_printed_line_reaches_the_scheduler_until_it_is_interrupted(
         process.wait()
 
 
-def test_the_live_view_follows_the_cluster_until_it_is_interrupted(server: fake_server.FakeServer):  # noqa: F811
+def test_the_live_view_follows_the_cluster_until_it_is_interrupted(
+    server: fake_server.FakeServer,  # noqa: F811
+    ctrl_c: None,
+):
     controller, terminal = pty.openpty()
     os.set_blocking(controller, False)
     process = subprocess.Popen(

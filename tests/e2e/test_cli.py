@@ -37,6 +37,8 @@ class Shell:
     @contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """One that runs until ctrl-C, which it gets at the end and must heed."""
+        # One that this process's parent ignores, as in a shell's background, would not be heard.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
             self._command(*arguments),
             stdout=subprocess.PIPE,
@@ -49,6 +51,7 @@ class Shell:
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 130
         finally:
+            signal.signal(signal.SIGINT, before)
             process.kill()
             process.wait()
 

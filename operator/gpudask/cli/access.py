@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from gpudask.cli import kubeconfig
+from gpudask.cli.exits import CliError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
@@ -52,6 +53,10 @@ async def connect(target: Target) -> Server:
     from gpudask.kubecluster.server import Server  # noqa: PLC0415
 
     config = kubeconfig.load(target.kubeconfig, dict(os.environ))
+    if config is None and target.context:
+        raise CliError(
+            f"there is no kubeconfig, so there is no context {target.context!r}: name its file, --kubeconfig"
+        )
     if config is None:
         return await Server.connect(target.namespace)
     context, namespace = kubeconfig.choose(config, target.context)

@@ -6,6 +6,7 @@ one was chosen. The rules: https://kubernetes.io/docs/concepts/configuration/org
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ def read(path: Path) -> Json:
         for item in content.get(section) or []:
             _absolute(item.get(key) or {}, fields, path.parent)
             _absolute_command((item.get(key) or {}).get("exec"), path.parent)
-    return content
+    # YAML knows times, such as when a token ends; kr8s wants what JSON knows.
+    plain: Json = json.loads(json.dumps(content, default=str))
+    return plain
 
 
 def merge(files: list[Json]) -> Json:
