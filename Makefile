@@ -71,9 +71,10 @@ lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dev; do $(COMPILE) $$name.in -o $$name.lock; done
 	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
 
-generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md
+generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, docs/cli.md
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
 	@$(PY) -m gpudask.api.reference > docs/reference.md
+	@$(PY) -m gpudask.cli.reference > docs/cli.md
 	@$(MAKE) --no-print-directory manifests
 
 manifests: setup ## write the plain manifests, rendered from the chart

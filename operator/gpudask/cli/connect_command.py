@@ -1,0 +1,115 @@
+"""`gpudask connect` and `gpudask dashboard`: a local port that leads to the scheduler, until ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.cli import access, output
+from gpudask.cli.exits import CliError
+from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.desired.names import HTTP_PORT, SCHEDULER_PORT
+from gpudask.kubecluster.reasons import why_not_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+_SECURE = {"tls", "wss"}
+
+
+def dashboard_command(
+    *,
+    name: Name,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Forward a port to the dashboard.
+
+    It prints the URL, and runs until ctrl-C.
+
+    \b
+    Example:
+      gpudask dashboard demo --open
+    """  # noqa: D301
+
+    def tell(_: Json, port: int) -> None:
+        url = f"http://127.0.0.1:{port}/status"
+        typer.echo(url)
+        if open_browser and not webbrowser.open(url):
+            output.say("no browser could be opened: go to the address above")
+
+    access.run(access.Target(kubeconfig, context, namespace), lambda server: _forward(server, name, HTTP_PORT, tell))
+
+
+def connect_command(
+    *,
+    name: Name,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Forward a port to the scheduler.
+
+    It prints the line of Python that uses it, and runs until ctrl-C.
+    Python that has kubectl's rights needs no such port: gpudask.KubeCluster.from_name("demo").
+
+    \b
+    Example:
+      gpudask connect demo
+    """  # noqa: D301
+
+    def tell(body: Json, port: int) -> None:
+        typer.echo(client_line(body, port))
+        output.say("it leads to the scheduler until ctrl-C")
+
+    access.run(
+        access.Target(kubeconfig, context, namespace), lambda server: _forward(server, name, SCHEDULER_PORT, tell)
+    )
+
+
+def client_line(body: Json, port: int) -> str:
+    """The line of Python that connects through a local port.
+
+    Raises:
+        CliError: the cluster's protocol cannot go through a forwarded port.
+    """
+    protocol = body["spec"].get("protocol", "tcp")
+    if protocol == "ucxx":
+        raise CliError(
+            f"cluster {body['metadata']['name']!r} speaks ucxx, which no forwarded port carries:"
+            " run the program inside Kubernetes, or set spec.protocol: tcp"
+        )
+    address = f'"{protocol}://127.0.0.1:{port}"'
+    call = f"Client({address}, security=security)  # your cluster's certificates" if protocol in _SECURE else ""
+    return f"from dask.distributed import Client; client = {call or f'Client({address})'}"
+
+
+async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, int], None]) -> None:
+    from gpudask.kubecluster.forward import PortForward  # noqa: PLC0415 - kr8s comes with it
+
+    body = await server.cluster(name)
+    if not await server.scheduler_pod(name):
+        why = why_not_ready(body.get("status") or {})
+        step = f"gpudask resume {name}" if body["spec"].get("suspend") else f"gpudask wait {name}"
+        raise CliError(f"cluster {name!r} has no scheduler that is ready: {why}. Next: {step}")
+    if port == SCHEDULER_PORT:
+        client_line(body, 0)  # before anything is opened: this protocol may not go through
+
+    async def find_pod() -> str:
+        return await server.scheduler_pod(name)
+
+    forward = PortForward(server, find_pod, port)
+    await forward.start()
+    try:
+        tell(body, forward.local_port)
+        await asyncio.Event().wait()
+    finally:
+        await forward.stop()

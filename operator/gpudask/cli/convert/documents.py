@@ -1,0 +1,175 @@
+"""The documents of a manifest as GpuDaskClusters: clusters, their worker groups, their autoscalers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.api.resource import API_VERSION, KIND, parse
+from gpudask.cli.convert.naming import cluster_name, pool_name
+from gpudask.cli.convert.notes import Notes
+from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_autoscaler
+from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
+from gpudask.cli.rendering import objects
+
+Json = dict[str, Any]
+GROUP = "kubernetes.dask.org"
+DEFAULT_GROUP = "default"
+_SERVICE_DEFAULTS = {8786, 8787}
+
+
+class NotConvertibleError(ValueError):
+    """The documents make no cluster; the message says which field is at fault and what to write."""
+
+
+def convert(documents: list[Any], notes: Notes) -> list[Json]:
+    """The GpuDaskClusters that `documents` describe, one for each DaskCluster.
+
+    Raises:
+        NotConvertibleError: there is no DaskCluster, or what comes out would be refused.
+    """
+    ours = [body for body in documents if isinstance(body, dict) and str(body.get("apiVersion")).startswith(GROUP)]
+    clusters = [body for body in ours if body.get("kind") == "DaskCluster"]
+    if not clusters:
+        kinds = ", ".join(sorted({str(body.get("kind")) for body in documents if isinstance(body, dict)})) or "nothing"
+        raise NotConvertibleError(
+            f"no DaskCluster of {GROUP} in the input, which has: {kinds}."
+            " Give the cluster's own manifest, with its DaskWorkerGroups and DaskAutoscaler"
+        )
+    _name_others(documents, clusters, notes)
+    return [_checked(_cluster(body, ours, notes), body) for body in clusters]
+
+
+def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> None:
+    known = {_key(body, body["metadata"]["name"]) for body in clusters}
+    for body in documents:
+        if not isinstance(body, dict) or body in clusters:
+            continue
+        part = body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
+        if not part:
+            notes.lost(name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
+        elif _key(body, body.get("spec", {}).get("cluster")) not in known:
+            notes.lost(
+                name_of(body), "spec.cluster", f"no DaskCluster {body.get('spec', {}).get('cluster')!r} is given"
+            )
+
+
+def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
+    source, name = name_of(body), body["metadata"]["name"]
+    given = dict(body.get("spec") or {})
+    parts = [part for part in documents if _key(part, part.get("spec", {}).get("cluster")) == _key(body, name)]
+    groups = [(DEFAULT_GROUP, dict(given.pop("worker", None) or {}), source, "spec.worker")]
+    for part in parts:
+        if part["kind"] == "DaskWorkerGroup":
+            group = part["metadata"]["name"].removeprefix(f"{name}-")
+            entry = (group, _of_group(part), name_of(part), "spec.worker")
+            if group == DEFAULT_GROUP:  # read from a cluster: the stock operator made it of the cluster's own worker
+                groups[0] = entry
+            else:
+                groups.append(entry)
+    autoscalers = [part for part in parts if part["kind"] == "DaskAutoscaler"]
+    scheduler = dict(given.pop("scheduler", None) or {})
+    if given.pop("idleTimeout", None):
+        notes.lost(
+            source, "spec.idleTimeout", "a cluster is not deleted for being idle; autoscale: {min: 0} frees pods"
+        )
+    for key in given:
+        notes.lost(source, f"spec.{key}", "there is no such field")
+    try:
+        head = read_section(scheduler, source, "spec.scheduler", notes, scheduler=True)
+        sections = [read_section(part, named, path, notes, scheduler=False) for _, part, named, path in groups]
+    except ValueError as error:
+        raise NotConvertibleError(str(error)) from error
+    spec = _spec(head, sections, body, notes)
+    spec["scheduler"] = _pruned(
+        {**_own(head, spec), "service": _service(scheduler.get("service") or {}, source, notes)}
+    )
+    taken: set[str] = set()
+    spec["pools"] = []
+    for (group, part, named, path), section in zip(groups, sections, strict=True):
+        pool = make_pool(pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+        spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
+    size_by_autoscaler(spec["pools"][0], autoscalers, notes)
+    hint_fence(spec["pools"], source, notes)
+    metadata = {"name": cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
+    metadata |= template_metadata(body["metadata"])
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": _pruned(metadata), "spec": _pruned(spec)}
+
+
+def _of_group(part: Json) -> Json:
+    """A group's worker; the stock operator gives the group's own labels and annotations to its pods, too."""
+    worker = dict(part["spec"].get("worker") or {})
+    outer, inner = template_metadata(part["metadata"]), worker.get("metadata") or {}
+    keys = ("labels", "annotations")
+    return worker | {"metadata": {key: {**outer.get(key, {}), **(inner.get(key) or {})} for key in keys}}
+
+
+def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> Json:
+    """What is said once for all pods."""
+    every = [head, *sections]
+    spec: Json = {"image": sections[0].image}
+    for key in ("imagePullPolicy", "imagePullSecrets"):
+        first = every[0].shared[key]
+        if all(section.shared[key] == first for section in every):
+            spec[key] = first
+    if all(section.fields.get("env") == head.fields.get("env") for section in every):
+        spec["env"] = head.fields.get("env")
+    spec["template"] = {"metadata": template_metadata(body["metadata"])}
+    protocols = {section.launch.protocol.removesuffix("://") for section in every} - {"", "tcp"}
+    if protocols:
+        spec["protocol"] = min(protocols)
+    for other in sorted(protocols)[1:]:
+        notes.lost(name_of(body), "args", f"--protocol {other}: one protocol for the cluster, {min(protocols)}")
+    return spec
+
+
+def _own(section: Section, spec: Json) -> Json:
+    """A section's fields, without what the spec says for all; the rest of `shared` goes into its template."""
+    fields = dict(section.fields)
+    if spec.get("env") is not None:
+        fields.pop("env", None)
+    if section.launch.preload or section.launch.preload_argv:
+        fields["env"] = [*fields.get("env", []), *preload_env(section.launch)]
+    pod = dict(section.template["spec"])
+    if spec.get("imagePullSecrets") is None and section.shared["imagePullSecrets"]:
+        pod["imagePullSecrets"] = section.shared["imagePullSecrets"]
+    policy = section.shared["imagePullPolicy"]
+    if spec.get("imagePullPolicy") is None and policy:
+        containers = pod.get("containers") or []
+        main = next((item for item in containers if item["name"] == "dask"), {"name": "dask"})
+        others = [item for item in containers if item is not main]
+        pod["containers"] = [{**main, "imagePullPolicy": policy}, *others]
+    image = {} if section.image == spec["image"] else {"image": section.image}
+    return {**image, **fields, "template": _pruned({"metadata": section.template["metadata"], "spec": pod})}
+
+
+def _service(service: Json, source: str, notes: Notes) -> Json:
+    result = {"type": service["type"]} if service.get("type") not in (None, "ClusterIP") else {}
+    for port in service.get("ports") or []:
+        if port.get("port") not in _SERVICE_DEFAULTS or "nodePort" in port:
+            words = f"port {port.get('port')}: the Service has 8786 and 8787, node ports are Kubernetes' choice"
+            notes.lost(source, "spec.scheduler.service.ports", words)
+    for key in service:
+        if key not in ("type", "ports", "selector"):
+            notes.lost(source, f"spec.scheduler.service.{key}", "no field for it; service.annotations may do")
+    return result
+
+
+def _checked(made: Json, body: Json) -> Json:
+    metadata = {"namespace": "default", "uid": "unknown"} | made["metadata"]
+    try:
+        objects(parse({**made, "metadata": metadata}), {}, one_of_each=True)  # the templates can be merged, too
+    except ValueError as error:
+        raise NotConvertibleError(f"{name_of(body)}: what comes of it is not valid: {error}") from error
+    return made
+
+
+def _pruned(value: Any) -> Any:
+    """Without what is empty, but for a GPU pool's node selector, whose default is not."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: item if key in ("spec", "gpu", "env") else _pruned(item) for key, item in value.items()}
+    return {key: item for key, item in inner.items() if item not in (None, {}, [], "")}
+
+
+def _key(body: Json, cluster: Any) -> tuple[str, Any]:
+    return str(body.get("metadata", {}).get("namespace") or ""), cluster

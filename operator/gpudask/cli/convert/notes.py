@@ -1,0 +1,53 @@
+"""What a conversion has to say about a field, one line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Path = str
+
+
+class Kind(StrEnum):
+    """How much a note matters; all but hints make `--strict` fail."""
+
+    LOST = "not carried over"
+    ASSUMED = "assumed"
+    HINT = "hint"
+
+
+@dataclass(frozen=True)
+class Note:
+    """One line: which object, which field, what about it."""
+
+    kind: Kind
+    source: str
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.source}: {self.path}: {self.text}"
+
+
+@dataclass
+class Notes:
+    """The notes of one run, in the order in which they came up."""
+
+    items: list[Note] = field(default_factory=list)
+
+    def lost(self, source: str, path: Path, text: str) -> None:
+        """Something has no counterpart."""
+        self.items.append(Note(Kind.LOST, source, path, text))
+
+    def assumed(self, source: str, path: Path, text: str) -> None:
+        """Something had to be decided that the manifest leaves open."""
+        self.items.append(Note(Kind.ASSUMED, source, path, text))
+
+    def hint(self, source: str, path: Path, text: str) -> None:
+        """It was carried over; this operator could do it better."""
+        self.items.append(Note(Kind.HINT, source, path, text))
+
+    @property
+    def counted(self) -> list[Note]:
+        """Those that make a strict conversion fail."""
+        return [note for note in self.items if note.kind != Kind.HINT]

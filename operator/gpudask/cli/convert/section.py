@@ -1,0 +1,144 @@
+"""One stock pod, of the scheduler or of a worker group, as a section of our spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpudask.cli.convert import launch
+from gpudask.cli.convert.container import Room, read_room
+from gpudask.cli.convert.notes import Notes
+
+Json = dict[str, Any]
+MAIN = "dask"
+_PARTS = ("spec", "metadata", "replicas", "service")
+_SCHEDULER_PORTS = {8786, 8787}
+_OWN_LABELS = ("dask.org/", "gpudask.dev/")
+_FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
+
+
+@dataclass
+class Section:
+    """What was read of one pod. `shared`: what our spec says once for all, where all pods agree."""
+
+    image: str
+    fields: Json
+    shared: Json
+    template: Json
+    launch: launch.Launch
+    room: Room
+
+
+def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler: bool) -> Section:
+    """The section of `part`, which is `{spec: PodSpec, metadata: ...}`.
+
+    Raises:
+        ValueError: it has no container or no image.
+    """
+    pod = dict(part.get("spec") or {})
+    for key in part:
+        if key not in _PARTS:
+            notes.lost(source, f"{path}.{key}", "there is no such field")
+    containers = list(pod.pop("containers", None) or [])
+    if not containers or not containers[0].get("image"):
+        raise ValueError(f"{source}: {path}.spec.containers: a container with an image is required")
+    main = dict(containers[0])
+    where = f"{path}.spec.containers[0]"
+    started = launch.read([*main.pop("command", []), *main.pop("args", [])], (source, f"{where}.args"), notes)
+    expected = ("scheduler",) if scheduler else ("worker", "cuda")
+    if started.kind and started.kind not in expected:
+        notes.lost(source, f"{where}.args", f"starts a Dask {started.kind}, where a {expected[0]} is expected")
+    room = read_room(main, started.memory, source, where, notes)
+    fields: Json = {}
+    if room.resources:
+        fields["resources"] = room.resources
+    if env := _env(main.pop("env", None) or [], source, where, notes):
+        fields["env"] = env
+    fields["extraArgs"] = started.extra
+    shared: Json = {"imagePullPolicy": main.pop("imagePullPolicy", None)}
+    shared["imagePullSecrets"] = pod.pop("imagePullSecrets", None)
+    template = _template(pod, main, containers[1:], room, source=source, path=path, notes=notes, scheduler=scheduler)
+    template["metadata"] = template_metadata(part.get("metadata") or {})
+    return Section(containers[0]["image"], fields, shared, template, started, room)
+
+
+def template_metadata(metadata: Json) -> Json:
+    """The labels and annotations that pods get; those that an operator or kubectl sets are left out."""
+    labels = _without(metadata.get("labels") or {}, _OWN_LABELS)
+    annotations = _without(metadata.get("annotations") or {}, _FOREIGN_ANNOTATIONS)
+    return {key: value for key, value in (("labels", labels), ("annotations", annotations)) if value}
+
+
+def preload_env(started: launch.Launch) -> list[Json]:
+    """`--preload` as Dask's configuration: the operator keeps the flag for itself."""
+    names = {"PRELOAD": started.preload, "PRELOAD_ARGV": started.preload_argv}
+    return [{"name": f"DASK_DISTRIBUTED__WORKER__{key}", "value": json.dumps(v)} for key, v in names.items() if v]
+
+
+def _env(given: list[Json], source: str, where: str, notes: Notes) -> list[Json]:
+    kept: dict[str, Json] = {}
+    for item in given:
+        if item["name"].startswith("GPUDASK_"):
+            notes.lost(source, f"{where}.env[{item['name']}]", "names that start with GPUDASK_ belong to the operator")
+            continue
+        if "value" in item and not isinstance(item["value"], str):
+            notes.assumed(source, f"{where}.env[{item['name']}]", "a number or boolean: written as a string")
+            item = {**item, "value": json.dumps(item["value"])}  # noqa: PLW2901 - the same variable, corrected
+        kept[item["name"]] = item
+    return list(kept.values())
+
+
+def _template(
+    pod: Json,
+    main: Json,
+    sidecars: Iterable[Json],
+    room: Room,
+    *,
+    source: str,
+    path: str,
+    notes: Notes,
+    scheduler: bool,
+) -> Json:
+    """What has no field of its own: the rest of the pod and of its containers."""
+    for key in ("name", "image", "resources"):
+        main.pop(key, None)
+    if scheduler:
+        _scheduler_parts(main, source, f"{path}.spec.containers[0]", notes)
+    if room.template:
+        main["resources"] = room.template
+    others = []
+    for sidecar in sidecars:
+        if sidecar.get("name") == MAIN:
+            notes.assumed(source, f"{path}.spec.containers[{MAIN}]", "a sidecar of that name is called dask-sidecar")
+        others.append({**sidecar, "name": "dask-sidecar"} if sidecar.get("name") == MAIN else sidecar)
+    if pod.pop("restartPolicy", "Always") != "Always":
+        notes.lost(source, f"{path}.spec.restartPolicy", "Always here: a worker that lost its scheduler comes back")
+    if room.gpu is not None:
+        # As it was: the extended resource alone picks the nodes, and whatever labels the pod asks for.
+        room.gpu["nodeSelector"] = pod.pop("nodeSelector", None) or {}
+    if pod.get("serviceAccountName") or pod.get("serviceAccount"):
+        pod.setdefault("automountServiceAccountToken", True)
+    security = {**(pod.get("securityContext") or {}), **(main.get("securityContext") or {})}
+    if "runAsNonRoot" not in security and not security.get("runAsUser"):
+        pod["securityContext"] = {**(pod.get("securityContext") or {}), "runAsNonRoot": False}
+        notes.hint(source, f"{path}.spec.securityContext", "root stays allowed; remove runAsNonRoot: false if no need")
+    containers = [{"name": MAIN, **main}] if main else []
+    spec = {**pod, **({"containers": [*containers, *others]} if containers or others else {})}
+    return {"spec": spec}
+
+
+def _scheduler_parts(main: Json, source: str, where: str, notes: Notes) -> None:
+    """Ports and probes that the operator gives the scheduler itself."""
+    ports = [port for port in main.pop("ports", None) or [] if port.get("containerPort") not in _SCHEDULER_PORTS]
+    if ports:
+        main["ports"] = ports
+    if main.pop("readinessProbe", None) is not None:
+        notes.hint(source, f"{where}.readinessProbe", "the operator sets its own, on /health")
+    if main.pop("livenessProbe", None) is not None:
+        notes.hint(source, f"{where}.livenessProbe", "left out: a scheduler that reads a large graph is busy, not dead")
+
+
+def _without(words: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {key: value for key, value in words.items() if not key.startswith(prefixes)}

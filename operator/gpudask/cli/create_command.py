@@ -1,0 +1,79 @@
+"""`gpudask create`: a cluster from a manifest, or from a few flags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.cli import access, new_cluster, output
+from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.manifests import checked, namespace_of, read_clusters
+from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+_SIZE = "a number, or MIN-MAX to follow demand."
+
+
+def create_command(
+    *,
+    name: Annotated[str | None, typer.Argument(help="The new cluster's name; none with -f.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="A manifest; - reads standard input.")] = None,
+    image: Annotated[str | None, typer.Option(help="One environment for every pod.")] = None,
+    workers: Annotated[str | None, typer.Option(help=f"Pods of the pool cpu: {_SIZE}")] = None,
+    gpus: Annotated[str | None, typer.Option(help=f"Pods with a GPU each, in the pool gpu: {_SIZE}")] = None,
+    cpu: Annotated[str | None, typer.Option(help="Cores of each worker pod, such as 4 or 500m.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of each worker pod, such as 16Gi.")] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For every pod; repeatable.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifest; ask no server.")] = False,
+    output_form: Output = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Create a cluster from a manifest or flags.
+
+    One that exists is left alone: kubectl apply changes it.
+
+    \b
+    Example:
+      gpudask create demo --image me/dask:1 --workers 2 --gpus 0-8
+      gpudask create demo --image me/dask:1 --gpus 4 --dry-run -o yaml > demo.yaml
+      gpudask create -f demo.yaml
+    """  # noqa: D301
+    flags = new_cluster.Flags(image, workers, gpus, cpu, memory, env or [])
+    bodies = _bodies(name, file, flags)
+    target = access.Target(kubeconfig, context, namespace_of(bodies, namespace))
+    for body in bodies:
+        checked(body)
+    if dry_run:
+        typer.echo(output.documents(bodies, output_form or Format.YAML, whole_list=False), nl=False)
+        return
+
+    async def create(server: Server) -> list[Json]:
+        return [await server.create(_placed(body, server.namespace)) for body in bodies]
+
+    made = access.run(target, create)
+    if output_form is not None:
+        typer.echo(output.documents(made, output_form), nl=False)
+        return
+    for body in made:
+        typer.echo(f"{output.reference(body)} created")
+        output.say(f"gpudask wait {body['metadata']['name']} waits until it is ready")
+
+
+def _bodies(name: str | None, file: str | None, flags: new_cluster.Flags) -> list[Json]:
+    if file is not None:
+        if name is not None or flags.given:
+            raise CliError("a manifest says it all: leave out the name and the flags, or -f", Exit.USAGE)
+        return read_clusters(file)
+    if name is None:
+        raise CliError("name the cluster, or give its manifest: -f FILE", Exit.USAGE)
+    return [new_cluster.manifest(name, flags)]
+
+
+def _placed(body: Json, namespace: str) -> Json:
+    return {**body, "metadata": {**body["metadata"], "namespace": namespace}}

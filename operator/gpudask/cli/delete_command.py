@@ -1,0 +1,68 @@
+"""`gpudask delete`: says what would be lost, asks, deletes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.cli import access, output
+from gpudask.cli.exits import CliError
+from gpudask.cli.options import Context, Kubeconfig, Names, Namespace
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+
+
+def delete_command(
+    *,
+    names: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. A script is not asked anyway.")] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Delete clusters with all their pods.
+
+    It says what would be lost, and asks where it runs in a terminal.
+
+    \b
+    Example:
+      gpudask delete demo
+      gpudask delete demo other --yes
+    """  # noqa: D301
+    target = access.Target(kubeconfig, context, namespace)
+
+    async def read(server: Server) -> list[Json]:
+        return [await server.cluster(name) for name in names]
+
+    bodies = access.run(target, read)
+    for body in bodies:
+        output.say(loss(body))
+    if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
+        raise CliError("nothing was deleted")
+
+    async def delete(server: Server) -> None:
+        for name in names:
+            await server.delete(name)
+            typer.echo(f"{output.cluster_reference(name)} deleted")
+
+    access.run(target, delete)
+
+
+def loss(body: Json) -> str:
+    """What goes with a cluster, from its status."""
+    status = body.get("status") or {}
+    pools = status.get("pools") or []
+    pods = sum(pool.get("pods", 0) for pool in pools)
+    running = sum((pool.get("demand") or {}).get("running", 0) for pool in pools)
+    waiting = sum((pool.get("demand") or {}).get("waiting", 0) for pool in pools)
+    known = (status.get("scheduler") or {}).get("tasks", 0)
+    name = body["metadata"]["name"]
+    if not (pods or running or waiting or known):
+        return f"{name}: no worker pods and no tasks are known"
+    tasks = f"{running} tasks run or are assigned, {waiting} wait"
+    return f"{name}: {pods} worker pods; {tasks}; its scheduler holds {known} tasks and results, which are lost"

@@ -1,0 +1,68 @@
+"""`gpudask get`: clusters at a glance, or one with its pools."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.cli import access, output, views
+from gpudask.cli.completion import clusters
+from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+Wanted = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME...", help="Clusters; all without it.", autocompletion=clusters)
+]
+Form = Annotated[Listing | None, typer.Option("--output", "-o", help="wide for people, the rest for programs.")]
+
+
+def get_command(
+    *,
+    names: Wanted = None,
+    all_namespaces: AllNamespaces = False,
+    output_form: Form = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """List clusters, or show one with its pools.
+
+    \b
+    Example:
+      gpudask get
+      gpudask get demo
+      gpudask get -A -o wide
+      gpudask get demo -o json
+    """  # noqa: D301
+    if names and all_namespaces:
+        raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
+
+    async def read(server: Server) -> list[Json]:
+        if names:
+            return [await server.cluster(name) for name in names]
+        return await server.clusters(all_namespaces=all_namespaces)
+
+    bodies = access.run(access.Target(kubeconfig, context, namespace), read)
+    if output_form is not None and output_form != Listing.WIDE:
+        listed = names is not None and len(names) == 1
+        typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
+        return
+    if not bodies:
+        output.say("no clusters found; gpudask create makes one")
+        return
+    now = datetime.now(UTC)
+    console = output.console()
+    wide = output_form == Listing.WIDE
+    columns, rows = views.cluster_rows(bodies, now, wide=wide, namespaces=all_namespaces)
+    console.print(output.table(columns, rows))
+    for body in bodies if names else []:
+        console.print()
+        console.print(output.table(*views.pool_rows([body])))
+        for line in views.troubles(body):
+            console.print(line, markup=False, highlight=False)

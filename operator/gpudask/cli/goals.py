@@ -1,0 +1,88 @@
+"""What `gpudask wait` waits for, and why it is not there yet. Pure: bodies in, answers out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpudask.cli.exits import CliError, Exit
+from gpudask.kubecluster.overrides import pool_names
+from gpudask.kubecluster.reasons import why_not_ready, why_pool_waits
+
+Json = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """The kinds of goals."""
+
+    READY = "ready"
+    SUSPENDED = "suspended"
+    DELETED = "deleted"
+    WORKERS = "workers"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One goal; `workers` counts Dask workers of `pool`, at least that many."""
+
+    kind: Kind
+    pool: str = ""
+    workers: int = 0
+
+    def reached(self, body: Json) -> bool:
+        """Whether a cluster that exists is there. What the operator said of an older spec does not count.
+
+        Raises:
+            CliError: the cluster has no such pool.
+        """
+        status = body.get("status") or {}
+        seen = status.get("observedGeneration", 0) >= body["metadata"].get("generation", 0)
+        if self.kind == Kind.WORKERS:
+            return self._running(body) >= self.workers
+        if self.kind == Kind.SUSPENDED:
+            return seen and status.get("phase") == "Suspended"
+        if self.kind == Kind.READY:
+            conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
+            return seen and conditions.get("Ready") == "True"
+        return False
+
+    def why(self, body: Json) -> str:
+        """What it still waits for, in the operator's words."""
+        status = body.get("status") or {}
+        if self.kind == Kind.WORKERS:
+            running = f"{self._running(body)} of {self.workers} workers of pool {self.pool}"
+            words = why_pool_waits(status, self.pool) or why_not_ready(status)
+            return f"{running} run; {words}"
+        if self.kind == Kind.SUSPENDED and not body["spec"].get("suspend"):
+            return f"nobody suspends it: gpudask suspend {body['metadata']['name']}"
+        if self.kind == Kind.DELETED and "deletionTimestamp" not in body["metadata"]:
+            return f"nobody deletes it: gpudask delete {body['metadata']['name']}"
+        if self.kind == Kind.READY and body["spec"].get("suspend"):
+            return f"it is suspended: gpudask resume {body['metadata']['name']}"
+        return why_not_ready(status)
+
+    def _running(self, body: Json) -> int:
+        if self.pool not in pool_names(body):
+            listed = ", ".join(pool_names(body))
+            what = f"cluster {body['metadata']['name']!r} has no pool {self.pool!r}; its pools are {listed}"
+            raise CliError(what, Exit.NOT_FOUND)
+        pools = (body.get("status") or {}).get("pools") or []
+        return next((pool.get("workers", 0) for pool in pools if pool["name"] == self.pool), 0)
+
+
+def read_goal(text: str) -> Goal:
+    """`ready`, `suspended`, `deleted`, or `workers=gpu:4`.
+
+    Raises:
+        CliError: it is none of these.
+    """
+    kind, _, rest = text.partition("=")
+    pool, _, count = rest.rpartition(":")
+    if kind == Kind.WORKERS and pool and count.isascii() and count.isdecimal():
+        return Goal(Kind.WORKERS, pool, int(count))
+    if text in (Kind.READY, Kind.SUSPENDED, Kind.DELETED):
+        return Goal(Kind(text))
+    raise CliError(
+        f"--for {text}: write ready, suspended, deleted, or workers=POOL:N such as workers=gpu:4", Exit.USAGE
+    )

@@ -1,0 +1,107 @@
+"""`gpudask logs`: of the scheduler, of a pool's pods, or of one pod."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
+from gpudask.cli import access, output
+from gpudask.cli.completion import pools
+from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.kubecluster.errors import KubeClusterError
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+SCHEDULER = "scheduler"
+
+
+def logs_command(
+    *,
+    name: Name,
+    of: Annotated[str, typer.Argument(metavar="scheduler|POOL|POD", help="Whose.", autocompletion=pools)] = SCHEDULER,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until ctrl-C.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines of each.")] = None,
+    previous: Annotated[bool, typer.Option("--previous", "-p", help="Of the container before its restart.")] = False,
+    container: Annotated[str, typer.Option("--container", "-c", help="Another container of the pods.")] = "dask",
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Print logs of the scheduler or of workers.
+
+    Of several pods, each line begins with its pod's name.
+
+    \b
+    Example:
+      gpudask logs demo
+      gpudask logs demo gpu --tail 20
+      gpudask logs demo demo-gpu-worker-0 --previous
+    """  # noqa: D301
+    if follow and previous:
+        raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
+
+    async def read(server: Server) -> None:
+        from gpudask.kubecluster.pods import follow_log, list_pods, read_log  # noqa: PLC0415 - kr8s comes with it
+
+        body = await server.cluster(name)
+        chosen = choose(body, await list_pods(server, name), of)
+
+        async def one(pod: str) -> None:
+            prefix = f"[{pod}] " if len(chosen) > 1 else ""
+            if follow:
+                async for line in follow_log(server, pod, tail=tail, container=container):
+                    typer.echo(prefix + line)
+                return
+            for line in await read_log(server, pod, tail=tail, previous=previous, container=container):
+                typer.echo(prefix + line)
+
+        if follow:
+            outcomes = await asyncio.gather(*(one(pod) for pod in chosen), return_exceptions=True)
+        else:  # one after the other: their lines stay together
+            outcomes = [await _outcome(one(pod)) for pod in chosen]
+        failed = [error for error in outcomes if isinstance(error, BaseException)]
+        for error in failed:
+            output.say(f"error: {error}")
+        if failed:
+            unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
+            raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")
+
+    access.run(access.Target(kubeconfig, context, namespace), read)
+
+
+async def _outcome(reading: Any) -> BaseException | None:
+    try:
+        await reading
+    except KubeClusterError as error:
+        return error
+    return None
+
+
+def choose(body: Json, pods: list[Json], of: str) -> list[str]:
+    """The names of the pods that `of` means: the scheduler's, a pool's, or the pod of that name.
+
+    Raises:
+        CliError: there is none; the message names those that are there.
+    """
+    labels = {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
+    if of in labels:
+        return [of]
+    if of == SCHEDULER:
+        found = [name for name, of_pod in labels.items() if of_pod.get(LABEL_DASK_COMPONENT) == SCHEDULER]
+    else:
+        found = [name for name, of_pod in labels.items() if of_pod.get(LABEL_POOL) == of]
+    if found:
+        return found
+    cluster = body["metadata"]["name"]
+    known = [pool["name"] for pool in body["spec"]["pools"]]
+    if of in (SCHEDULER, *known):
+        reason = (body.get("status") or {}).get("reason") or (body.get("status") or {}).get("phase") or "no status yet"
+        raise CliError(f"{of} of cluster {cluster!r} has no pod now ({reason})", Exit.NOT_FOUND)
+    there = ", ".join([SCHEDULER, *known, *sorted(labels)])
+    raise CliError(f"cluster {cluster!r} has no pool or pod {of!r}; there are: {there}", Exit.NOT_FOUND)

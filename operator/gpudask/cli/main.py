@@ -1,0 +1,91 @@
+"""The app: every command under its name, and how errors become exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gpudask.cli.connect_command import connect_command, dashboard_command
+from gpudask.cli.convert_command import convert_command
+from gpudask.cli.create_command import create_command
+from gpudask.cli.delete_command import delete_command
+from gpudask.cli.doctor_command import doctor_command
+from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.get_command import get_command
+from gpudask.cli.logs_command import logs_command
+from gpudask.cli.output import say
+from gpudask.cli.render_command import render_command
+from gpudask.cli.scale_command import scale_command
+from gpudask.cli.suspend_command import resume_command, suspend_command
+from gpudask.cli.top_command import top_command
+from gpudask.cli.wait_command import wait_command
+from gpudask.kubecluster.errors import KubeClusterError
+
+_NOT_FOUND = 404
+PLUGIN = "kubectl-gpudask"
+CODES = "Exit codes: " + "; ".join(f"{code.value} {code.words}" for code in Exit) + "."
+COMMANDS: dict[str, Callable[..., None]] = {
+    "get": get_command,
+    "create": create_command,
+    "scale": scale_command,
+    "suspend": suspend_command,
+    "resume": resume_command,
+    "delete": delete_command,
+    "wait": wait_command,
+    "logs": logs_command,
+    "top": top_command,
+    "dashboard": dashboard_command,
+    "connect": connect_command,
+    "convert": convert_command,
+    "render": render_command,
+    "doctor": doctor_command,
+}
+
+
+class Commands(TyperGroup):
+    """The commands in their order; an error that is known is one line and an exit code, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except CliError as error:
+            say(f"error: {error}")
+            raise typer.Exit(error.code) from error
+        except KubeClusterError as error:
+            say(f"error: {error}")
+            raise typer.Exit(Exit.NOT_FOUND if error.status == _NOT_FOUND else Exit.FAILED) from error
+        except (KeyboardInterrupt, asyncio.CancelledError) as error:
+            raise typer.Exit(Exit.INTERRUPTED) from error
+
+
+def make_app() -> typer.Typer:
+    """The app, as `main` runs it and the reference page describes it."""
+    app = typer.Typer(
+        name="gpudask",
+        cls=Commands,
+        help="Dask clusters of CPU and GPU pools on Kubernetes, from the command line.",
+        epilog=CODES,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name, command in COMMANDS.items():
+        app.command(name, epilog=CODES)(command)
+    return app
+
+
+app = make_app()
+
+
+def main() -> None:
+    """Run the command line; under its plugin's name it calls itself as kubectl's users do."""
+    plugin = Path(sys.argv[0]).name.startswith(PLUGIN)
+    app(prog_name="kubectl gpudask" if plugin else "gpudask")

@@ -1,0 +1,76 @@
+"""Manifests as commands read them: YAML documents from a file or standard input, checked by the models."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpudask.api.resource import API_VERSION, KIND, Cluster, InvalidSpecError, parse
+from gpudask.cli.exits import CliError, Exit
+
+Json = dict[str, Any]
+
+
+def read_documents(file: str) -> list[Any]:
+    """The YAML documents of `file`, `-` for standard input; empty ones are left out.
+
+    Raises:
+        CliError: it cannot be read.
+    """
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        return [document for document in yaml.safe_load_all(text) if document is not None]
+    except FileNotFoundError as error:
+        raise CliError(f"no such file: {file}", Exit.USAGE) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CliError(f"cannot read {file}: {error}") from error
+
+
+def read_clusters(file: str) -> list[Json]:
+    """The GpuDaskClusters of `file`.
+
+    Raises:
+        CliError: something else is in it, or nothing.
+    """
+    bodies = read_documents(file)
+    for body in bodies:
+        kind = body.get("kind") if isinstance(body, dict) else type(body).__name__
+        if kind == "DaskCluster":
+            raise CliError(f"{file} holds a DaskCluster of the stock operator: gpudask convert {file} makes it ours")
+        if kind != KIND or body.get("apiVersion") != API_VERSION:
+            raise CliError(f"{file} holds a {kind}: write apiVersion: {API_VERSION}, kind: {KIND}")
+        if not (body.get("metadata") or {}).get("name"):
+            raise CliError(f"{file}: metadata.name: required, but missing")
+    if not bodies:
+        raise CliError(f"{file} holds no manifest: write one of kind {KIND}")
+    return bodies
+
+
+def checked(body: Json, namespace: str = "default", uid: str = "unknown") -> Cluster:
+    """The cluster that the operator would make of a manifest.
+
+    Raises:
+        CliError: it breaks a rule; the message names the field and says what to write.
+    """
+    metadata = {"namespace": namespace, "uid": uid} | body["metadata"]
+    try:
+        return parse({**body, "metadata": metadata})
+    except InvalidSpecError as error:
+        raise CliError(f"{body['metadata']['name']}: {error}") from error
+
+
+def namespace_of(bodies: list[Json], asked: str | None) -> str | None:
+    """The namespace of manifests: the one that was asked for, or the one that all of them name.
+
+    Raises:
+        CliError: they differ, which kubectl refuses as well.
+    """
+    named = {body["metadata"]["namespace"] for body in bodies if body["metadata"].get("namespace")}
+    if asked is not None and named - {asked}:
+        raise CliError(f"the manifest says namespace {min(named - {asked})!r}, -n says {asked!r}: make them agree")
+    if len(named) > 1:
+        raise CliError(f"the manifests name several namespaces, {', '.join(sorted(named))}: create them one by one")
+    return asked or next(iter(named), None)

@@ -1,0 +1,49 @@
+"""The options and arguments that commands share, with kubectl's names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from gpudask.cli.completion import clusters, contexts
+
+Kubeconfig = Annotated[
+    str | None, typer.Option(help="The kubeconfig file; by default KUBECONFIG's, then ~/.kube/config.")
+]
+Context = Annotated[
+    str | None, typer.Option(help="The kubeconfig's context; by default the current one.", autocompletion=contexts)
+]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="By default the context's own namespace.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
+Name = Annotated[str, typer.Argument(help="The cluster's name.", autocompletion=clusters)]
+Names = Annotated[list[str], typer.Argument(help="The clusters' names.", autocompletion=clusters)]
+Manifest = Annotated[str, typer.Argument(metavar="FILE", help="A YAML file; - reads standard input.")]
+
+
+class Format(StrEnum):
+    """What programs read."""
+
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Listing(StrEnum):
+    """What `get` can write."""
+
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Document(StrEnum):
+    """What whole objects are written as."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
+Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs, to standard output.")]

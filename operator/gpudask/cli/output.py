@@ -1,0 +1,106 @@
+"""How results reach standard output, and words for people standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import typer
+import yaml
+
+from gpudask.api.resource import GROUP, SINGULAR
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Json = dict[str, Any]
+_PIPE_COLUMNS = 10_000
+
+
+def say(text: str) -> None:
+    """Words that are not the result."""
+    typer.echo(text, err=True)
+
+
+def documents(bodies: list[Json], form: str, *, whole_list: bool = True) -> str:
+    """Objects as text: one as it is, several as a List (json, yaml) or a line each (name).
+
+    Args:
+        bodies: the objects; what only the API server keeps about fields is left out, as kubectl does.
+        form: json, yaml or name.
+        whole_list: False for YAML documents with --- between, which can be applied.
+    """
+    if form == "name":
+        return "".join(f"{reference(body)}\n" for body in bodies)
+    plain = [_without_bookkeeping(body) for body in bodies]
+    if form == "yaml" and not whole_list:
+        return yaml.dump_all(plain, Dumper=_Plain, sort_keys=False, width=110)
+    return as_text(plain[0], form) if len(plain) == 1 else listed(bodies, form)
+
+
+def listed(bodies: list[Json], form: str) -> str:
+    """The same, json and yaml as a List however many there are: a program need not tell one from several."""
+    if form == "name":
+        return documents(bodies, form)
+    items = [_without_bookkeeping(body) for body in bodies]
+    return as_text({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}, form)
+
+
+def as_text(value: Any, form: str) -> str:
+    """JSON or YAML of any value."""
+    if form == "json":
+        return json.dumps(value, indent=2) + "\n"
+    return yaml.dump(value, Dumper=_Plain, sort_keys=False, width=110)
+
+
+def reference(body: Json) -> str:
+    """`gpudaskcluster.gpudask.dev/demo`, as `-o name` and messages have it."""
+    kind, version = str(body.get("kind", "")).lower(), str(body.get("apiVersion", ""))
+    group = version.rpartition("/")[0]
+    return f"{kind}{'.' if group else ''}{group}/{body['metadata']['name']}"
+
+
+def cluster_reference(name: str) -> str:
+    """The same of a GpuDaskCluster, by its name."""
+    return f"{SINGULAR}.{GROUP}/{name}"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Columns without lines, as kubectl's."""
+    from rich.table import Table  # noqa: PLC0415 - help and programs' output do without
+
+    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(_literal(cell) for cell in row))
+    return made
+
+
+def console() -> Console:
+    """Standard output for tables; a pipe has no width that would cut them."""
+    from rich.console import Console  # noqa: PLC0415
+
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS, no_color=True)
+
+
+def _literal(text: str) -> str:
+    # A message may hold [brackets], which rich would read as a style.
+    from rich.markup import escape  # noqa: PLC0415
+
+    return escape(text)
+
+
+def _without_bookkeeping(body: Json) -> Json:
+    metadata = body.get("metadata", {})
+    return {**body, "metadata": {key: item for key, item in metadata.items() if key != "managedFields"}}
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes every part out: people and some tools read no YAML aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the library's
+        return True

@@ -1,0 +1,51 @@
+"""The page of the command line, made from its own help.
+
+`python -m gpudask.cli.reference` prints it; `make generate` writes it to docs/cli.md, and a test fails on drift.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from gpudask.cli.exits import Exit
+from gpudask.cli.main import CODES, make_app
+
+_WIDTH = 110
+_HEAD = """\
+<!-- Made by `make generate` from operator/gpudask/cli. Do not edit. -->
+# The command line
+
+`pip install '.[cli]'` from a checkout gives `gpudask`, and `kubectl gpudask`, which is the same: kubectl finds
+`kubectl-gpudask` on PATH. `gpudask --install-completion` teaches the shell to complete commands, clusters and pools.
+
+- `--kubeconfig`, `KUBECONFIG` with several files, `--context`, `-n` and `-A` mean what they mean to kubectl.
+- Results go to standard output, everything else to standard error. `-o json|yaml|name` is for programs.
+- `convert`, `render`, and `create --dry-run` need no Kubernetes.
+
+| exit code | means |
+|---|---|
+"""
+
+
+def reference() -> str:
+    """The text of docs/cli.md."""
+    group: Any = get_command(make_app())
+    codes = [f"| {code.value} | {code.words} |" for code in Exit]
+    sections = [_section(name, command) for name, command in group.commands.items()]
+    return _HEAD + "\n".join([*codes, "", *sections]).rstrip("\n") + "\n"
+
+
+def _section(name: str, command: Any) -> str:
+    context = typer.Context(command, info_name=f"gpudask {name}", terminal_width=_WIDTH, max_content_width=_WIDTH)
+    command.epilog = None  # the codes stand at the top of the page
+    text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    assert CODES not in text
+    return f"## {name}\n```text\n{text}\n```\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

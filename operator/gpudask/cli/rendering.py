@@ -1,0 +1,51 @@
+"""The objects of a manifest that no operator has seen yet. Pure; what is unknown is a placeholder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.api.pool import Pool
+from gpudask.api.resource import Cluster
+from gpudask.desired import disruption, names, support
+from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired.workers import worker_pod
+
+Json = dict[str, Any]
+PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
+PLACEHOLDER_TOKEN = "the-operator-writes-a-token-here"  # noqa: S105 - no secret
+PLACEHOLDER_NONCE = "xxxxx"
+
+
+def objects(cluster: Cluster, preload: dict[str, str], *, one_of_each: bool = False) -> list[Json]:
+    """What the operator would make of `cluster` in its first pass.
+
+    Args:
+        cluster: a parsed manifest, with any uid.
+        preload: the files that run inside the scheduler, relative path -> text.
+        one_of_each: one worker pod a pool instead of as many as at the start.
+    """
+    scheduler = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
+    beside = [
+        support.service(cluster, scheduler),
+        support.preload(cluster, preload),
+        support.token_secret(cluster, PLACEHOLDER_TOKEN),
+        disruption.budget(cluster, guarded=True),
+    ]
+    if cluster.spec.suspend and not one_of_each:
+        return beside
+    workers = [
+        worker_pod(cluster, pool, number, PLACEHOLDER_NONCE)
+        for pool in cluster.spec.pools
+        for number in range(1 if one_of_each else initial_size(cluster, pool))
+    ]
+    return [*beside, scheduler_pod(cluster, scheduler, preload), *workers]
+
+
+def initial_size(cluster: Cluster, pool: Pool) -> int:
+    """Pods of `pool` before there is any demand: an override's, the fixed number, or the least."""
+    for override in cluster.spec.overrides:
+        if override.pool == pool.name and override.replicas is not None:
+            return override.replicas
+    if pool.autoscale is not None:
+        return pool.autoscale.min
+    return 1 if pool.replicas is None else pool.replicas

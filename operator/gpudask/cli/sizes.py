@@ -1,0 +1,133 @@
+"""`POOL=N` read, and written as overrides: the same entries under the same field manager as KubeCluster's."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from gpudask.api.values import seconds
+from gpudask.cli.exits import CliError, Exit
+from gpudask.kubecluster import overrides
+from gpudask.kubecluster.errors import KubeClusterError
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+AUTO = "auto"
+_ATTEMPTS = 5
+_CONFLICT = 409
+
+
+def read_sizes(words: list[str]) -> dict[str, int | None]:
+    """`gpu=4` as 4 pods, `gpu=auto` as None. A bare number is under the empty name: the only pool there is.
+
+    Raises:
+        CliError: a word is no size, or a pool is named twice.
+    """
+    found: dict[str, int | None] = {}
+    for word in words:
+        pool, _, size = word.rpartition("=")
+        if size != AUTO and not (size.isascii() and size.isdecimal()):
+            raise CliError(f"{word!r}: write POOL=N with a number of pods, such as gpu=4, or POOL=auto", Exit.USAGE)
+        if pool in found or (found and "" in (pool, *found)):
+            raise CliError(f"{word!r}: each pool once, by its name", Exit.USAGE)
+        found[pool] = None if size == AUTO else int(size)
+    return found
+
+
+def read_length(text: str) -> float:
+    """`2h` in seconds.
+
+    Raises:
+        CliError: it is no duration, or none at all.
+    """
+    try:
+        length = seconds(text)
+    except ValueError as error:
+        raise CliError(f"--for {error}", Exit.USAGE) from error
+    if length <= 0:
+        raise CliError(f"--for {text}: no time at all; write for example 2h", Exit.USAGE)
+    return length
+
+
+def changed(body: Json, sizes: dict[str, int | None], until: datetime | None, by: str) -> Json:
+    """What to apply so that the pools of `body` get these sizes, and all that we set before stays.
+
+    Raises:
+        CliError: no such pool, or one that is given back is somebody else's as well.
+    """
+    entries = overrides.own_entries(body)
+    for word, size in sizes.items():
+        pool = _choose(body, word)
+        if size is None:
+            _refuse_others(body, pool)
+            entries.pop(pool, None)
+        else:
+            entries[pool] = {"pool": pool, "replicas": size, "by": by}
+            if until is not None:
+                entries[pool]["until"] = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return overrides.apply_body(body, entries)
+
+
+def told(body: Json, sizes: dict[str, int | None]) -> str:
+    """The sizes in words, with until when."""
+    entries = {entry["pool"]: entry for entry in body["spec"].get("overrides", [])}
+    words = []
+    for word, size in sizes.items():
+        pool = _choose(body, word)
+        until = entries.get(pool, {}).get("until")
+        count = f"{size} pods" if size != 1 else "1 pod"
+        words.append(f"{pool} as its manifest says" if size is None else f"{pool} {count}")
+        if size is not None and until:
+            words[-1] += f" until {until}"
+    return ", ".join(words)
+
+
+async def write(server: Server, name: str, sizes: dict[str, int | None], until: datetime | None) -> Json:
+    """Read, write, and again where another write came between.
+
+    Raises:
+        CliError: no such pool, or one that cannot be given back.
+        KubeClusterError: no such cluster, or the API server refuses.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        body = await server.cluster(name)
+        try:
+            return await server.apply(changed(body, sizes, until, _user()))
+        except KubeClusterError as error:
+            if error.status != _CONFLICT or attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _choose(body: Json, pool: str) -> str:
+    names = overrides.pool_names(body)
+    if not pool and len(names) == 1:
+        return names[0]
+    if pool not in names:
+        what = f"has no pool {pool!r}" if pool else "has several pools"
+        advice = f"its pools are {', '.join(names)}: write for example {names[0]}=2"
+        raise CliError(f"cluster {body['metadata']['name']!r} {what}; {advice}", Exit.NOT_FOUND if pool else Exit.USAGE)
+    return pool
+
+
+def _refuse_others(body: Json, pool: str) -> None:
+    # Letting go of our half would leave theirs in force: saying "given back" would be wrong.
+    listed = any(entry["pool"] == pool for entry in body["spec"].get("overrides", []))
+    owners = overrides.other_owners(body, pool)
+    if listed and owners:
+        name = body["metadata"]["name"]
+        raise CliError(
+            f"the override of pool {pool!r} of cluster {name!r} is set by {', '.join(owners)} as well:"
+            f" remove it there, or with kubectl edit gdc {name}, under spec.overrides"
+        )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return f"uid {os.getuid()}"

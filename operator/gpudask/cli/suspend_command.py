@@ -1,0 +1,70 @@
+"""`gpudask suspend` and `gpudask resume`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gpudask.cli import access, output
+from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+
+
+def suspend_command(
+    *,
+    names: Names,
+    output_form: Output = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Remove every pod, keep the cluster.
+
+    Running tasks end first. Results that nobody fetched are lost; the sizes stay.
+
+    \b
+    Example:
+      gpudask suspend demo
+      gpudask wait demo --for suspended
+    """  # noqa: D301
+    _switch(names, access.Target(kubeconfig, context, namespace), output_form, suspend=True)
+
+
+def resume_command(
+    *,
+    names: Names,
+    output_form: Output = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Bring a suspended cluster back.
+
+    \b
+    Example:
+      gpudask resume demo
+    """  # noqa: D301
+    _switch(names, access.Target(kubeconfig, context, namespace), output_form, suspend=False)
+
+
+def _switch(names: list[str], target: access.Target, form: str | None, *, suspend: bool) -> None:
+    async def write(server: Server) -> list[tuple[Json, bool]]:
+        written = []
+        for name in names:
+            before = bool((await server.cluster(name))["spec"].get("suspend", False))
+            body = await server.merge(name, {"spec": {"suspend": suspend}})
+            written.append((body, before != suspend))
+        return written
+
+    done = access.run(target, write)
+    if form is not None:
+        typer.echo(output.documents([body for body, _ in done], form), nl=False)
+        return
+    word = "suspended" if suspend else "resumed"
+    for body, moved in done:
+        typer.echo(f"{output.reference(body)} {word}{'' if moved else ' already'}")

@@ -1,0 +1,98 @@
+"""`gpudask top`: pools, GPUs and demand, live."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.cli import access, output, views
+from gpudask.cli.completion import clusters
+from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Namespace
+from gpudask.kubecluster.errors import KubeClusterError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+Wanted = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="One cluster; all without it.", autocompletion=clusters)
+]
+
+
+def top_command(
+    *,
+    name: Wanted = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once; what is no terminal gets that anyway.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 2.0,
+    all_namespaces: AllNamespaces = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show pools, GPUs and demand live.
+
+    Pods are ready of desired, GPUs busy of held. ctrl-C ends it.
+
+    \b
+    Example:
+      gpudask top demo
+      gpudask top -A
+      gpudask top demo --once
+    """  # noqa: D301
+    if name is not None and all_namespaces:
+        raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
+
+    async def look(server: Server) -> list[Json]:
+        return [await server.cluster(name)] if name else await server.clusters(all_namespaces=all_namespaces)
+
+    async def show(server: Server) -> None:
+        if once or not sys.stdout.isatty():
+            output.console().print(picture(await look(server), datetime.now(UTC), namespaces=all_namespaces))
+            return
+        await _live(lambda: look(server), interval, namespaces=all_namespaces)
+
+    access.run(access.Target(kubeconfig, context, namespace), show)
+
+
+async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
+    from rich.live import Live  # noqa: PLC0415 - what is printed once does without
+    from rich.text import Text  # noqa: PLC0415
+
+    with Live(picture(await look(), datetime.now(UTC), namespaces=namespaces), auto_refresh=False, screen=True) as live:
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                view: Any = picture(await look(), datetime.now(UTC), namespaces=namespaces)
+            except KubeClusterError as error:
+                if error.status:  # deleted, or no longer allowed
+                    raise
+                view = Text(f"{error}\ntrying again ...")
+            live.update(view, refresh=True)
+
+
+def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> Group:
+    """Clusters and pools as one thing that rich draws."""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    held = sum(pool.get("gpusHeld", 0) for body in bodies for pool in _pools(body))
+    busy = sum(pool.get("gpusBusy", 0) for body in bodies for pool in _pools(body))
+    head = f"{now:%H:%M:%S} UTC   clusters {len(bodies)}   GPUs held {held}, busy {busy}"
+    lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in views.troubles(body)]
+    return Group(
+        Text(head),
+        Text(),
+        output.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces)),
+        *(Text(line) for line in (["", *lines] if lines else [])),
+    )
+
+
+def _pools(body: Json) -> list[Json]:
+    return (body.get("status") or {}).get("pools") or []

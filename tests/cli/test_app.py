@@ -1,0 +1,72 @@
+"""The app as a whole: help, exit codes, how quickly it starts, its page."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from gpudask.cli.exits import Exit
+from gpudask.cli.main import COMMANDS
+from gpudask.cli.reference import reference
+from tests.cli.invoke import invoke
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_an_example_and_the_exit_codes(name: str):
+    result = invoke(name, "--help")
+
+    assert result.exit_code == 0
+    assert f"  gpudask {name}" in result.stdout.partition("Example:\n")[2]
+    assert "Exit codes: 0 done; 1 refused" in result.stdout
+
+
+def test_the_commands_of_the_issue_are_there():
+    expected = "get create scale suspend resume delete wait logs top dashboard connect convert render doctor"
+
+    assert list(COMMANDS) == expected.split()
+
+
+def test_help_and_offline_commands_wait_for_no_client():
+    program = (
+        "import sys, gpudask.cli.main as cli\n"
+        "try:\n    cli.app(sys.argv[1:], prog_name='gpudask')\n"
+        "except SystemExit as done:\n    assert not done.code, done\n"
+        "heavy = {'distributed', 'kr8s', 'httpx', 'dask', 'kubernetes', 'kopf'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    for arguments in (["--help"], ["scale", "--help"], ["render", "examples/minimal.yaml", "-o", "name"]):
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_command_is_a_usage_error():
+    assert invoke("gte").exit_code == Exit.USAGE
+
+
+def test_a_server_that_does_not_answer_is_one_line(tmp_path: Path):
+    config = tmp_path / "config"
+    config.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],"
+        " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {}}]}"
+    )
+    result = invoke("get", "--kubeconfig", str(config))
+
+    assert result.exit_code == Exit.FAILED
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: cannot reach the API server of context 'c'")
+    assert result.stderr.count("\n") == 1
+
+
+def test_both_names_start_the_same_program():
+    scripts = {item.name: item.value for item in entry_points(group="console_scripts") if "gpudask" in item.name}
+
+    assert scripts["gpudask"] == scripts["kubectl-gpudask"] == "gpudask.cli.main:main"
+
+
+def test_the_page_is_current():
+    assert (ROOT / "docs" / "cli.md").read_text() == reference(), "docs/cli.md is old: make generate"

@@ -1,0 +1,145 @@
+"""Commands that need pods, on the fake server of the KubeCluster's tests: logs, forwarded ports, the live view."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client, SpecCluster
+
+from gpudask.cli.exits import Exit
+from tests.cli.invoke import invoke
+from tests.kubecluster import fake_server
+from tests.kubecluster.conftest import add_scheduler, dask, server  # noqa: F401 - fixtures
+
+COMMAND = [sys.executable, "-m", "gpudask.cli"]
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Programs that a test starts hear SIGINT: one that its own parent ignores, as in a shell's background, is not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def talkative(server: fake_server.FakeServer) -> fake_server.FakeServer:  # noqa: F811 - a fixture
+    """A scheduler and two CPU workers, with logs."""
+    server.pods.append(fake_server.scheduler_pod("demo-scheduler-00000"))
+    for number in range(2):
+        pod = fake_server.pod(f"demo-cpu-worker-{number}", "worker")
+        pod["metadata"]["labels"]["gpudask.dev/pool"] = "cpu"
+        server.pods.append(pod)
+        server.logs[f"demo-cpu-worker-{number}"] = [f"worker {number} starts", "ready"]
+    server.logs["demo-scheduler-00000"] = ["scheduler starts", "ready"]
+    server.logs["demo-scheduler-00000 previous"] = ["out of memory"]
+    return server
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ([], ["scheduler starts", "ready"]),
+        (["scheduler", "--tail", "1"], ["ready"]),
+        (["scheduler", "--previous"], ["out of memory"]),
+        (["demo-cpu-worker-1"], ["worker 1 starts", "ready"]),
+        (
+            ["cpu"],
+            [
+                "[demo-cpu-worker-0] worker 0 starts",
+                "[demo-cpu-worker-0] ready",
+                "[demo-cpu-worker-1] worker 1 starts",
+                "[demo-cpu-worker-1] ready",
+            ],
+        ),
+    ],
+)
+def test_logs(talkative: fake_server.FakeServer, arguments: list[str], lines: list[str]):
+    result = invoke("logs", "demo", *arguments)
+
+    assert (result.exit_code, result.stdout.splitlines()) == (0, lines), result.stderr
+
+
+def test_logs_are_followed_of_all_pods_at_once(talkative: fake_server.FakeServer):
+    result = invoke("logs", "demo", "cpu", "--follow")
+
+    assert sorted(result.stdout.splitlines()) == [
+        "[demo-cpu-worker-0] ready",
+        "[demo-cpu-worker-0] worker 0 starts",
+        "[demo-cpu-worker-1] ready",
+        "[demo-cpu-worker-1] worker 1 starts",
+    ]
+
+
+def test_a_log_that_is_missing_hides_no_other(talkative: fake_server.FakeServer):
+    del talkative.logs["demo-cpu-worker-0"]
+    result = invoke("logs", "demo", "cpu")
+
+    assert result.stdout.splitlines() == ["[demo-cpu-worker-1] worker 1 starts", "[demo-cpu-worker-1] ready"]
+    assert result.exit_code == Exit.FAILED
+    assert "no log of 1 of 2 pods" in result.stderr
+
+
+@pytest.mark.dask
+def test_the_printed_line_reaches_the_scheduler_until_it_is_interrupted(
+    server: fake_server.FakeServer,  # noqa: F811
+    dask: SpecCluster,  # noqa: F811
+    ctrl_c: None,
+):
+    add_scheduler(server, dask, "demo-scheduler-00000")
+    process = subprocess.Popen([*COMMAND, "connect", "demo"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r'Client\("(?P<address>tcp://127\.0\.0\.1:\d+)"\)', process.stdout.readline())
+        assert found
+        with Client(found["address"], timeout=20) as client:
+            assert client.submit(sum, [1, 2], pure=False).result(timeout=20) == 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == Exit.INTERRUPTED
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_live_view_follows_the_cluster_until_it_is_interrupted(
+    server: fake_server.FakeServer,  # noqa: F811
+    ctrl_c: None,
+):
+    controller, terminal = pty.openpty()
+    os.set_blocking(controller, False)
+    process = subprocess.Popen(
+        [*COMMAND, "top", "demo", "--interval", "0.2"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+    )
+    try:
+        read_until(controller, "gpus held 0")
+        server.clusters["demo"]["status"] = {"pools": [{"name": "gpu", "gpusHeld": 3, "reason": "a burst"}]}
+        read_until(controller, "gpus held 3")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == Exit.INTERRUPTED
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+        os.close(terminal)
+
+
+def read_until(terminal: int, words: str) -> None:
+    """Read what a program draws until these words, in lower case, were among it."""
+    deadline, seen = time.monotonic() + 30, ""
+    while words not in seen.lower():
+        assert time.monotonic() < deadline, f"{words!r} did not come within 30 s: {seen[-2000:]!r}"
+        if select.select([terminal], [], [], 0.2)[0]:
+            seen += os.read(terminal, 65536).decode(errors="replace")
