@@ -78,6 +78,10 @@ def override(replicas: int, *, pool: str = "gpu", until: str | None = None) -> d
     return {"overrides": [{"pool": pool, "replicas": replicas, "by": "alice", "until": until}]}
 
 
+def limits(least: int, most: int, *, pool: str = "gpu", until: str | None = None) -> dict[str, Any]:
+    return {"overrides": [{"pool": pool, "min": least, "max": most, "by": "alice", "until": until}]}
+
+
 def play(sequence: Sequence) -> None:
     """Play it, compare at each row, and look that no task was cut."""
     world = tell(sequence)

@@ -13,6 +13,7 @@ from tests.planning.sequence import (
     edits,
     hears,
     holds,
+    limits,
     override,
     play,
     pod,
@@ -220,6 +221,29 @@ PEOPLE = {
             (edits(CPU, gpu_pool(), **override(0, until=UNTIL)), 4, {}),
             (submits(1, GPU=1), 15, {"gpu": ""}),
             (None, 3, {"gpu": "0S"}),
+        ],
+    ),
+    "limits set by an override stand in for the manifest's until they expire": Sequence(
+        [CPU, gpu_pool(idle="5s", most=1)],
+        [
+            (edits(CPU, gpu_pool(idle="5s", most=1), **limits(2, 3, until=UNTIL)), 4, {"gpu": "0I 1I"}),
+            (submits(3, 4, GPU=1), 5, {"gpu": "0I 1I 2W"}),
+            (None, 20, {"gpu": ""}),
+        ],
+    ),
+    "limits set by an override make a fixed pool follow demand": Sequence(
+        [CPU, a_pool("gpu", gpu={}, replicas=1)],
+        [
+            (None, 4, {"gpu": "0I"}),
+            (edits(CPU, a_pool("gpu", gpu={}, replicas=1), **limits(0, 2)), 66, {"gpu": ""}),
+            (submits(1, GPU=1), 1, {"gpu": "0P"}),
+        ],
+    ),
+    "an override's maximum below the manifest's minimum drains what is above it": Sequence(
+        [scaled(least=3)],
+        [
+            (None, 4, {"cpu": "0I 1I 2I"}),
+            (edits(scaled(least=3), **limits(0, 1, pool="cpu")), 3, {"cpu": "0I"}),
         ],
     ),
     "a lowered maximum drains what is above it, the busy ones, too": Sequence(

@@ -438,3 +438,10 @@ def test_an_override_of_zero_is_named_as_the_reason_that_demand_is_not_served():
     of = cluster(scaled(least=1), gpu_pool(), overrides=[{"pool": "gpu", "replicas": 0}])
     status = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), says=demand(tasks(1, GPU=1))))
     assert "pool gpu offers GPU: 1 a worker but is set to 0 pods" in condition(status, "DemandServable")[2]
+
+
+def test_limits_that_somebody_set_are_named_with_autoscaling():
+    of = cluster(scaled(least=1), gpu_pool(), overrides=[{"pool": "cpu", "min": 2, "max": 3, "by": "alice"}])
+    pools = {pool.name: pool for pool in status_of(seen(of, scheduler_pod(of), says=demand())).pools}
+    assert (pools["cpu"].desired, pools["cpu"].size_set_by) == (2, "autoscale, limits by alice")
+    assert pools["gpu"].size_set_by == "autoscale"

@@ -93,10 +93,41 @@ class Idle(Model):
 
 
 class Override(Model):
-    """A size set by a person or a client, apart from what the manifest's owner wrote."""
+    """A size, or limits for autoscaling, set by a person or a client, apart from what the manifest's owner wrote."""
+
+    rules = (
+        Rule(
+            "has(self.replicas) != has(self.max)",
+            "an override has replicas (a fixed size) or max (autoscale up to it, from min), one of the two:"
+            " write for example replicas: 4",
+            lambda override: (override.replicas is None) != (override.max is None),
+        ),
+        Rule(
+            "!has(self.min) || has(self.max)",
+            "min is for autoscaling, and needs max beside it: write for example min: 0, max: 8",
+            lambda override: override.min is None or override.max is not None,
+            ".min",
+        ),
+        Rule(
+            "!has(self.min) || !has(self.max) || self.min <= self.max",
+            "min is larger than max: raise max or lower min",
+            lambda override: override.min is None or override.max is None or override.min <= override.max,
+            ".min",
+        ),
+    )
 
     pool: Annotated[str, Field(min_length=1, max_length=63, description="the name of a pool; others are ignored")]
-    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods")]
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods; autoscaling rests")] | None = None
+    min: (
+        Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods that stay without demand; 0 without it")] | None
+    ) = None
+    max: (
+        Annotated[
+            int,
+            Field(ge=1, le=MAX_REPLICAS, description="autoscale up to so many pods, also where the pool is fixed"),
+        ]
+        | None
+    ) = None
     by: Annotated[str, Field(max_length=128, description="who set it")] = ""
     until: Annotated[AwareDatetime, Field(description="when it ends; without it, when it is removed")] | None = None
 

@@ -134,7 +134,9 @@ class PoolStatus(Model):
     held_seconds: Annotated[
         float, Field(description="of startSeconds, the part in which it may hold a GPU, as while it pulls its image")
     ] = 0.0
-    size_set_by: Annotated[str, Field(description="autoscale, spec, suspend, or who set the override")] = ""
+    size_set_by: Annotated[
+        str, Field(description="autoscale (and who overrode its limits), spec, suspend, or who overrode the size")
+    ] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
     message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""
     fallback: Annotated[str, Field(description="the pools on which its tasks fall back now")] = ""

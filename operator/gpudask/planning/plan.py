@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudask.api.spec import Spec
-from gpudask.planning import sizes
+from gpudask.planning import limits, sizes
 from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
 from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
@@ -21,6 +21,7 @@ def plan(seen: Observation) -> Plan:
     """What to do now. Done twice with the same observation it says the same; a cluster being deleted needs nothing."""
     if seen.cluster.deleting:
         return Plan()
+    seen = limits.in_force(seen)
     spec = seen.cluster.spec
     requirements = seen.demand.requirements if seen.demand else ()
     assignment = assign(_in_force(seen), tuple(own_part(requirement) for requirement in requirements), rooms(seen))

@@ -29,7 +29,7 @@ def _room(seen: Observation, pool: Pool) -> Room:
 
 def _most(seen: Observation, pool: Pool) -> int:
     override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)
-    if override is not None:
+    if override is not None and override.replicas is not None:
         return override.replicas
     if pool.autoscale is not None:
         return pool.autoscale.max

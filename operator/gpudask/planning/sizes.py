@@ -22,13 +22,14 @@ UNREGISTERED_SECONDS = 15.0
 def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Candidate]]:
     """The size of `pool`, and who leaves for it because demand does not need them.
 
-    A suspended cluster has none; an override wins over the manifest; without any size a pool has one pod.
+    A suspended cluster has none; an override wins over the manifest; without any size a pool has one pod. Limits
+    that an override sets are in `pool` already: limits.py.
     """
     spec = seen.cluster.spec
     override = active_override(spec.overrides, pool.name, seen.now)
     if spec.suspend:
         return Size(0, "suspended", "suspend"), []
-    if override is not None:
+    if override is not None and override.replicas is not None:
         by = override.by or "an override"
         return Size(override.replicas, f"set by {by}", by), []
     if pool.autoscale is None:

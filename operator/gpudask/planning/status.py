@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from gpudask.api.pool import Pool
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
 from gpudask.desired import names, spec_hash
-from gpudask.planning import drains, freezes, replacing, starts
+from gpudask.planning import drains, freezes, limits, replacing, starts
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import concluded
 from gpudask.planning.observed import Observation, Pod
@@ -20,6 +20,7 @@ _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
 
 def report(seen: Observation, plan: Plan, before: Status) -> Status:
     """The status after this pass; `before` is the last one computed, for counters and transition times."""
+    seen = limits.in_force(seen)
     earlier = {pool.name: pool for pool in before.pools}
     elapsed = max(0.0, seen.now - _epoch(before.counted_at)) if before.counted_at else 0.0
     pools = [
@@ -117,7 +118,7 @@ def _pool(
         demand=_demand(share),
         start_seconds=round(starts.slowest_start_seconds(seen, pool.name) or 0.0, 1),
         held_seconds=round(starts.held_seconds(seen, pool.name), 1) if pool.gpu else 0.0,
-        size_set_by=plan.size.set_by,
+        size_set_by=limits.set_by(seen, pool, plan.size),
         reason=plan.size.reason,
         message=_message(seen, pool, live),
         fallback=fallback if seen.demand else before.fallback,  # nobody takes back what a silent scheduler lent
