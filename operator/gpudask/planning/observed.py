@@ -133,6 +133,7 @@ class Observation:
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
+    `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
     """
 
     cluster: Cluster
@@ -150,6 +151,7 @@ class Observation:
     first_joined: dict[str, float] = field(default_factory=dict)
     busy_at: dict[str, float] = field(default_factory=dict)
     frozen_at: dict[str, float] = field(default_factory=dict)
+    mirror: str | None = None
 
     @property
     def schedulers(self) -> tuple[Pod, ...]:
