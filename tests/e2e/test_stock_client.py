@@ -60,7 +60,7 @@ def test_adapt_lets_the_default_pool_follow_demand_within_the_limits(demo: Space
     with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace) as existing:
         existing.adapt(minimum=1, maximum=2)
         demo.wait_pods("demo", "cpu", 1)
-        assert "from 1 to 2 by" in demo.pool("demo", "cpu")["sizeSetBy"]
+        assert "limits by" in demo.pool("demo", "cpu")["sizeSetBy"]
         existing.scale(2)
         demo.wait_workers("demo", "cpu", 2)
     assert demo.get("daskautoscalers") == []

@@ -101,7 +101,7 @@ async def test_the_stock_client_scales_adapts_and_leaves(
     await stage.becomes(lambda: stage.names(pool="gpu"), [f"demo-gpu-worker-{n}" for n in range(2)])
 
     await stock.call(lambda cluster: cluster.adapt(minimum=2, maximum=4))
-    await stage.becomes(lambda: set_by(stage, "cpu"), "autoscale, from 2 to 4 by kr8s on DaskAutoscaler demo")
+    await stage.becomes(lambda: set_by(stage, "cpu"), "autoscale, limits by kr8s on DaskAutoscaler demo")
     assert "cpu" in await overrides(stage)
 
     await stock.call(lambda cluster: cluster.adapt(minimum=1, maximum=2))

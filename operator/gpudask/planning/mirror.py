@@ -15,8 +15,8 @@ from gpudask.api.pool import MAX_REPLICAS, Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import mirror
-from gpudask.planning.limits import active_override
 from gpudask.planning.reduce import owner_uid
+from gpudask.planning.sizes import active_override
 
 Json = dict[str, Any]
 _BY_LENGTH = 128  # of an override's `by`
@@ -130,8 +130,8 @@ def shown(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now:
         mirror.dask_cluster(cluster, size=number, ready=ready[default.name]),
         *mirror.worker_groups(cluster, sizes=sizes, ready=ready),
     ]
-    if override is not None and override.min is not None and override.max is not None:
-        objects.append(mirror.autoscaler(cluster, override.min, override.max))
+    if override is not None and override.max is not None:
+        objects.append(mirror.autoscaler(cluster, override.min or 0, override.max))
     return objects
 
 
@@ -185,7 +185,8 @@ def _granted(overrides: list[Override], pool: str, wish: Json | None, now: float
     there = active_override(overrides, pool, now)
     if wish is None or there is None:
         return wish is None and there is None
-    return (there.replicas, there.min, there.max) == (wish.get("replicas"), wish.get("min"), wish.get("max"))
+    least = None if there.max is None else there.min or 0
+    return (there.replicas, least, there.max) == (wish.get("replicas"), wish.get("min"), wish.get("max"))
 
 
 def _set_size(pool: Pool, override: Override | None) -> int | None:
