@@ -94,7 +94,7 @@ async def test_the_stock_client_scales_adapts_and_leaves(
 
     await stock.call(lambda cluster: cluster.scale(3))
     await stage.becomes(lambda: stage.names(pool="cpu"), [f"demo-cpu-worker-{n}" for n in range(3)])
-    assert "on DaskWorkerGroup demo-default" in await set_by(stage, "cpu")
+    await stage.becomes(lambda: set_by(stage, "cpu"), "kr8s on DaskWorkerGroup demo-default")
     await stage.becomes(lambda: stock.size("demo-cpu"), 3)
 
     await stock.call(lambda cluster: cluster.scale(2, worker_group="gpu"))

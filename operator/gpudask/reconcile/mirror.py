@@ -151,6 +151,8 @@ class Mirror:
         assert self._definitions is not None
         if there is not None and self._written.get(_key(body)) == (body, there.version):
             return
+        if there is None and body["kind"] in self._deleted:
+            return  # somebody deleted it in the middle of this pass: the next one says what that means
         if there is None:
             answer = await self._context.api.create(_without_nulls(body))
         else:
