@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from dask_kubernetes.operator import KubeCluster
 from dask_kubernetes.operator.kubecluster import kubecluster as module
 from dask_kubernetes.operator.kubecluster.discovery import discover
-from distributed import LocalCluster
+from distributed import Scheduler
 
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.start import Operator
@@ -48,12 +48,12 @@ async def mirroring(stage: Stage, definitions: None) -> AsyncIterator[Operator]:
 
 
 @pytest.fixture
-def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+async def scheduler(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """A Dask scheduler where the stock client would have a port-forward to one."""
-    with LocalCluster(n_workers=0, protocol="tcp://", dashboard_address=None) as local:
+    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as running:
 
         async def address(*_: Any, **__: Any) -> str:
-            return str(local.scheduler_address)
+            return str(running.address)
 
         monkeypatch.setattr(module, "get_scheduler_address", address)
         yield
