@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write what is derived: the chart's copy of the CRD, and the manifests for `kubectl apply -f` without Helm.
+"""Write what is derived: the chart's copies of the CRDs, and the manifests for `kubectl apply -f` without Helm.
 
-`python charts/render.py` writes both; `rendered()` is what a test compares the file with. Needs helm on PATH.
+`python charts/render.py` writes them; `rendered()` is what a test compares the file with. Needs helm on PATH.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ CHARTS = Path(__file__).resolve().parent
 CHART = CHARTS / "gpudask"
 CRD_SOURCE = CHARTS.parent / "crds" / "gpudaskclusters.yaml"
 CRD_COPY = CHART / "crds" / CRD_SOURCE.name
+MIRROR_SOURCE = CHARTS.parent / "crds" / "mirror.yaml"
+MIRROR_COPY = CHART / "files" / MIRROR_SOURCE.name
 TARGET = CHARTS / "rendered" / "gpudask.yaml"
 NAMESPACE = "gpudask-system"
 
@@ -51,9 +53,11 @@ def rendered(helm: str = "helm") -> str:
 
 
 def main() -> None:
-    """Bring both files up to date."""
+    """Bring the files up to date."""
     CRD_COPY.parent.mkdir(exist_ok=True)
     shutil.copyfile(CRD_SOURCE, CRD_COPY)
+    MIRROR_COPY.parent.mkdir(exist_ok=True)
+    shutil.copyfile(MIRROR_SOURCE, MIRROR_COPY)
     text = rendered()
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(text)

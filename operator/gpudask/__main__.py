@@ -17,6 +17,7 @@ Runs the operator. It is set by environment variables:
   GPUDASK_LOG_LEVEL         DEBUG, INFO, WARNING or ERROR
   GPUDASK_LOG_FORMAT        plain or json
   GPUDASK_HEALTH_PORT       port of /healthz (8080)
+  GPUDASK_MIRROR            true: show clusters to the stock Dask client, as kubernetes.dask.org objects
   KUBECONFIG                outside a cluster: how to reach one
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LAST_PORT = 65535
 _FORMATS = ("plain", "json")
+_SWITCH = ("true", "false")
 
 
 class SettingsError(ValueError):
@@ -18,7 +19,8 @@ class SettingsError(ValueError):
 class Settings:
     """The operator's settings.
 
-    `namespace`: where the operator itself lives, and its key. `watch_namespaces`: empty means all.
+    `namespace`: where the operator itself lives, and its key. `watch_namespaces`: empty means all. `mirror`: whether
+    the stock Dask client finds the clusters.
     """
 
     namespace: str = "default"
@@ -28,6 +30,7 @@ class Settings:
     log_format: str = "plain"
     health_port: int = 8080
     kubeconfig: str = ""
+    mirror: bool = False
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -49,6 +52,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         log_format=_one_of(environment, "GPUDASK_LOG_FORMAT", _FORMATS, default.log_format),
         health_port=int(port),
         kubeconfig=environment.get("KUBECONFIG", ""),
+        mirror=_one_of(environment, "GPUDASK_MIRROR", _SWITCH, "false") == "true",
     )
 
 

@@ -18,6 +18,10 @@ def test_the_charts_crd_is_the_one_of_the_models() -> None:
     assert render.CRD_COPY.read_text() == render.CRD_SOURCE.read_text(), f"{render.CRD_COPY} {UPDATE}"
 
 
+def test_the_charts_mirror_is_the_one_of_crds() -> None:
+    assert render.MIRROR_COPY.read_text() == render.MIRROR_SOURCE.read_text(), f"{render.MIRROR_COPY} {UPDATE}"
+
+
 def test_the_plain_manifests_are_the_charts(helm: Helm) -> None:
     assert render.TARGET.read_text() == render.rendered(helm.command), f"{render.TARGET} {UPDATE}"
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 EVERYWHERE: list[str] = []
 TWO_NAMESPACES = ["--set", "watchNamespaces={team-a,team-b}"]
-MODES = {"everywhere": EVERYWHERE, "two-namespaces": TWO_NAMESPACES}
+MIRROR = ["--set", "mirror.enabled=true"]
+MODES = {"everywhere": EVERYWHERE, "two-namespaces": TWO_NAMESPACES, "mirror": MIRROR}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -58,8 +59,15 @@ def test_user_roles_aggregate_and_can_be_left_out(helm: Helm) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rights_can_be_left_to_somebody_else(helm: Helm, mode: str) -> None:
-    manifests = helm.manifests(*MODES[mode], "--set", "rbac.create=false")
+    manifests = helm.manifests(*MODES[mode], "--set", "rbac.create=false,mirror.definitions=false")
     assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment"}
+
+
+def test_no_right_to_the_mirror_without_its_switch(helm: Helm) -> None:
+    rules = _rules(_rbac(helm, EVERYWHERE))
+    assert not [rule for rule in rules if "kubernetes.dask.org" in rule["apiGroups"]]
+    [ours] = [rule for rule in rules if rule["resources"] == ["gpudaskclusters"] and "create" not in rule["verbs"]]
+    assert ours["verbs"] == ["get", "list", "watch"]
 
 
 def _rbac(helm: Helm, options: list[str]) -> list[Manifest]:

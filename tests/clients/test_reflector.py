@@ -66,12 +66,14 @@ class Cache:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.changed: list[str] = []
+        self.deleted: list[str] = []
         self.reflector: Reflector[Item] = Reflector(
             script,  # type: ignore[arg-type]
             "/pods",
             label="l",
             reduce=lambda b: Item(b["metadata"]["uid"], b["owner"], b["metadata"]["resourceVersion"]),
             changed=self.changed.append,
+            deleted=lambda item: self.deleted.append(item.uid),
         )
 
     async def play(self) -> None:
@@ -194,3 +196,11 @@ def test_an_object_that_changes_hands_is_under_its_new_owner_alone():
     assert (cache.uids("x"), cache.uids("y")) == ([], ["a"])
     cache.reflector.forget("a")
     assert cache.uids("y") == []
+
+
+async def test_what_somebody_deletes_is_told_and_what_vanished_is_not():
+    script = Script([([body("a", 1), body("b", 2)], 5), ([], 9)], [[event("DELETED", "a", 6), GONE]])
+    cache = Cache(script)
+    await cache.play()
+    assert cache.uids() == []
+    assert cache.deleted == ["a"]

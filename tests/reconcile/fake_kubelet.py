@@ -159,7 +159,7 @@ def running(address: str) -> Json:
         "phase": "Running",
         "podIP": address,
         "podIPs": [{"ip": address}],
-        "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}],
+        "conditions": [{"type": kind, "status": "True"} for kind in ("PodScheduled", "ContainersReady", "Ready")],
         "containerStatuses": [
             {
                 "name": "dask",

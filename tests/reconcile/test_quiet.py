@@ -20,6 +20,7 @@ from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_pool
 from tests.conftest import CRD
+from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually, operating
@@ -54,6 +55,10 @@ def crd(audited: ApiServer) -> None:
     kubectl = Kubectl(str(audited.kubectl), audited.kubeconfig)
     kubectl("apply", "--server-side", "-f", str(CRD))
     kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/gpudaskclusters.gpudask.dev")
+    mirror = CRD.with_name("mirror.yaml")
+    kubectl("apply", "--server-side", "-f", str(mirror))
+    wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(mirror)]
+    soon(lambda: kubectl.attempt(*wait).returncode == 0, "the mirror's definitions are served")
 
 
 def requests(server: ApiServer, since: float, until: float) -> list[dict[str, Any]]:
@@ -78,7 +83,7 @@ async def test_without_the_crd_the_operator_says_what_to_install(stage: Stage):
 
 @pytest.mark.timeout(300 + IDLE_SECONDS)
 async def test_idle_clusters_cause_no_requests(stage: Stage, audited: ApiServer, crd: None):
-    settings = Settings(kubeconfig=str(stage.kubeconfig))
+    settings = Settings(kubeconfig=str(stage.kubeconfig), mirror=True)
     names = [f"c{number}" for number in range(CLUSTERS)]
     async with operating(settings):
         await asyncio.gather(*(stage.apply(a_pool(), gpu_pool(), name=name) for name in names))

@@ -23,10 +23,11 @@ def test_each_setting_is_read():
             "GPUDASK_LOG_LEVEL": "debug",
             "GPUDASK_LOG_FORMAT": "JSON",
             "GPUDASK_HEALTH_PORT": "9000",
+            "GPUDASK_MIRROR": "true",
             "KUBECONFIG": "/k",
         }
     )
-    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k")
+    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def test_each_setting_is_read():
     [
         ("GPUDASK_LOG_LEVEL", "loud", "expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'"),
         ("GPUDASK_LOG_FORMAT", "xml", "expected one of plain, json, got 'xml'"),
+        ("GPUDASK_MIRROR", "yes", "expected one of true, false, got 'yes'"),
         ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
         ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),
         ("GPUDASK_HEALTH_PORT", "70000", "expected a port number, got '70000'"),

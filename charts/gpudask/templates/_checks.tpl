@@ -5,6 +5,9 @@
 {{- fail (printf "watchNamespaces: %q is no namespace's name: write lower-case letters, digits and hyphens, one entry for each namespace" .) }}
 {{- end }}
 {{- end }}
+{{- if .Values.mirror.enabled }}
+{{- include "gpudask.noStockOperator" . }}
+{{- end }}
 {{- range .Values.extraEnv }}
 {{- if hasPrefix "GPUDASK_" .name }}
 {{- fail (printf "extraEnv: %s is the chart's own: set watchNamespaces, log or fullnameOverride instead" .name) }}
@@ -22,6 +25,24 @@
 {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$" (toString $quantity)) }}
 {{- fail (printf "resources.%s.%s: %v is no quantity: write a number with a unit, such as 250m (of a CPU) or 512Mi (of memory)" $kind $resource $quantity) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Two operators would fight over the same objects. Only seen by helm install and upgrade, which ask the cluster. */}}
+{{- define "gpudask.noStockOperator" -}}
+{{- $way := "set mirror.enabled=false, or remove the stock operator and its definitions (kubectl delete crd, which deletes its clusters) first" }}
+{{- range $plural := list "daskclusters" "daskworkergroups" "daskautoscalers" "daskjobs" }}
+{{- $name := printf "%s.kubernetes.dask.org" $plural }}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
+{{- if not (has "gpudask" (.spec.names.categories | default list)) }}
+{{- fail (printf "mirror.enabled: %s belongs to the stock Dask operator: %s" $name $way) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range (lookup "apps/v1" "Deployment" "" "").items }}
+{{- if eq (get (.metadata.labels | default dict) "app.kubernetes.io/name") "dask-kubernetes-operator" }}
+{{- fail (printf "mirror.enabled: the stock Dask operator runs as Deployment %s in namespace %s: %s" .metadata.name .metadata.namespace $way) }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -86,4 +86,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.mirror.enabled }}
+# What the stock Dask client reads, and what people change there.
+- apiGroups: [kubernetes.dask.org]
+  resources: [daskclusters]
+  verbs: [list, watch, create, patch]
+# Deleted with the pool or the limits that they mirror.
+- apiGroups: [kubernetes.dask.org]
+  resources: [daskworkergroups, daskautoscalers]
+  verbs: [list, watch, create, patch, delete]
+# A size set there becomes spec.overrides; whoever deletes a DaskCluster means the cluster.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters]
+  verbs: [patch, delete]
+{{- end }}
 {{- end -}}

@@ -27,6 +27,7 @@ ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
 ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
 ANNOTATION_RETIRE = f"{GROUP}/retire"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
+ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 
 # What the stock Dask client looks for.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"

@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     SCHEDULER_READY = "SchedulerReady"
     DEMAND_SERVABLE = "DemandServable"
     DEGRADED = "Degraded"
+    MIRRORED = "Mirrored"
 
 
 class Reason(StrEnum):
@@ -62,6 +63,9 @@ class Reason(StrEnum):
     POD_REPLACED = "PodReplaced"
     FALLBACK_STARTED = "FallbackStarted"
     FALLBACK_ENDED = "FallbackEnded"
+    MIRRORED = "Mirrored"
+    MIRROR_REFUSED = "MirrorRefused"
+    MIRROR_DELETED = "DaskClusterDeleted"
 
 
 class Phase(StrEnum):

@@ -190,6 +190,32 @@ class Kubernetes:
         """A GpuDaskCluster."""
         return await self.request("GET", _clusters(namespace, name))
 
+    async def set_overrides(self, body: Json, overrides: list[Json], *, manager: str) -> Json:
+        """Set `spec.overrides` of the GpuDaskCluster `body` as it is there; a newer one is a conflict."""
+        metadata = body["metadata"]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {"overrides": overrides}}
+        path = _clusters(metadata["namespace"], metadata["name"])
+        query = {"fieldManager": manager, "fieldValidation": "Strict"}
+        return await self.request("PATCH", path, query=query, body=patch, content_type=_MERGE_PATCH)
+
+    async def delete_cluster(self, namespace: str, name: str, *, uid: str) -> None:
+        """Delete this very GpuDaskCluster."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self.request("DELETE", _clusters(namespace, name), body=body)
+
+    async def merge(self, body: Json, *, version: str) -> Json:
+        """Merge `body` into the object of its name, which is still at `version`; a null removes a field."""
+        merged = body | {"metadata": body["metadata"] | {"resourceVersion": version}}
+        path = f"{collection(body)}/{body['metadata']['name']}"
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return await self.request("PATCH", path, query=query, body=merged, content_type=_MERGE_PATCH)
+
+    async def delete(self, body: Json, *, uid: str, version: str) -> None:
+        """Delete the object of `body`'s kind and name, if it is this very one and unchanged."""
+        preconditions = {"uid": uid, "resourceVersion": version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        await self.request("DELETE", f"{collection(body)}/{body['metadata']['name']}", body=options)
+
     async def write_status(self, namespace: str, name: str, *, uid: str, status: Json) -> Json:
         """Replace the status of this very cluster."""
         body = [

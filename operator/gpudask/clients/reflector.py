@@ -43,7 +43,8 @@ T = TypeVar("T", bound=Reflected)
 class Reflector(Generic[T]):
     """Objects under `path` that carry the label `label`, each reduced by `reduce`.
 
-    `changed(owner)` is called for each change, with the owner's uid. `metadata_only` asks the server for no more.
+    `changed(owner)` is called for each change, with the owner's uid. `deleted(item)` is called for what somebody
+    deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the server for no more.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Reflector(Generic[T]):
         label: str,
         reduce: Callable[[Json], T],
         changed: Callable[[str], None],
+        deleted: Callable[[T], None] | None = None,
         metadata_only: bool = False,
     ) -> None:
         self._api = api
@@ -61,6 +63,7 @@ class Reflector(Generic[T]):
         self._label = label
         self._reduce = reduce
         self._changed = changed
+        self._deleted = deleted
         self._accept = (_METADATA_LIST, METADATA) if metadata_only else (_FULL, _FULL)
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
@@ -138,6 +141,7 @@ class Reflector(Generic[T]):
                         body.get("code", 500), body.get("reason", ""), body.get("message", ""), f"WATCH {self.path}"
                     )
                 if kind == "DELETED":
+                    self._tell_deletion(body["metadata"]["uid"])
                     self._drop(body["metadata"]["uid"])
                 elif kind != "BOOKMARK":
                     self._put(self._reduce(body))
@@ -163,6 +167,11 @@ class Reflector(Generic[T]):
         if item is not None:
             self._unindex(item)
             self._changed(item.owner)
+
+    def _tell_deletion(self, uid: str) -> None:
+        item = self._by_uid.get(uid)
+        if item is not None and self._deleted is not None:
+            self._deleted(item)
 
     def _unindex(self, item: T) -> None:
         group = self._by_owner[item.owner]

@@ -54,6 +54,11 @@ def worker_pod(cluster: str, pool: str, number: int) -> str:
     return f"{cluster}-{pool}-worker-{number}"
 
 
+def worker_group(cluster: str, pool: str) -> str:
+    """A pool as the stock Dask client calls it: its pods have this label, and its mirror this name."""
+    return f"{cluster}-{pool}"
+
+
 def dask_name(pod: str, nonce: str) -> str:
     """The name under which a pod's worker registers.
 

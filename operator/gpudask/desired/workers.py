@@ -26,7 +26,10 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     name = names.worker_pod(cluster.name, pool.name, index)
     dask_name = names.dask_name(name, nonce)
     meta = pod.metadata(cluster, name, "worker")
-    meta["labels"] |= {resource.LABEL_POOL: pool.name, resource.LABEL_DASK_GROUP: f"{cluster.name}-{pool.name}"}
+    meta["labels"] |= {
+        resource.LABEL_POOL: pool.name,
+        resource.LABEL_DASK_GROUP: names.worker_group(cluster.name, pool.name),
+    }
     meta["labels"] |= {resource.LABEL_GPU: "true"} if pool.gpu else {}
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),

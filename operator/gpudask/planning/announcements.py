@@ -8,7 +8,12 @@ from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Sch
 from gpudask.planning.actions import Announcement
 
 # A condition whose status became this is worth a warning.
-_WARNINGS = {ConditionType.DEGRADED: "True", ConditionType.ACCEPTED: "False", ConditionType.DEMAND_SERVABLE: "False"}
+_WARNINGS = {
+    ConditionType.DEGRADED: "True",
+    ConditionType.ACCEPTED: "False",
+    ConditionType.DEMAND_SERVABLE: "False",
+    ConditionType.MIRRORED: "False",
+}
 
 
 def announcements(before: Status, after: Status) -> list[Announcement]:

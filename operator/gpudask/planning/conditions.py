@@ -30,6 +30,8 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
         ConditionType.DEGRADED: _degraded(seen, plan, status),
         ConditionType.READY: _ready(seen, status),
     }
+    if seen.mirror is not None:
+        verdicts[ConditionType.MIRRORED] = _mirrored(seen.mirror)
     accepted = verdicts[ConditionType.ACCEPTED]
     if accepted[0] == "False":
         verdicts[ConditionType.READY] = accepted
@@ -143,6 +145,10 @@ def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
             reason, message = found
             return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
     return "False", Reason.HEALTHY, ""
+
+
+def _mirrored(refusal: str) -> Verdict:
+    return ("False", Reason.MIRROR_REFUSED, refusal) if refusal else ("True", Reason.MIRRORED, "")
 
 
 def _ready(seen: Observation, status: Status) -> Verdict:

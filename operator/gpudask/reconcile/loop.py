@@ -26,6 +26,7 @@ from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.mirror import Definitions, Mirror
 from gpudask.reconcile.reporter import Reporter
 from gpudask.reconcile.support import Support
 
@@ -48,7 +49,7 @@ _RESYNC_SECONDS = 600.0
 class ClusterLoop:
     """Everything that is done for one cluster is done here, one pass at a time."""
 
-    def __init__(self, context: Context, body: Json) -> None:
+    def __init__(self, context: Context, body: Json, definitions: Definitions | None = None) -> None:
         self._context = context
         self._body = body
         self._seen_at = context.clock()
@@ -60,6 +61,7 @@ class ClusterLoop:
         self._soon: asyncio.TimerHandle | None = None
         self._feed = DemandFeed(context, body, self._heard)
         self._support = Support(context)
+        self.mirror = Mirror(context, definitions)
         self._executor = Executor(context, self._memory)
         self._reporter = Reporter(context, parse_status(body))
         self._tried_out: set[str] = set()
@@ -69,6 +71,8 @@ class ClusterLoop:
     def seen(self, body: Json) -> None:
         """Take in a newer copy of the resource. Our own status writes come back here too: those wake nobody."""
         old, new = self._body["metadata"], body["metadata"]
+        if new.get("generation", 0) < old.get("generation", 0):
+            return  # older than what one of our own writes returned
         self._body, self._seen_at = body, self._context.clock()
         if old.get("generation") != new.get("generation"):
             self._memory.edited()
@@ -158,6 +162,15 @@ class ClusterLoop:
         if cluster.deleting:
             self._feed.stop()
             return _RESYNC_SECONDS
+        newer = await self.mirror.take_in(cluster, self._body, self._reporter.status)
+        if newer is not None:
+            self.seen(newer)
+            self.wake()
+            return _RESYNC_SECONDS
+        return await self._pass_over(cluster)
+
+    async def _pass_over(self, cluster: Cluster) -> float:
+        """The pass, of a spec that can be acted on and holds all that people asked for."""
         seen = self._observe(cluster)
         self._memory.saw((pod.uid for pod in seen.pods), at_work(seen), seen.now)
         live = {pod.uid for pod in seen.pods if pod.live}
@@ -185,7 +198,7 @@ class ClusterLoop:
         soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
         if trouble is not None:
             raise trouble
-        again = _SUPPORT_RETRY_SECONDS if self._memory.support else None
+        again = _SUPPORT_RETRY_SECONDS if self._memory.support or self.mirror.refusal else None
         moments = [_RESYNC_SECONDS, planned.wake_after_seconds, soon, again, None if told else _TELL_RETRY_SECONDS]
         return max(0.01, min(moment for moment in moments if moment is not None))
 
@@ -196,7 +209,7 @@ class ClusterLoop:
             ApiError: the namespace is being deleted.
         """
         trouble = None
-        for step in (self._ensure_support, self._execute_actions, self._try_out):
+        for step in (self._ensure_support, self._execute_actions, self._try_out, self._show_mirror):
             try:
                 await step(cluster, planned)
             except ApiError as error:
@@ -216,6 +229,9 @@ class ClusterLoop:
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
         if await self._executor.execute(cluster, (*planned.actions, *planned.markers)):
             self.wake()
+
+    async def _show_mirror(self, cluster: Cluster, planned: Plan) -> None:
+        await self.mirror.show(self._observe(cluster), planned)
 
     def _observe(self, cluster: Cluster) -> Observation:
         pods = self._context.pods_of(cluster.uid)
@@ -237,6 +253,7 @@ class ClusterLoop:
             memory=dict(self._memory.pools),
             busy_at=self._memory.busy_at,
             frozen_at=self._memory.frozen_at,
+            mirror=self.mirror.refusal,
         )
 
     async def _still_there(self, cluster: Cluster) -> Cluster:

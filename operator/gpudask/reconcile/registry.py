@@ -6,8 +6,10 @@ import asyncio
 import logging
 from typing import Any
 
+from gpudask.planning.mirror import Mirrored
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.loop import ClusterLoop
+from gpudask.reconcile.mirror import Definitions
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -18,21 +20,24 @@ class Registry:
 
     def __init__(self) -> None:
         self._context: Context | None = None
+        self._definitions: Definitions | None = None
+        self._uids: dict[str, str] = {}  # by namespace/name: the uid of the one that exists
         self._loops: dict[str, ClusterLoop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def start(self, context: Context) -> None:
-        """Begin to act: the caches are complete."""
-        self._context = context
+    def start(self, context: Context, definitions: Definitions | None = None) -> None:
+        """Begin to act: the caches are complete. `definitions`: of the mirror, where it is switched on."""
+        self._context, self._definitions = context, definitions
 
     def seen(self, body: Json) -> None:
         """A cluster exists."""
         uid = body["metadata"]["uid"]
+        self._uids[f"{body['metadata']['namespace']}/{body['metadata']['name']}"] = uid
         if uid in self._loops:
             self._loops[uid].seen(body)
             return
         assert self._context is not None, "clusters are seen only after start"
-        loop = ClusterLoop(self._context, body)
+        loop = ClusterLoop(self._context, body, self._definitions)
         self._loops[uid] = loop
         task = asyncio.create_task(loop.run(), name=f"cluster {body['metadata']['name']}")
         self._tasks[uid] = task
@@ -50,6 +55,16 @@ class Registry:
         if loop is not None:
             loop.wake()
 
+    def mirror_changed(self, key: str) -> None:
+        """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""
+        self.changed(self._uids.get(key, ""))
+
+    def mirror_deleted(self, item: Mirrored) -> None:
+        """Somebody deleted an object of a cluster's mirror."""
+        loop = self._loops.get(item.controller)
+        if loop is not None:
+            loop.mirror.deleted(item)
+
     async def stop(self) -> None:
         """End all loops; the clusters stay as they are."""
         tasks = list(self._tasks.values())
@@ -60,5 +75,6 @@ class Registry:
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         self._loops.pop(uid, None)
         self._tasks.pop(uid, None)
+        self._uids = {key: known for key, known in self._uids.items() if known != uid}
         if not task.cancelled() and task.exception() is not None:
             _LOG.critical("a cluster's loop failed: this is a defect", exc_info=task.exception())

@@ -15,9 +15,14 @@ from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.desired import mirror
+from gpudask.planning.mirror import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
-from gpudask.reconcile.context import Caches, Context, observe_owned
+from gpudask.reconcile.caches import Caches
+from gpudask.reconcile.context import Context, observe_owned
+from gpudask.reconcile.definitions import look_for
+from gpudask.reconcile.mirror import Definitions
 from gpudask.reconcile.registry import Registry
 from gpudask.settings import Settings
 
@@ -73,7 +78,9 @@ class Operator:
                 ("PodDisruptionBudget", "poddisruptionbudgets", "apis/policy/v1"),
             )
         }
-        every = [r for caches in (pods, *support.values()) for r in caches.reflectors]
+        definitions = await self._mirror(api)
+        mirrored = definitions.caches.values() if definitions else ()
+        every = [r for caches in (pods, *support.values(), *mirrored) for r in caches.reflectors]
         self._watches = [asyncio.create_task(r.run(), name=f"watch {r.path}") for r in every]
         async with asyncio.timeout(_SYNC_SECONDS):
             await asyncio.gather(*(reflector.synced.wait() for reflector in every))
@@ -86,8 +93,34 @@ class Operator:
             preload=sources(),
             key=key,
         )
-        self.registry.start(self._context)
+        self.registry.start(self._context, definitions)
         _LOG.info("the caches are complete")
+
+    async def _mirror(self, api: Kubernetes) -> Definitions | None:
+        """The mirror's caches, still empty; None where it is switched off."""
+        if not self.settings.mirror:
+            return None
+        refusal = await look_for(api)
+        if refusal:
+            _LOG.warning("no mirror for the stock Dask client: %s", refusal)
+            return Definitions(refusal=refusal)
+        caches = {
+            kind: Caches(
+                [
+                    Reflector(
+                        api,
+                        path,
+                        label="",
+                        reduce=observe_mirrored(kind),
+                        changed=self.registry.mirror_changed,
+                        deleted=self.registry.mirror_deleted,
+                    )
+                    for path in self._paths(f"apis/{mirror.API_VERSION}", f"{kind.lower()}s")
+                ]
+            )
+            for kind in mirror.KINDS
+        }
+        return Definitions(caches)
 
     async def stop(self) -> None:
         """End all loops and watches, and close the connections. Clusters stay as they are."""
@@ -105,8 +138,6 @@ class Operator:
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1"
     ) -> Caches:
-        namespaces = self.settings.watch_namespaces
-        paths = [f"/{version}/namespaces/{name}/{plural}" for name in namespaces] or [f"/{version}/{plural}"]
         return Caches(
             [
                 Reflector(
@@ -117,9 +148,14 @@ class Operator:
                     changed=self.registry.changed,
                     metadata_only=metadata_only,
                 )
-                for path in paths
+                for path in self._paths(version, plural)
             ]
         )
+
+    def _paths(self, version: str, plural: str) -> list[str]:
+        """Where objects are listed: everywhere, or in each watched namespace."""
+        namespaces = self.settings.watch_namespaces
+        return [f"/{version}/namespaces/{name}/{plural}" for name in namespaces] or [f"/{version}/{plural}"]
 
 
 async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:

@@ -1,0 +1,32 @@
+"""One kind's local copies, over all watched namespaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.clients.reflector import Reflector
+
+Json = dict[str, Any]
+
+
+class Caches:
+    """One kind's reflectors: one for the whole cluster, or one for each watched namespace."""
+
+    def __init__(self, reflectors: list[Reflector[Any]]) -> None:
+        self.reflectors = reflectors
+
+    def owned(self, owner: str) -> tuple[Any, ...]:
+        """The objects whose controller has this uid."""
+        return tuple(item for reflector in self.reflectors for item in reflector.owned(owner))
+
+    def lay_over(self, namespace: str, body: Json) -> None:
+        """Take in what one of our own writes returned."""
+        self._of(namespace).lay_over(body)
+
+    def forget(self, namespace: str, uid: str) -> None:
+        """Take out what is gone."""
+        self._of(namespace).forget(uid)
+
+    def _of(self, namespace: str) -> Reflector[Any]:
+        marker = f"/namespaces/{namespace}/"
+        return next((r for r in self.reflectors if marker in r.path), self.reflectors[0])

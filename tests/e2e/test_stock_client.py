@@ -1,0 +1,89 @@
+"""The stock Dask client's documented calls, unchanged, against clusters of ours, from outside.
+
+https://kubernetes.dask.org/en/latest/operator_kubecluster.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from dask_kubernetes.operator import KubeCluster
+from dask_kubernetes.operator.kubecluster.discovery import discover
+from distributed import Client
+
+from tests.conftest import ROOT
+from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.platform import Platform
+from tests.e2e.space import Space
+
+AUTOSCALED = {"autoscale": {"min": 0, "max": 3}}
+
+
+@pytest.fixture(scope="module")
+def mirror(platform: Platform) -> Iterator[None]:
+    """The operator with the mirror; afterwards as it was."""
+    platform.install("mirror.enabled=true")
+    yield
+    platform.install()
+    platform.kubectl("delete", "-f", str(ROOT / "crds" / "mirror.yaml"))
+
+
+@pytest.fixture
+def demo(space: Space, mirror: None, monkeypatch: pytest.MonkeyPatch) -> Space:
+    """A cluster `demo` with a CPU and a GPU pool, both autoscaled, that the stock client finds."""
+    monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
+    space.apply(cluster("demo", cpu(**AUTOSCALED), gpu()))
+    space.wait_ready("demo")
+    space.wait(lambda: space.condition("demo", "Mirrored").get("status") == "True", "demo is mirrored")
+    return space
+
+
+def test_from_name_scale_and_compute(demo: Space) -> None:
+    existing = KubeCluster.from_name(name="demo", namespace=demo.kubectl.namespace)
+    existing.scale(2)
+    demo.wait_workers("demo", "cpu", 2)
+    existing.scale(1, worker_group="gpu")
+    demo.wait_workers("demo", "gpu", 1)
+    with Client(existing) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        assert client.submit(sum, [1, 2], resources={"GPU": 1}).result(timeout=30) == 3
+    logs = existing.get_logs()
+    assert any("scheduler" in name and "Scheduler at" in text for name, text in logs.items()), logs
+    assert sum("worker" in name for name in logs) == 3, list(logs)
+    assert "on DaskWorkerGroup demo-gpu" in demo.pool("demo", "gpu")["sizeSetBy"]
+    existing.close()
+    assert demo.names("demo", "cpu"), "close() of a client that only connected leaves the cluster"
+
+
+def test_adapt_lets_the_default_pool_follow_demand_within_the_limits(demo: Space) -> None:
+    with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace) as existing:
+        existing.adapt(minimum=1, maximum=2)
+        demo.wait_pods("demo", "cpu", 1)
+        assert "limits by" in demo.pool("demo", "cpu")["sizeSetBy"]
+        existing.scale(2)
+        demo.wait_workers("demo", "cpu", 2)
+    assert demo.get("daskautoscalers") == []
+
+
+def test_kubectl_scale_of_a_worker_group(demo: Space) -> None:
+    demo.kubectl("scale", "daskworkergroup", "demo-gpu", "--replicas", "4")
+    demo.wait_pods("demo", "gpu", 4)
+    assert demo.pool("demo", "gpu")["sizeSetBy"] == "kubectl on DaskWorkerGroup demo-gpu"
+    demo.kubectl("scale", "daskworkergroup", "demo-gpu", "--replicas", "0")
+    demo.wait_pods("demo", "gpu", 0)
+
+
+async def test_the_listing_of_dask_ctl_names_it(demo: Space) -> None:
+    assert ("demo", KubeCluster) in [found async for found in discover()]
+
+
+def test_a_client_that_owns_it_deletes_it(demo: Space) -> None:
+    with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace, shutdown_on_close=True):
+        pass
+    demo.wait(lambda: not demo.get("gdc") and not demo.get("pods"), "the cluster and its pods are gone")
+
+
+def test_what_the_stock_client_would_create_is_refused_at_once(demo: Space) -> None:
+    with pytest.raises(Exception, match="Make a GpuDaskCluster"):
+        KubeCluster(name="new", namespace=demo.kubectl.namespace)

@@ -1,0 +1,238 @@
+"""The stock Dask client, unchanged, on a cluster of ours, on a real API server with played nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import kr8s
+import pytest
+from dask_kubernetes.operator import KubeCluster
+from dask_kubernetes.operator.kubecluster import kubecluster as module
+from dask_kubernetes.operator.kubecluster.discovery import discover
+from distributed import Scheduler
+
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.start import Operator
+from tests.builders import a_pool
+from tests.conftest import ROOT
+from tests.eventually import eventually
+from tests.kubectl import Kubectl
+from tests.planning.builders import gpu_pool, scaled
+from tests.reconcile.stage import Stage, operating, stays
+from tests.reconcile.stock import Stock, in_daemon
+
+pytestmark = pytest.mark.api
+DEFINITIONS = ROOT / "crds" / "mirror.yaml"
+
+
+@pytest.fixture(scope="module")
+def definitions(kubectl: Kubectl) -> None:
+    kubectl("apply", "--server-side", "-f", str(DEFINITIONS))
+    wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(DEFINITIONS)]
+    eventually(lambda: kubectl.attempt(*wait).returncode == 0, "the definitions are served")
+
+
+@pytest.fixture
+def stock(stage: Stage, definitions: None) -> Stock:
+    return Stock(stage)
+
+
+@pytest.fixture
+async def mirroring(stage: Stage, definitions: None) -> AsyncIterator[Operator]:
+    async with operating(replace(stage.settings, mirror=True)) as running:
+        yield running
+
+
+@pytest.fixture
+async def scheduler(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """A Dask scheduler where the stock client would have a port-forward to one."""
+    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as running:
+
+        async def address(*_: Any, **__: Any) -> str:
+            return str(running.address)
+
+        monkeypatch.setattr(module, "get_scheduler_address", address)
+        yield
+
+
+async def overrides(stage: Stage) -> dict[str, dict[str, Any]]:
+    return {entry.pop("pool"): entry for entry in (await stage.cluster())["spec"].get("overrides", [])}
+
+
+async def set_by(stage: Stage, pool: str) -> str:
+    return next(str(row["sizeSetBy"]) for row in (await stage.status())["pools"] if row["name"] == pool)
+
+
+async def test_a_cluster_is_mirrored_and_says_so(stage: Stage, mirroring: Operator, stock: Stock):
+    made = await stage.apply(a_pool(replicas=2), gpu_pool())
+    await stage.shows("Mirrored", "True Mirrored")
+    await stock.stage.becomes(lambda: stock.names("daskworkergroup"), ["demo-cpu", "demo-default", "demo-gpu"])
+    found = await stock.get("daskcluster", "demo")
+    assert found
+    assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
+    assert found["metadata"]["labels"]["dask.org/cluster-name"] == "demo"
+    assert "finalizers" not in found["metadata"]
+    assert (found["spec"]["worker"]["replicas"], found["status"]["phase"]) == (2, "Running")
+    assert [await stock.size(f"demo-{pool}") for pool in ("cpu", "default", "gpu")] == [2, 2, None]
+
+    async def ready() -> Any:
+        group = await stock.get("daskworkergroup", "demo-default")
+        return group and group["status"]["replicas"]
+
+    await stage.becomes(ready, 2)
+
+
+async def test_the_stock_client_scales_adapts_and_leaves(
+    stage: Stage, mirroring: Operator, stock: Stock, scheduler: None
+):
+    await stage.apply(a_pool(replicas=1), gpu_pool())
+    await stage.shows("Mirrored", "True Mirrored")
+
+    await stock.call(lambda cluster: cluster.scale(3))
+    await stage.becomes(lambda: stage.names(pool="cpu"), [f"demo-cpu-worker-{n}" for n in range(3)])
+    await stage.becomes(lambda: set_by(stage, "cpu"), "kr8s on DaskWorkerGroup demo-default")
+    await stage.becomes(lambda: stock.size("demo-cpu"), 3)
+
+    await stock.call(lambda cluster: cluster.scale(2, worker_group="gpu"))
+    await stage.becomes(lambda: stage.names(pool="gpu"), [f"demo-gpu-worker-{n}" for n in range(2)])
+
+    await stock.call(lambda cluster: cluster.adapt(minimum=2, maximum=4))
+    await stage.becomes(lambda: set_by(stage, "cpu"), "autoscale, limits by kr8s on DaskAutoscaler demo")
+    assert "cpu" in await overrides(stage)
+
+    await stock.call(lambda cluster: cluster.adapt(minimum=1, maximum=2))
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
+
+    await stock.call(lambda cluster: cluster.scale(2))
+    await stage.becomes(lambda: stock.names("daskautoscaler"), [])
+
+    async def fixed() -> Any:
+        return (await overrides(stage))["cpu"].get("replicas")
+
+    await stage.becomes(fixed, 2)
+    await stays(lambda: stock.names("daskcluster"), ["demo"], 1)
+
+
+async def test_the_listing_names_it_and_close_with_shutdown_deletes_it(
+    stage: Stage, mirroring: Operator, stock: Stock, scheduler: None
+):
+    await stage.apply(a_pool(replicas=1))
+    await stage.shows("Mirrored", "True Mirrored")
+    assert ("demo", KubeCluster) in [found async for found in discover()]
+
+    await stock.call(lambda cluster: cluster.name, shutdown_on_close=True)
+
+    async def status() -> int:
+        try:
+            await stage.cluster()
+        except ApiError as error:
+            return error.status
+        return 200
+
+    await stage.becomes(status, 404)
+
+
+async def test_kubectl_scale_wins_over_autoscaling_with_the_size_that_is_there_too(
+    stage: Stage, mirroring: Operator, stock: Stock, in_namespace: Kubectl
+):
+    await stage.apply(a_pool(replicas=1), gpu_pool(idle="1s"))
+    await stage.shows("Mirrored", "True Mirrored")
+
+    async def scale(size: int) -> None:
+        await asyncio.to_thread(in_namespace, "scale", "daskworkergroup", "demo-gpu", f"--replicas={size}")
+
+    await scale(0)
+    await stage.becomes(lambda: set_by(stage, "gpu"), "kubectl on DaskWorkerGroup demo-gpu")
+    task = await stage.scheduler()
+    await task.want(1, GPU=1)
+    await stage.shows("DemandServable", "False")
+    await scale(4)
+    await stage.becomes(lambda: stage.names(pool="gpu"), [f"demo-gpu-worker-{n}" for n in range(4)])
+    await task.want(0, GPU=1)
+    await stays(lambda: stock.size("demo-gpu"), 4, 2)
+    assert len(await stage.names(pool="gpu")) == 4
+
+
+async def test_sizes_set_elsewhere_flow_back_and_nobody_takes_them_for_a_wish(
+    stage: Stage, mirroring: Operator, stock: Stock
+):
+    await stage.apply(a_pool(replicas=1), scaled("more"))
+    await stage.becomes(lambda: stock.size("demo-cpu"), 1)
+    await stage.apply(a_pool(replicas=3), scaled("more"), overrides=[{"pool": "more", "replicas": 2, "by": "alice"}])
+    await stage.becomes(lambda: stock.size("demo-cpu"), 3)
+    await stage.becomes(lambda: stock.size("demo-more"), 2)
+    await stage.apply(scaled(least=1), scaled("more"))
+    await stage.becomes(lambda: stock.size("demo-cpu"), None)
+    await stage.becomes(lambda: stock.size("demo-more"), None)
+    await stays(lambda: overrides(stage), {}, 1)
+
+
+async def test_a_pool_that_goes_takes_its_group_along(stage: Stage, mirroring: Operator, stock: Stock):
+    await stage.apply(a_pool(replicas=1), gpu_pool())
+    await stage.becomes(lambda: stock.size("demo-gpu"), None)
+    await stage.apply(a_pool(replicas=1))
+    await stage.becomes(lambda: stock.names("daskworkergroup"), ["demo-cpu", "demo-default"])
+
+
+async def test_what_people_do_to_the_mirror_while_the_operator_is_away_counts(
+    stage: Stage, stock: Stock, definitions: None
+):
+    settings = replace(stage.settings, mirror=True)
+    async with operating(settings):
+        await stage.apply(a_pool(replicas=1), scaled("more"))
+        await stage.shows("Mirrored", "True Mirrored")
+    await stock.patch("daskworkergroup", "demo-cpu", {"spec": {"worker": {"replicas": 3}}})
+    await stock.delete("daskworkergroup", "demo-more")
+    async with operating(settings):
+        await stage.becomes(lambda: stock.size("demo-default"), 3)
+        await stage.becomes(lambda: stock.names("daskworkergroup"), ["demo-cpu", "demo-default", "demo-more"])
+    assert (await overrides(stage))["cpu"]["replicas"] == 3
+
+
+async def test_a_mirror_that_vanished_while_the_operator_was_away_is_made_again(
+    stage: Stage, stock: Stock, definitions: None
+):
+    settings = replace(stage.settings, mirror=True)
+    async with operating(settings):
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Mirrored", "True Mirrored")
+    await stock.delete("daskcluster", "demo")
+    async with operating(settings):
+        await stage.becomes(lambda: stock.names("daskcluster"), ["demo"])
+    await stage.cluster()
+
+
+async def test_a_cluster_that_the_stock_client_would_make_is_refused_at_once_with_the_way_out(
+    stage: Stage, stock: Stock, definitions: None
+):
+    began = time.monotonic()
+
+    def make() -> None:
+        KubeCluster(name="new", namespace=stage.namespace, image="x", quiet=True)
+
+    with pytest.raises(kr8s.ServerError, match="Make a GpuDaskCluster"):
+        await in_daemon(make)
+    assert time.monotonic() - began < 20
+    assert await stock.names("daskcluster") == []
+
+
+async def test_without_the_switch_there_is_no_mirror(stage: Stage, operator: Operator, stock: Stock):
+    await stage.apply(a_pool(replicas=1))
+    await stage.shows("Ready", "True AllReady")
+    assert await stock.names("daskcluster") == []
+    assert "Mirrored" not in {row["type"] for row in (await stage.status())["conditions"]}
+
+
+async def test_an_object_that_another_operator_handles_is_left_alone(stage: Stage, mirroring: Operator, stock: Stock):
+    await stage.apply(a_pool(replicas=1))
+    await stage.becomes(lambda: stock.size("demo-cpu"), 1)
+    mark = {"metadata": {"annotations": {"kopf.zalando.org/last-handled-configuration": "x"}}}
+    await stock.patch("daskcluster", "demo", mark)
+    await stage.shows("Mirrored", "False MirrorRefused: DaskCluster demo is handled by another operator")
+    await stage.apply(a_pool(replicas=2))
+    await stage.shows("Ready", "True AllReady")
+    assert await stock.size("demo-cpu") == 1

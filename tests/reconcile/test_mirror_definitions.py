@@ -1,0 +1,87 @@
+"""Where the mirror's kinds are missing, the stock operator's, or going: on an API server of the tests' own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dask_kubernetes
+import pytest
+
+from gpudask.clients.kubernetes import Kubernetes
+from local.api_server import ApiServer
+from tests.builders import a_pool
+from tests.conftest import CRD, ROOT
+from tests.eventually import eventually as soon
+from tests.kubectl import Kubectl
+from tests.reconcile.stage import Stage, operating, stays
+
+pytestmark = pytest.mark.api
+DEFINITIONS = ROOT / "crds" / "mirror.yaml"
+STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "customresources"
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Kubectl]:
+    """kubectl on a server that knows GpuDaskCluster only."""
+    server = ApiServer.start(f"tests-definitions-{os.getpid()}")
+    kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
+    kubectl("apply", "--server-side", "-f", str(CRD))
+    _established(kubectl, "crd/gpudaskclusters.gpudask.dev")
+    yield kubectl
+    server.stop()
+
+
+@pytest.fixture
+async def stage(own: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    assert own.kubeconfig is not None
+    monkeypatch.setenv("KUBECONFIG", str(own.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    api = await Kubernetes.connect(str(own.kubeconfig))
+    stage = Stage(api, "default", own.kubeconfig)
+    stage.kubelet.start()
+    yield stage
+    await stage.kubelet.stop()
+    await api.close()
+
+
+async def test_without_definitions_the_operator_works_and_says_what_to_install(stage: Stage):
+    async with operating(replace(stage.settings, mirror=True)):
+        await stage.apply(a_pool(replicas=1), name="bare")
+        await stage.shows("Mirrored", "False MirrorRefused: its definitions are missing: kubectl apply", name="bare")
+        await stage.shows("Ready", "True AllReady", name="bare")
+    await stage.delete_cluster("bare")
+
+
+async def test_the_stock_operators_definitions_are_left_alone(stage: Stage, own: Kubectl):
+    own("apply", "--server-side", "-f", str(STOCK / "daskcluster.yaml"))
+    _established(own, "crd/daskclusters.kubernetes.dask.org")
+    async with operating(replace(stage.settings, mirror=True)):
+        await stage.apply(a_pool(replicas=1), name="beside")
+        await stage.shows("Mirrored", "DaskCluster of kubernetes.dask.org belong to the stock", name="beside")
+    assert own("get", "daskclusters", "-o", "name").stdout == ""
+    await stage.delete_cluster("beside")
+    own("delete", "crd", "daskclusters.kubernetes.dask.org", "--timeout=30s")
+
+
+async def test_whoever_deletes_the_definitions_deletes_no_cluster(stage: Stage, own: Kubectl):
+    own("apply", "--server-side", "-f", str(DEFINITIONS))
+    for kind in ("daskclusters", "daskworkergroups", "daskautoscalers"):
+        _established(own, f"crd/{kind}.kubernetes.dask.org")
+    async with operating(replace(stage.settings, mirror=True)):
+        await stage.apply(a_pool(replicas=1), name="kept")
+        await stage.shows("Mirrored", "True Mirrored", name="kept")
+        soon(lambda: "kept" in own("get", "daskclusters", "-o", "name").stdout, "it is mirrored")
+        own("delete", "crd", "daskclusters.kubernetes.dask.org", "--timeout=30s")
+
+        async def exists() -> str:
+            return str((await stage.cluster("kept"))["metadata"]["name"])
+
+        await stays(exists, "kept", 3)
+
+
+def _established(kubectl: Kubectl, name: str) -> None:
+    wait = ["wait", "--for=condition=Established", "--timeout=30s", name]
+    soon(lambda: kubectl.attempt(*wait).returncode == 0, f"{name} is served")
