@@ -77,16 +77,14 @@ def test_what_differs_names_all_three():
     assert not found.fatal
 
 
-def test_another_minor_version_of_python_is_fatal_and_another_patch_is_not():
+def test_another_minor_version_of_python_is_fatal_and_another_patch_is_none():
     other, patch = versions("3.12.1.final.0"), versions("3.11.9.final.0")
 
     minor = disagreement(versions(), other, {"a": other})
     assert minor is not None
     assert minor.fatal
-    newer = disagreement(versions(), patch, {})
-    assert newer is not None
-    assert not newer.fatal
-    assert newer.table == "  python: client 3.11.7, scheduler 3.11.9, workers none yet"
+    assert minor.table == "  python: client 3.11.7, scheduler 3.12.1, workers 3.12.1"
+    assert disagreement(versions(), patch, {}) is None
 
 
 def test_a_package_that_one_lacks_and_nobody_has_to_have_is_no_disagreement():

@@ -39,7 +39,7 @@ async def check_versions(scheduler: Any, name: str, body: Json) -> None:
         return
     failure = KubeClusterError(
         f"this program and cluster {name!r} run different versions",
-        reason=f"they differ in\n{found.table}\n",
+        reason=f"they differ in\n{found.table}",
         next_step=f"Run this program in {_images(body)}, or create the cluster with an image= that has what it has",
     )
     if found.fatal:
