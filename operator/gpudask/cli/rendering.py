@@ -44,8 +44,8 @@ def objects(cluster: Cluster, preload: dict[str, str], *, one_of_each: bool = Fa
 def initial_size(cluster: Cluster, pool: Pool) -> int:
     """Pods of `pool` before there is any demand: an override's, the fixed number, or the least."""
     for override in cluster.spec.overrides:
-        if override.pool == pool.name and override.replicas is not None:
-            return override.replicas
+        if override.pool == pool.name:
+            return (override.min or 0) if override.replicas is None else override.replicas
     if pool.autoscale is not None:
         return pool.autoscale.min
     return 1 if pool.replicas is None else pool.replicas
