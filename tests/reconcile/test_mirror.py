@@ -67,6 +67,11 @@ async def set_by(stage: Stage, pool: str) -> str:
     return next(str(row["sizeSetBy"]) for row in (await stage.status())["pools"] if row["name"] == pool)
 
 
+async def set_where(stage: Stage, pool: str) -> str:
+    """The object on which the size was set."""
+    return (await set_by(stage, pool)).rpartition(" on ")[2]
+
+
 async def test_a_cluster_is_mirrored_and_says_so(stage: Stage, mirroring: Operator, stock: Stock):
     made = await stage.apply(a_pool(replicas=2), gpu_pool())
     await stage.shows("Mirrored", "True Mirrored")
@@ -146,7 +151,7 @@ async def test_kubectl_scale_wins_over_autoscaling_with_the_size_that_is_there_t
         await asyncio.to_thread(in_namespace, "scale", "daskworkergroup", "demo-gpu", f"--replicas={size}")
 
     await scale(0)
-    await stage.becomes(lambda: set_by(stage, "gpu"), "kubectl on DaskWorkerGroup demo-gpu")
+    await stage.becomes(lambda: set_where(stage, "gpu"), "DaskWorkerGroup demo-gpu")
     task = await stage.scheduler()
     await task.want(1, GPU=1)
     await stage.shows("DemandServable", "False")

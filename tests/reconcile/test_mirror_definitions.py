@@ -20,7 +20,7 @@ from tests.reconcile.stage import Stage, operating, stays
 
 pytestmark = pytest.mark.api
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"
-STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "customresources"
+STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator" / "crds"
 
 
 @pytest.fixture(scope="module")
