@@ -10,7 +10,9 @@ import yaml
 from gpudask import KubeClusterError
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Words, manifest
+from gpudask.kubecluster.overrides import MIRROR
 from gpudask.kubecluster.server import Server
+from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 
 pytestmark = pytest.mark.api
@@ -57,6 +59,34 @@ def test_applying_the_manifest_again_keeps_the_sizes_that_people_set(sizes: Size
     in_namespace("apply", "-f", str(MIXED))
 
     assert overrides(in_namespace) == {"gpu": 4}
+
+
+def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here_too(
+    sizes: Sizes, in_namespace: Kubectl
+):
+    def mirrored(entry: str) -> None:
+        patch = f'{{"spec": {{"overrides": [{entry}]}}}}'
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", patch)
+
+    mirrored('{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}')
+    sizes.scale(2, pool="gpu")
+    sizes.scale(1, pool="cpu")
+    assert overrides(in_namespace) == {"gpu": 2, "cpu": 1}
+    sizes.unscale("gpu")
+    assert overrides(in_namespace) == {"cpu": 1}
+
+    mirrored('{"pool": "gpu", "replicas": 5, "by": "ada"}')
+    sizes.adapt(0, 4, pool="gpu")
+    sizes.unscale("gpu")
+    assert overrides(in_namespace) == {}
+
+    mirrored('{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}')
+    gpudask = invoke("scale", "demo", "gpu=2", "cpu=1", "-n", in_namespace.namespace)
+    assert gpudask.exit_code == 0, gpudask.output
+    assert overrides(in_namespace) == {"gpu": 2, "cpu": 1}
+    gpudask = invoke("scale", "demo", "gpu=auto", "-n", in_namespace.namespace)
+    assert gpudask.exit_code == 0, gpudask.output
+    assert overrides(in_namespace) == {"cpu": 1}
 
 
 def test_an_override_that_a_manifest_holds_too_is_reported_when_it_stays(sizes: Sizes, in_namespace: Kubectl):

@@ -96,11 +96,21 @@ async def write(server: Server, name: str, sizes: dict[str, int | None], until: 
     for attempt in range(1, _ATTEMPTS + 1):
         body = await server.cluster(name)
         try:
-            return await server.apply(changed(body, sizes, until, _user()))
+            return await _send(server, body, sizes, changed(body, sizes, until, _user()))
         except KubeClusterError as error:
             if error.status != _CONFLICT or attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+async def _send(server: Server, body: Json, sizes: dict[str, int | None], wanted: Json) -> Json:
+    """Apply `wanted`; what the mirror set is replaced instead: an apply would mix with it."""
+    pools = [_choose(body, word) for word in sizes]
+    if all(overrides.is_applied(body, pool) for pool in pools):
+        return await server.apply(wanted)
+    entries = {entry["pool"]: entry for entry in wanted.get("spec", {}).get("overrides", [])}
+    patch = overrides.replaced(body, {pool: entries.get(pool) for pool in pools})
+    return await server.merge(body["metadata"]["name"], patch, overrides.FIELD_MANAGER)
 
 
 def _choose(body: Json, pool: str) -> str:

@@ -14,6 +14,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
 FIELD_MANAGER = "gpudask-client"  # owns overrides alone
+MIRROR = "gpudask-mirror"  # the operator's, for what users of the stock client set: theirs to change from here, too
 CREATOR = "gpudask-client-spec"  # owns what it created or edited: pools, suspend
 
 
@@ -48,14 +49,14 @@ def choose_pool(body: Json, pool: str | None) -> str:
 
 
 def own_entries(body: Json) -> dict[str, Json]:
-    """The overrides that this client's field manager has applied, by pool."""
+    """The overrides that this client's field manager has set, by pool."""
     owned = _owned_pools(body, FIELD_MANAGER)
     return {entry["pool"]: entry for entry in body["spec"].get("overrides", []) if entry["pool"] in owned}
 
 
 def other_owners(body: Json, pool: str) -> list[str]:
     """Field managers other than ours that hold an override of `pool`."""
-    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])} - {FIELD_MANAGER}
+    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])} - {FIELD_MANAGER, MIRROR}
     return sorted(manager for manager in managers if pool in _owned_pools(body, manager))
 
 
@@ -75,10 +76,23 @@ def apply_body(body: Json, entries: dict[str, Json]) -> Json:
     return result
 
 
-def _owned_pools(body: Json, manager: str) -> set[str]:
+def is_applied(body: Json, pool: str) -> bool:
+    """Whether an override of `pool` is ours by apply, or there is none: an apply of ours changes it, whole."""
+    return pool not in _owned_pools(body, MIRROR) | _owned_pools(body, FIELD_MANAGER, "Update")
+
+
+def replaced(body: Json, entries: dict[str, Json | None]) -> Json:
+    """The merge patch that makes `entries` the overrides of their pools, whoever set those before; None removes one."""
+    others = [item for item in body["spec"].get("overrides", []) if item["pool"] not in entries]
+    version = body["metadata"]["resourceVersion"]
+    new = [entry for entry in entries.values() if entry is not None]
+    return {"metadata": {"resourceVersion": version}, "spec": {"overrides": others + new}}
+
+
+def _owned_pools(body: Json, manager: str, operation: str = "") -> set[str]:
     pools = set()
     for managed in body["metadata"].get("managedFields", []):
-        if managed["manager"] == manager:
+        if managed["manager"] == manager and operation in ("", managed.get("operation")):
             fields = managed.get("fieldsV1", {}).get("f:spec", {}).get("f:overrides", {})
             # A list-map's item is written `k:{"pool":"gpu"}`.
             pools |= {json.loads(key[2:])["pool"] for key in fields if key.startswith("k:")}

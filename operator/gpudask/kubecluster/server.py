@@ -147,8 +147,8 @@ class Server(Connection):
             headers={"Content-Type": "application/apply-patch+yaml"},
         )
 
-    async def merge(self, name: str, patch: Json) -> Json:
-        """JSON merge patch of the GpuDaskCluster `name`, such as `{"spec": {"suspend": True}}`.
+    async def merge(self, name: str, patch: Json, manager: str = CREATOR) -> Json:
+        """JSON merge patch of the GpuDaskCluster `name` as `manager`, such as `{"spec": {"suspend": True}}`.
 
         A list is replaced whole: put the `resourceVersion` that was read into `metadata`, and a write that came
         between is refused with 409.
@@ -158,7 +158,7 @@ class Server(Connection):
             PLURAL,
             name,
             body=patch,
-            params={"fieldManager": CREATOR, "fieldValidation": "Strict"},
+            params={"fieldManager": manager, "fieldValidation": "Strict"},
             headers={"Content-Type": "application/merge-patch+json"},
         )
 

@@ -58,18 +58,28 @@ async def set_override(server: Server, name: str, pool: str | None, entry: Json 
         chosen = overrides.choose_pool(body, pool)
         if entry is None:
             refuse_shared(body, chosen)
-        entries = overrides.own_entries(body)
-        entries.pop(chosen, None)
-        if entry is not None:
-            entries[chosen] = {"pool": chosen, **entry}
+        whole = None if entry is None else {"pool": chosen, **entry}
         try:
-            await server.apply(overrides.apply_body(body, entries))
+            await _write(server, body, chosen, whole)
         except KubeClusterError as error:
             if error.status != CONFLICT or attempt == WRITE_ATTEMPTS:
                 raise
             continue  # another write came between: read again
         return body
     raise AssertionError("the loop returns or raises")
+
+
+async def _write(server: Server, body: Json, pool: str, entry: Json | None) -> None:
+    """By apply, so that it stands beside others' fields; but what the mirror set is replaced, not mixed with ours."""
+    if not overrides.is_applied(body, pool):
+        patch = overrides.replaced(body, {pool: entry})
+        await server.merge(body["metadata"]["name"], patch, overrides.FIELD_MANAGER)
+        return
+    entries = overrides.own_entries(body)
+    entries.pop(pool, None)
+    if entry is not None:
+        entries[pool] = entry
+    await server.apply(overrides.apply_body(body, entries))
 
 
 def refuse_shared(body: Json, pool: str) -> None:
