@@ -39,6 +39,10 @@ def demo(space: Space, mirror: None, monkeypatch: pytest.MonkeyPatch) -> Space:
     return space
 
 
+def wait_set_by(demo: Space, pool: str, words: str) -> None:
+    demo.wait(lambda: words in demo.pool("demo", pool)["sizeSetBy"], f"{pool} says that it is set: {words}")
+
+
 def test_from_name_scale_and_compute(demo: Space) -> None:
     existing = KubeCluster.from_name(name="demo", namespace=demo.kubectl.namespace)
     existing.scale(2)
@@ -51,7 +55,7 @@ def test_from_name_scale_and_compute(demo: Space) -> None:
     logs = existing.get_logs()
     assert any("scheduler" in name and "Scheduler at" in text for name, text in logs.items()), logs
     assert sum("worker" in name for name in logs) == 3, list(logs)
-    assert "on DaskWorkerGroup demo-gpu" in demo.pool("demo", "gpu")["sizeSetBy"]
+    wait_set_by(demo, "gpu", "on DaskWorkerGroup demo-gpu")
     existing.close()
     assert demo.names("demo", "cpu"), "close() of a client that only connected leaves the cluster"
 
@@ -60,16 +64,16 @@ def test_adapt_lets_the_default_pool_follow_demand_within_the_limits(demo: Space
     with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace) as existing:
         existing.adapt(minimum=1, maximum=2)
         demo.wait_pods("demo", "cpu", 1)
-        assert "limits by" in demo.pool("demo", "cpu")["sizeSetBy"]
+        wait_set_by(demo, "cpu", "limits by")
         existing.scale(2)
         demo.wait_workers("demo", "cpu", 2)
-    assert demo.get("daskautoscalers") == []
+    demo.wait(lambda: demo.get("daskautoscalers") == [], "no autoscaler is left")
 
 
 def test_kubectl_scale_of_a_worker_group(demo: Space) -> None:
     demo.kubectl("scale", "daskworkergroup", "demo-gpu", "--replicas", "4")
     demo.wait_pods("demo", "gpu", 4)
-    assert demo.pool("demo", "gpu")["sizeSetBy"].endswith("on DaskWorkerGroup demo-gpu")
+    wait_set_by(demo, "gpu", "on DaskWorkerGroup demo-gpu")
     demo.kubectl("scale", "daskworkergroup", "demo-gpu", "--replicas", "0")
     demo.wait_pods("demo", "gpu", 0)
 

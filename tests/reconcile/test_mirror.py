@@ -15,7 +15,9 @@ from dask_kubernetes.operator.kubecluster import kubecluster as module
 from dask_kubernetes.operator.kubecluster.discovery import discover
 from distributed import Scheduler
 
+from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
+from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.start import Operator
 from tests.builders import a_pool
 from tests.conftest import ROOT
@@ -120,6 +122,34 @@ async def test_the_stock_client_scales_adapts_and_leaves(
 
     await stage.becomes(fixed, 2)
     await stays(lambda: stock.names("daskcluster"), ["demo"], 1)
+
+
+async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
+    stage: Stage, mirroring: Operator, stock: Stock, monkeypatch: pytest.MonkeyPatch
+):
+    await stage.apply(scaled("cpu"))
+    await stage.shows("Mirrored", "True Mirrored")
+    limits = {"spec": {"cluster": "demo", "minimum": 1, "maximum": 2}, "metadata": {"name": "demo"}}
+    body = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskAutoscaler", **limits}
+    await stage.api.request("POST", f"{stock._path}/daskautoscalers", body=body)
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+    execute, meanwhile = Executor.execute, []
+
+    async def slowly(self: Executor, cluster: Cluster, actions: Any) -> bool:
+        given_up = any((override.by or "").startswith("deleting") for override in cluster.spec.overrides)
+        if given_up and not meanwhile:  # the second request of the stock client's scale(2), and the watch that tells it
+            group = f"{stock._path}/daskworkergroups/demo-default"
+            two = {"spec": {"worker": {"replicas": 2}}}
+            kind = "application/merge-patch+json"
+            meanwhile.append(await self._context.api.request("PATCH", group, body=two, content_type=kind))
+            await asyncio.sleep(0.5)
+        return await execute(self, cluster, actions)
+
+    monkeypatch.setattr(Executor, "execute", slowly)
+    await stock.delete("daskautoscaler", "demo")
+    await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
+    await stage.becomes(lambda: stock.size("demo-cpu"), 2)
+    assert meanwhile
 
 
 async def test_the_listing_names_it_and_close_with_shutdown_deletes_it(

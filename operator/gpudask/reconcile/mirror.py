@@ -45,6 +45,7 @@ class Mirror:
         self._context = context
         self._definitions = definitions
         self._written: dict[tuple[str, str], tuple[Json, str]] = {}  # what was sent, and the version it became
+        self._considered: dict[tuple[str, str], str] = {}  # versions that this pass took in
         self._deleted: set[str] = set()  # kinds of ours that somebody deleted, not yet acted on
         self._deleted_by_us: set[str] = set()
         self.refusal = definitions.refusal if definitions is not None else None
@@ -65,6 +66,7 @@ class Mirror:
         if self._definitions is None or self._definitions.refusal:
             return None
         items = self._definitions.of(cluster)
+        self._considered = {(item.kind, item.name): item.version for item in items}
         self.refusal = in_the_way(cluster, items)
         deleted, self._deleted = self._deleted, set()
         if self.refusal:
@@ -141,7 +143,8 @@ class Mirror:
             for body in wanted:
                 await self._write(body, items.get(_key(body)))
             for item in superfluous(cluster, tuple(items.values()), wanted):
-                await self._delete(cluster, item)
+                if not self._is_news(item):
+                    await self._delete(cluster, item)
         except ApiError as error:
             if error.conflict:
                 return  # it changed meanwhile: the watch tells, and wakes us
@@ -149,7 +152,7 @@ class Mirror:
 
     async def _write(self, body: Json, there: Mirrored | None) -> None:
         assert self._definitions is not None
-        if there is not None and self._written.get(_key(body)) == (body, there.version):
+        if there is not None and (self._written.get(_key(body)) == (body, there.version) or self._is_news(there)):
             return
         if there is None and body["kind"] in self._deleted:
             return  # somebody deleted it in the middle of this pass: the next one says what that means
@@ -159,6 +162,12 @@ class Mirror:
             answer = await self._context.api.merge(body, version=there.version)
         self._written[_key(body)] = (body, answer["metadata"]["resourceVersion"])
         self._definitions.caches[body["kind"]].lay_over(body["metadata"]["namespace"], answer)
+
+    def _is_news(self, item: Mirrored) -> bool:
+        """Whether it changed in the middle of this pass: the next one, which the change wakes, says what that means."""
+        key = item.kind, item.name
+        ours = self._written[key][1] if key in self._written else ""
+        return item.version not in (self._considered.get(key), ours)
 
     async def _delete(self, cluster: Cluster, item: Mirrored) -> None:
         assert self._definitions is not None
