@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.pool import MAX_REPLICAS
+from gpudask.api.autoscale import MAX_REPLICAS
 from gpudask.desired import mirror
 from gpudask.planning.mirror import (
     Mirrored,

@@ -7,15 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpudask.api.autoscale import MAX_REPLICAS, Autoscale
+from gpudask.api.gpu import Gpu
 from gpudask.api.model import Model
 from gpudask.api.pod_parts import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
 from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
 from gpudask.api.values import DURATION_PATTERN, Duration, Quantity, number, seconds
 
-MAX_REPLICAS = 5000
 POOL_NAME = "^[a-z][a-z0-9]{0,14}$"
-EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 OWN_FLAGS = (
     "--name",
     "--nthreads",
@@ -26,82 +25,6 @@ OWN_FLAGS = (
     "--nworkers",
     "--scheduler-file",
 )
-
-
-class Autoscale(Model):
-    """Limits between which a pool follows demand. All counts are pods."""
-
-    rules = (
-        Rule(
-            "self.min <= self.max",
-            "min is larger than max: raise max or lower min",
-            lambda autoscale: autoscale.min <= autoscale.max,
-        ),
-        Rule(
-            f"type(self.targetDuration) != string || !self.targetDuration.matches('{DURATION_PATTERN}')"
-            " || duration(self.targetDuration) > duration('0s')",
-            "the queue cannot clear in no time: write a duration above zero, such as 30s",
-            lambda autoscale: autoscale.target_duration_seconds > 0,
-            ".targetDuration",
-        ),
-    )
-
-    min: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods that stay without demand")] = 0
-    max: Annotated[int, Field(ge=1, le=MAX_REPLICAS, description="pods at most")]
-    idle_timeout: Annotated[
-        Duration, Field(description="how long a pod has had no work of its pool's own before it leaves")
-    ] = "60s"
-    target_duration: Annotated[
-        Duration, Field(description="in what time the queue should clear, where durations are known")
-    ] = "30s"
-
-    look_ahead: Annotated[
-        bool,
-        Field(description="whether a pod starts for tasks whose inputs will be there by the time it is ready"),
-    ] = True
-
-    @property
-    def idle_timeout_seconds(self) -> float:
-        """`idleTimeout` in seconds."""
-        return seconds(self.idle_timeout)
-
-    @property
-    def target_duration_seconds(self) -> float:
-        """`targetDuration` in seconds."""
-        return seconds(self.target_duration)
-
-
-class Gpu(Model):
-    """Makes a pool a GPU pool: each pod gets `count` devices, one worker process for each."""
-
-    rules = (
-        Rule(
-            f"self.resourceName.matches('{EXTENDED_RESOURCE}')",
-            "a device plugin's resource has a domain and a name: write for example nvidia.com/gpu",
-            lambda gpu: re.fullmatch(EXTENDED_RESOURCE, gpu.resource_name) is not None,
-            ".resourceName",
-        ),
-    )
-
-    count: Annotated[int, Field(ge=1, le=64, description="GPUs of each pod")] = 1
-    resource_name: Annotated[
-        str,
-        Field(
-            max_length=128,
-            description="the extended resource that a device plugin offers, e.g. nvidia.com/mig-1g.10gb",
-        ),
-    ] = DEFAULT_GPU_RESOURCE
-    node_selector: Annotated[
-        dict[str, str],
-        Field(
-            max_length=16,
-            description="labels of the nodes that have these devices; by default nvidia.com/gpu.present: true",
-        ),
-    ] = Field(default_factory=lambda: {"nvidia.com/gpu.present": "true"})
-    launcher: Annotated[
-        Literal["dask-cuda", "dask"],
-        Field(description="dask-cuda: one worker for each GPU; dask: one worker that sees all of the pod's GPUs"),
-    ] = "dask-cuda"
 
 
 DEFAULT_MEMORY = "2Gi"

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
+from gpudask.api.autoscale import MAX_REPLICAS
 from gpudask.api.model import FreeObject, Model
 from gpudask.api.pod_parts import (
     EnvList,
@@ -20,7 +21,7 @@ from gpudask.api.pod_parts import (
     Template,
     default_resources,
 )
-from gpudask.api.pool import MAX_REPLICAS, Pool
+from gpudask.api.pool import Pool
 from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
 from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 

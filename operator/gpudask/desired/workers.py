@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.api.pool import DEFAULT_GPU_RESOURCE, Gpu, Pool
+from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu
+from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import names, pod, spec_hash, termination
 from gpudask.desired.markers import markers

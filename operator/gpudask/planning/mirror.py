@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudask.api.pool import MAX_REPLICAS, Pool
+from gpudask.api.autoscale import MAX_REPLICAS
+from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import mirror

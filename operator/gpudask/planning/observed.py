@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason
 from gpudask.scaling.demand import Demand, Worker
 from gpudask.scaling.sizing import TRIAL_SECONDS
+
+if TYPE_CHECKING:
+    from gpudask.planning.starts import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Pod:
     @property
     def live(self) -> bool:
         """Whether it is or may become a working pod."""
-        return not self.delete_by and self.phase not in ("Failed", "Succeeded")
+        return not self.deleting and not self.finished
 
     @property
     def running(self) -> bool:
@@ -136,7 +139,7 @@ class Observation:
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
-    `found`: what was worked out of this very observation and is asked for again, by whom (`planning.starts`).
+    `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
 
     cluster: Cluster
@@ -155,7 +158,7 @@ class Observation:
     busy_at: dict[str, float] = field(default_factory=dict)
     frozen_at: dict[str, float] = field(default_factory=dict)
     mirror: str | None = None
-    found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from gpudask.api.pool import Autoscale, Pool
+from gpudask.api.autoscale import Autoscale
+from gpudask.api.pool import Pool
 from gpudask.api.spec import Override
 from gpudask.planning import nodes, starts
 from gpudask.planning.observed import Observation, Pod

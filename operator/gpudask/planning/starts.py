@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from gpudask.scaling.lookahead import LONGEST_START_SECONDS
 
@@ -27,10 +27,9 @@ def starts(seen: Observation, pool: str) -> list[Start]:
     Pods whose workers were there when this scheduler was first heard tell nothing, and neither do those that took
     longer than `LONGEST_START_SECONDS`.
     """
-    known = seen.found.get(("starts", pool))
-    if known is None:
-        known = seen.found["starts", pool] = _starts(seen, pool)
-    return cast("list[Start]", known)
+    if pool not in seen.starts:
+        seen.starts[pool] = _starts(seen, pool)
+    return seen.starts[pool]
 
 
 def _starts(seen: Observation, pool: str) -> list[Start]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpudask.api.pool import DEFAULT_GPU_RESOURCE
+from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.cli.convert.notes import Notes
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.api.pool import DEFAULT_GPU_RESOURCE
+from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.values import number
 from gpudask.cli.doctor.facts import Facts
 from gpudask.cli.doctor.findings import Finding, Level

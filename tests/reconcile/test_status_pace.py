@@ -1,0 +1,63 @@
+"""When a status is written: conditions at once, how far pods are after a second, live figures after five."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpudask.api.status import Condition, PoolStatus, Status
+from gpudask.reconcile.reporter import Reporter
+from tests.planning.builders import NOW, cluster, seen
+from tests.builders import a_pool
+
+C = cluster(a_pool(replicas=4))
+
+
+def status(*, ready: int = 0, busy: int = 0, conclusion: str = "False") -> Status:
+    row = PoolStatus(name="cpu", desired=4, pods=4, ready=ready, gpus_busy=busy)
+    what = Condition(
+        type="Ready",
+        status=conclusion,
+        reason="AllReady",
+        observed_generation=1,
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    return Status(pools=[row], conditions=[what])
+
+
+class Written:
+    """A reporter that has just written `status()`, and what it writes after that."""
+
+    def __init__(self) -> None:
+        self.statuses: list[dict[str, Any]] = []
+        self.reporter = Reporter(SimpleNamespace(api=self, events=self), status())  # type: ignore[arg-type]
+        self.reporter._written_at = NOW
+
+    async def write_status(self, *_: Any, status: dict[str, Any], **__: Any) -> None:
+        self.statuses.append(status)
+
+    async def record(self, *_: Any, **__: Any) -> None:
+        """Events are another test's."""
+
+    async def after(self, seconds: float, new: Status) -> tuple[float | None, int]:
+        """In how long to come back, and how many writes there were, `seconds` after the last write."""
+        wait = await self.reporter.write(C, seen(C, now=NOW + seconds), new)
+        return (None if wait is None else round(wait, 3)), len(self.statuses)
+
+
+@pytest.mark.parametrize(
+    ("new", "seconds", "expected"),
+    [
+        (status(), 9.0, (None, 0)),
+        (status(conclusion="True"), 0.1, (None, 1)),
+        (status(ready=1), 0.1, (0.9, 0)),
+        (status(ready=1), 1.0, (None, 1)),
+        (status(ready=1, busy=1), 1.0, (None, 1)),
+        (status(busy=1), 1.0, (4.0, 0)),
+        (status(busy=1), 5.0, (None, 1)),
+    ],
+)
+async def test_what_is_new_decides_when_it_is_written(new: Status, seconds: float, expected: tuple[float | None, int]):
+    assert await Written().after(seconds, new) == expected
