@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PY := .venv/bin/python
 UV := .venv/bin/uv
-STAMP := .venv/.locked-$(shell sha256sum requirements/dev.lock | cut -c1-12)
+STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
 CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.

@@ -47,6 +47,7 @@ class FakeServer:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._sockets: set[web.WebSocketResponse] = set()
+        self._silent: set[web.WebSocketResponse] = set()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -69,6 +70,10 @@ class FakeServer:
                 await socket.close()
 
         asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+
+    def silence_connections(self) -> None:
+        """Let what is being forwarded say nothing more, as when a pod's network goes before its last packets do."""
+        self._silent |= self._sockets
 
     def tell(self, kind: str, body: Json) -> None:
         """Send a change to those that watch."""
@@ -238,14 +243,16 @@ class FakeServer:
 
         async def back() -> None:
             while data := await reader.read(32768):
-                await socket.send_bytes(b"\x00" + data)
+                if socket not in self._silent:
+                    await socket.send_bytes(b"\x00" + data)
             await socket.close()
 
         task = asyncio.create_task(back())
         async for message in socket:
             assert message.type == WSMsgType.BINARY
             assert message.data[0] == 0
-            writer.write(message.data[1:])
+            if socket not in self._silent:
+                writer.write(message.data[1:])
         task.cancel()
         writer.close()
 
@@ -292,8 +299,10 @@ def cluster(name: str, *pools: str, **status: Any) -> Json:
     }
 
 
-def scheduler_pod(name: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z") -> Json:
-    return pod(name, "scheduler", ready=ready, created=created)
+def scheduler_pod(name: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", uid: str = "") -> Json:
+    made = pod(name, "scheduler", ready=ready, created=created)
+    made["metadata"]["uid"] = uid or made["metadata"]["uid"]
+    return made
 
 
 def pod(name: str, component: str, *, ready: bool = True, created: str = "2026-01-01T00:00:00Z", **labels: str) -> Json:

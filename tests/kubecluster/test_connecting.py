@@ -9,6 +9,7 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster import forward, linked
 from tests.kubecluster import fake_server as fake
 
 
@@ -72,6 +73,40 @@ def test_a_replaced_scheduler_pod_is_found_again(demo: fake.FakeServer, dask: Sp
         wait_until(lambda: "demo-scheduler-11111" in demo.forwards, "a connection to the new pod")
         assert result_of_sum(client) == 3
         assert cluster.status.name == "running"
+
+
+def test_a_connection_that_a_pod_left_silent_is_cut_when_another_pod_bears_its_name(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(forward, "_LOOK_SECONDS", 0.1)
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        demo.silence_connections()
+        demo.pods[:] = [fake.scheduler_pod("demo-scheduler-00000", uid="another")]
+        assert result_of_sum(client) == 3
+        cluster.wait_for_workers(2, timeout=10)
+
+
+def test_a_silent_scheduler_is_asked_again(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(linked, "_ANSWER_SECONDS", 0.5)
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        demo.silence_connections()
+        cluster.wait_for_workers(2, timeout=10)
+
+
+def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(forward, "_LOOK_SECONDS", 0.05)
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        demo.pods[:] = [fake.scheduler_pod("demo-scheduler-00000", ready=False)]
+        looks = demo.requests.count(f"GET {fake.PODS}")
+        wait_until(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 3, "it looks for the pod")
+        before = len(demo.forwards)
+        assert client.submit(sum, [1, 2], pure=False).result(timeout=10) == 3
+        assert len(demo.forwards) == before
+        demo.cut_connections()
+        assert result_of_sum(client) == 3
 
 
 def test_the_list_of_workers_is_followed_over_a_new_connection(demo: fake.FakeServer, dask: SpecCluster):

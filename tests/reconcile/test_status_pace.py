@@ -9,6 +9,7 @@ import pytest
 
 from gpudask.api.status import Condition, PoolStatus, Status
 from gpudask.reconcile.reporter import Reporter
+from gpudask.reconcile.turns import Turns
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
 
@@ -32,7 +33,9 @@ class Written:
 
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
-        self.reporter = Reporter(SimpleNamespace(api=self, events=self), status())  # type: ignore[arg-type]
+        self.turns = Turns(0.5)
+        context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns)
+        self.reporter = Reporter(context, status())
         self.reporter._written_at = NOW
 
     async def write_status(self, *_: Any, status: dict[str, Any], **__: Any) -> None:
@@ -61,3 +64,22 @@ class Written:
 )
 async def test_what_is_new_decides_when_it_is_written(new: Status, seconds: float, expected: tuple[float | None, int]):
     assert await Written().after(seconds, new) == expected
+
+
+async def test_live_figures_of_many_clusters_take_turns_and_what_presses_does_not():
+    ours = Written()
+    for _ in range(2):
+        ours.turns.take(NOW + 5)  # other clusters', each for two seconds
+
+    assert await ours.after(5, status(busy=1)) == (4.0, 0)
+    assert await ours.after(6, status(busy=2)) == (3.0, 0), "the turn that it has is kept"
+    assert await ours.after(6.5, status(ready=1, busy=2)) == (None, 1)
+    assert await ours.after(9, status(ready=1, busy=3)) == (2.5, 1), "five seconds after the last write"
+    assert await ours.after(11.5, status(ready=1, busy=3)) == (None, 2), "nobody else's turn"
+
+
+def test_turns_are_evenly_spread_and_none_is_saved_up():
+    turns = Turns(4.0)
+    assert [turns.take(10.0) for _ in range(3)] == [10.0, 10.25, 10.5]
+    assert turns.take(10.6) == 10.75
+    assert [turns.take(20.0), turns.take(20.0)] == [20.0, 20.25]

@@ -10,6 +10,7 @@ import pytest
 
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
+from gpudask.reconcile.turns import Turns
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 
@@ -17,7 +18,7 @@ from tests.planning.builders import stored
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
     monkeypatch.setattr(under_test, "_COUNTS_SECONDS", 0.05)
-    context: Any = SimpleNamespace(clock=lambda: 1000.0)
+    context: Any = SimpleNamespace(clock=lambda: 1000.0, count_turns=Turns(100.0))
     return ClusterLoop(context, stored(a_manifest(a_pool())))
 
 
@@ -27,6 +28,27 @@ async def test_counts_wait_a_moment_and_many_of_them_wake_once(loop: ClusterLoop
     assert not loop._wake.is_set()
     await asyncio.wait_for(loop._wake.wait(), 5)
     assert loop._soon is None, "a second timer waits"
+
+
+async def test_counts_wait_for_their_turn_among_all_clusters(loop: ClusterLoop):
+    turns = loop._context.count_turns = Turns(5.0)
+    began = asyncio.get_running_loop().time()
+    for _ in range(3):
+        turns.take(began)
+
+    loop._heard(urgent=False)
+    await asyncio.wait_for(loop._wake.wait(), 5)
+    assert asyncio.get_running_loop().time() >= began + 3 / turns.a_second
+    assert loop._soon is None, "a second timer waits"
+
+
+async def test_what_is_urgent_does_not_wait_for_a_turn(loop: ClusterLoop):
+    loop._context.count_turns = Turns(0.001)
+    loop._context.count_turns.take(asyncio.get_running_loop().time())
+    loop._wake_in_turn()
+    assert not loop._wake.is_set()
+    loop._heard(urgent=True)
+    assert loop._wake.is_set()
 
 
 async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(loop: ClusterLoop):

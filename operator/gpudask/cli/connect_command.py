@@ -94,19 +94,17 @@ def client_line(body: Json, port: int) -> str:
 
 async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, int], None]) -> None:
     from gpudask.kubecluster.forward import PortForward  # noqa: PLC0415 - kr8s comes with it
+    from gpudask.kubecluster.pods import scheduler_pods  # noqa: PLC0415 - httpx comes with it
 
     body = await server.cluster(name)
-    if not await server.scheduler_pod(name):
+    if not any(pod.is_ready for pod in await scheduler_pods(server, name)):
         why = why_not_ready(body.get("status") or {})
         step = f"gpudask resume {name}" if body["spec"].get("suspend") else f"gpudask wait {name}"
         raise CliError(f"cluster {name!r} has no scheduler that is ready: {why}. Next: {step}")
     if port == SCHEDULER_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 
-    async def find_pod() -> str:
-        return await server.scheduler_pod(name)
-
-    forward = PortForward(server, find_pod, port)
+    forward = PortForward(server, name, port)
     await forward.start()
     try:
         tell(body, forward.local_port)

@@ -194,7 +194,8 @@ class KubeCluster(SizedCluster):
         await self._suspend(on=False)
         if limit_seconds is not None:
             self._timeout_seconds = limit_seconds
-        await self._wait_for_scheduler(self.require_server(), is_inside=not self._forwards)
+        generation = self._body["metadata"].get("generation", 0)
+        await self._wait_for_scheduler(self.require_server(), is_inside=not self._forwards, generation=generation)
 
     # ------------------------------------------------------------------ logs and looks
 

@@ -3,19 +3,23 @@
 The listening socket lives as long as the object. Each connection to it finds the scheduler's present pod and
 opens a websocket of its own, so a lost one costs one connection, which Dask's client makes again by itself.
 kr8s' own PortForward holds on to the pod that it began with.
+
+A pod's end does not always end what is forwarded to it: its network can go before its last packets do, and then both
+sides wait. So while anything is open the pod is looked up every few seconds, and when it is gone all is cut.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import httpx_ws
 
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.pods import SchedulerPod, scheduler_pods
 from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.rights import rbac_step
 from gpudask.kubecluster.server import Server
@@ -27,20 +31,21 @@ _DATA, _ERROR = b"\x00", 1
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.1
 _OPEN_ERRORS = (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException, KubeClusterError)
-FindPod = Callable[[], Awaitable[str]]
+_LOOK_SECONDS = 3.0
 
 
 class PortForward:
-    """127.0.0.1:`local_port` -> `port` of the pod that `find_pod` names (`""`: none now)."""
+    """127.0.0.1:`local_port` -> `port` of the scheduler pod of `cluster`."""
 
-    def __init__(self, server: Server, find_pod: FindPod, port: int, local_port: int = 0) -> None:
+    def __init__(self, server: Server, cluster: str, port: int, local_port: int = 0) -> None:
         self.local_port = local_port  # 0: any that is free
         self._server = server
-        self._find_pod = find_pod
+        self._cluster = cluster
         self._port = port
-        self._pod = ""
+        self._pod: SchedulerPod | None = None  # the last that was connected to
         self._listener: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], str] = {}  # the uid of its pod; empty until it is connected
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen, after one connection has shown that forwarding works.
@@ -58,28 +63,55 @@ class PortForward:
                 next_step="Write another scheduler_forward_port=, or leave it out to take a free one",
             ) from error
         self.local_port = self._listener.sockets[0].getsockname()[1]
+        self._watching = asyncio.create_task(self._cut_the_ended())
 
     async def stop(self) -> None:
         """Stop listening and cut what is open."""
         if self._listener is not None:
             self._listener.close()
+        if self._watching is not None:
+            self._watching.cancel()
         await self.cut()
 
-    async def cut(self) -> None:
-        """Cut what is open; new connections are served as before."""
-        for task in self._connections:
+    async def cut(self, *uids: str) -> None:
+        """Cut what is open, to the pods of these uids where they are given; new connections are served as before."""
+        tasks = [task for task, uid in self._connections.items() if not uids or uid in uids]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cut_the_ended(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            uids = set(self._connections.values()) - {""}
+            with contextlib.suppress(KubeClusterError, OSError):  # nothing is known: all stays open
+                ended = uids and uids - {pod.uid for pod in await scheduler_pods(self._server, self._cluster)}
+                if ended:
+                    logger.debug("cutting what is forwarded to pods that are gone: %s", ended)
+                    await self.cut(*ended)
+
+    async def _find_pod(self) -> SchedulerPod | None:
+        """The pod to connect to: the youngest that is ready; else that of before, if it is still there."""
+        try:
+            pods = await scheduler_pods(self._server, self._cluster)
+        except KubeClusterError:
+            if self._pod is None:
+                raise
+            return self._pod  # it may be connected to, though not be looked up
+        before = self._pod.uid if self._pod else ""
+        return next((pod for pod in pods if pod.is_ready), None) or next((p for p in pods if p.uid == before), None)
 
     async def _check(self) -> None:
+        name = ""
         try:
             self._pod = await self._find_pod()
-            async with self._server.open_port(self._pod, self._port):
+            name = self._pod.name if self._pod else ""
+            async with self._server.open_port(name, self._port):
                 pass
         except httpx_ws.WebSocketUpgradeError as error:
             status = error.response.status_code
             raise KubeClusterError(
-                f"cannot forward a port to pod {self._pod}",
+                f"cannot forward a port to pod {name}",
                 reason=f"the API server answers {status}",
                 # Forwarding over websockets is a GET, over SPDY it was a POST: kubectl's users know `create`.
                 next_step=rbac_step("pods/portforward", self._server.namespace, "get", "create")
@@ -89,7 +121,7 @@ class PortForward:
             ) from error
         except (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException) as error:
             raise KubeClusterError(
-                f"cannot forward a port to pod {self._pod}",
+                f"cannot forward a port to pod {name}",
                 reason=str(error) or type(error).__name__,
                 next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
             ) from error
@@ -97,33 +129,33 @@ class PortForward:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = ""
         try:
-            await self._serve(reader, writer)
+            await self._serve(task, reader, writer)
         except asyncio.CancelledError:
             pass  # stop() cut it; asyncio would log a cancelled callback as an error
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-            pod, opened = self._pod, False
             try:
-                pod = pod or await self._find_pod()
-                if not pod:
+                pod = await self._find_pod()
+                if pod is None:
                     continue
-                async with self._server.open_port(pod, self._port) as socket:
-                    self._pod, opened = pod, True
+                async with self._server.open_port(pod.name, self._port) as socket:
+                    self._pod, self._connections[task] = pod, pod.uid
                     await _pump(reader, writer, socket)
                     return
             except _OPEN_ERRORS as error:
-                if opened:
+                if self._connections.get(task):
                     return  # bytes may have been lost: this connection is over, whatever ended it
-                self._pod = ""  # it may have been replaced: look again
-                logger.debug("forwarding to pod %s: attempt %d: %r", pod, attempt + 1, error)
+                logger.debug("forwarding to %s: attempt %d: %r", self._cluster, attempt + 1, error)
         logger.warning("gpudask: no connection to the scheduler's port %d; Dask tries again", self._port)
 
 

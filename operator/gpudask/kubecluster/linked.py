@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Generator
-from typing import Any, Self
+from collections.abc import Awaitable, Generator
+from typing import Any, Self, TypeVar
 
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 _RETRY_SECONDS = 1.0
 _HANDSHAKE_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
+T = TypeVar("T")
 
 
 class LinkedCluster(Cluster):
@@ -173,16 +175,18 @@ class LinkedCluster(Cluster):
         return Route(f"{protocol}://127.0.0.1:{comm}", f"http://127.0.0.1:{dashboard}/status")
 
     async def _forward(self, server: Server, port: int, local_port: int = 0) -> int:
-        async def find_pod() -> str:
-            return await server.scheduler_pod(self.name)
-
-        self._forwards[port] = PortForward(server, find_pod, port, local_port)
+        self._forwards[port] = PortForward(server, self.name, port, local_port)
         await self._forwards[port].start()
         return self._forwards[port].local_port
 
-    async def _wait_for_scheduler(self, server: Server, *, is_inside: bool) -> None:
+    async def _wait_for_scheduler(self, server: Server, *, is_inside: bool, generation: int = 0) -> None:
         self._body = await scheduler_is_ready(
-            server, self._body, limit_seconds=self._timeout_seconds, quiet=self.quiet, needs_pods=not is_inside
+            server,
+            self._body,
+            limit_seconds=self._timeout_seconds,
+            quiet=self.quiet,
+            needs_pods=not is_inside,
+            generation=generation,
         )
 
     # ------------------------------------------------------------------ keeping it, letting it go
@@ -195,10 +199,19 @@ class LinkedCluster(Cluster):
                 if self.status != Status.running:
                     return
                 try:
-                    comm = await self._subscribe()
+                    comm = await self.answered(self._subscribe())
                     break
                 except OSError:
                     await asyncio.sleep(_RETRY_SECONDS)
+
+    async def answered(self, asked: Awaitable[T]) -> T:
+        """What the scheduler answers.
+
+        Raises:
+            OSError: the scheduler or the way to it is being replaced, or it is busy: ask again.
+        """
+        # Without a limit, a question into a connection that died unseen is waited for as long as TCP tries: for ever.
+        return await asyncio.wait_for(asked, _ANSWER_SECONDS)
 
     async def _subscribe(self) -> Any:
         assert self.scheduler_comm is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
@@ -11,6 +12,19 @@ from gpudask.kubecluster.request import Connection
 
 Json = dict[str, Any]
 CONTAINER = "dask"
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class SchedulerPod:
+    """One very pod: a scheduler's successor may bear its name again, but has another uid.
+
+    `is_ready`: it takes connections. One that is busy for long does not, and is still there.
+    """
+
+    name: str
+    uid: str
+    is_ready: bool
 
 
 async def list_pods(server: Connection, name: str, *, component: str = "", pool: str = "") -> list[Json]:
@@ -26,6 +40,20 @@ async def list_pods(server: Connection, name: str, *, component: str = "", pool:
     selector = ",".join(f"{label}={value}" for label, value in labels.items() if value)
     answer = await server.call("list", "pods", params={"labelSelector": selector})
     return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))
+
+
+async def scheduler_pods(server: Connection, name: str) -> list[SchedulerPod]:
+    """The scheduler pods of cluster `name` that have not ended, the youngest first.
+
+    While a scheduler is being replaced there may be two: the younger one is there to stay.
+    """
+    pods = await list_pods(server, name, component="scheduler")
+    pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
+    return [
+        SchedulerPod(pod["metadata"]["name"], pod["metadata"]["uid"], is_ready(pod))
+        for pod in pods
+        if pod.get("status", {}).get("phase") not in _ENDED
+    ]
 
 
 async def get_pod(server: Connection, pod: str) -> Json:

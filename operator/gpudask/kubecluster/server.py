@@ -20,7 +20,6 @@ from kr8s.asyncio import api as connect_api
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.overrides import CREATOR, FIELD_MANAGER
-from gpudask.kubecluster.pods import is_ready, list_pods
 from gpudask.kubecluster.request import (
     CONFLICT,
     ENVIRONMENT_STEP,
@@ -205,13 +204,6 @@ class Server(Connection):
                 yield event["type"], event["object"]
 
     # ------------------------------------------------------------------ what leads to the scheduler
-
-    async def scheduler_pod(self, name: str) -> str:
-        """The name of the cluster's scheduler pod that is Running and Ready, `""` while there is none."""
-        pods = await list_pods(self, name, component="scheduler")
-        ready = [pod["metadata"] for pod in pods if is_ready(pod)]
-        # While a scheduler is being replaced there may be two: the younger one is there to stay.
-        return str(max(ready, key=lambda pod: pod["creationTimestamp"])["name"]) if ready else ""
 
     def open_port(self, pod: str, port: int) -> AbstractAsyncContextManager[Any]:
         """A websocket to `port` of `pod`, in Kubernetes' port-forward protocol."""

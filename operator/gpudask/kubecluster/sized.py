@@ -170,7 +170,7 @@ class SizedCluster(LinkedCluster):
     async def _running(self, pool: str | None) -> list[str]:
         assert self.scheduler_comm is not None
         try:
-            self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
+            self.scheduler_info = SchedulerInfo(await self.answered(self.scheduler_comm.identity()))
         except OSError:  # the scheduler or the connection is being replaced: none is known to run
             return []
         return [

@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.25
 
 
 async def scheduler_is_ready(
-    server: Server, body: Json, *, limit_seconds: float, quiet: bool, needs_pods: bool
+    server: Server, body: Json, *, limit_seconds: float, quiet: bool, needs_pods: bool, generation: int = 0
 ) -> Json:
     """Wait until the scheduler of a cluster answers; the cluster as it is then.
 
@@ -28,6 +28,7 @@ async def scheduler_is_ready(
         limit_seconds: how long.
         quiet: do not say what it waits for.
         needs_pods: whether permission to list pods is needed later anyway: without it, that is an error now.
+        generation: a status of an earlier one is not believed: it may speak of a scheduler that is on its way out.
 
     Raises:
         KubeClusterError: not in time, or the cluster is suspended or deleted; or the server refuses.
@@ -35,7 +36,7 @@ async def scheduler_is_ready(
     name = body["metadata"]["name"]
     deadline = time.monotonic() + limit_seconds
     with Progress(f"cluster {name}", quiet=quiet) as progress:
-        while not await _is_there(server, body, progress, needs_pods=needs_pods):
+        while not await _is_there(server, body, progress, needs_pods, generation):
             if body["spec"].get("suspend"):
                 raise _suspended(body)
             if time.monotonic() > deadline:
@@ -45,9 +46,10 @@ async def scheduler_is_ready(
     return body
 
 
-async def _is_there(server: Server, body: Json, progress: Progress, *, needs_pods: bool) -> bool:
+async def _is_there(server: Server, body: Json, progress: Progress, needs_pods: bool, generation: int) -> bool:
     status = body.get("status", {})
-    if status.get("scheduler", {}).get("ready", False) and not body["spec"].get("suspend"):
+    is_of_now = status.get("observedGeneration", 0) >= generation
+    if is_of_now and status.get("scheduler", {}).get("ready", False) and not body["spec"].get("suspend"):
         return True
     try:
         # The pod's own readiness: it is known some hundred milliseconds before the status says so.

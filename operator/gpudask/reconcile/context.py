@@ -16,6 +16,7 @@ from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import owner_uid
 from gpudask.reconcile.caches import Caches
+from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
 
@@ -43,7 +44,11 @@ def observe_owned(kind: str) -> Callable[[Json], Owned]:
 
 @dataclass
 class Context:
-    """Clients, caches and settings. `clock`: seconds since the epoch."""
+    """Clients, caches and settings. `clock`: seconds since the epoch.
+
+    `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
+    in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
+    """
 
     api: Kubernetes
     schedulers: SchedulerClient
@@ -53,6 +58,8 @@ class Context:
     preload: dict[str, str]
     key: bytes
     clock: Callable[[], float] = time.time
+    count_turns: Turns = field(default_factory=lambda: Turns(100.0))
+    figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def token(self, uid: str) -> str:

@@ -90,11 +90,15 @@ class ClusterLoop:
             self._soon = None
 
     def _heard(self, *, urgent: bool = True) -> None:
-        """The scheduler said something new: counts alone are looked at once a second."""
+        """The scheduler said something new: counts alone are looked at once a second, or when it is our turn."""
         if urgent:
             self.wake()
         elif self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self.wake)
+            self._soon = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self._wake_in_turn)
+
+    def _wake_in_turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._soon = loop.call_at(self._context.count_turns.take(loop.time()), self.wake)
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""

@@ -28,6 +28,7 @@ class Reporter:
         self._context = context
         self._written = written
         self._written_at = 0.0
+        self._turn: float | None = None  # when live figures may be written, once they are due
         self.status = written
 
     async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
@@ -41,6 +42,9 @@ class Reporter:
         for form, seconds in _PACE:
             if form(status) != form(self._written):
                 wait = self._written_at + seconds - seen.now
+                if wait <= 0 and form is lively:
+                    self._turn = self._context.figure_turns.take(seen.now) if self._turn is None else self._turn
+                    wait = self._turn - seen.now
                 if wait > 0:
                     return wait
                 await self._put(cluster, status, seen.now)
@@ -86,5 +90,5 @@ class Reporter:
                 raise
             _LOG.warning("%s/%s: the status was not written: %s", namespace, name, error)
             taken = False
-        self._written, self._written_at = status, now
+        self._written, self._written_at, self._turn = status, now, None
         return taken
