@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,24 @@ def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(
         assert len(demo.forwards) == before
         demo.cut_connections()
         assert result_of_sum(client) == 3
+
+
+def test_closing_does_not_wait_for_a_connection_that_is_being_made_again(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    subscribe, begun = KubeCluster._subscribe, threading.Event()
+
+    async def late(self: KubeCluster) -> object:
+        begun.set()
+        await asyncio.sleep(0.3)
+        return await subscribe(self)
+
+    monkeypatch.setattr(KubeCluster, "_subscribe", late)
+    cluster = KubeCluster.from_name("demo")
+    demo.cut_connections()
+    assert begun.wait(10)
+    cluster.close(timeout=10)
+    assert cluster.status.name == "closed"
 
 
 def test_the_list_of_workers_is_followed_over_a_new_connection(demo: fake.FakeServer, dask: SpecCluster):

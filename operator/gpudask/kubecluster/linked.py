@@ -222,6 +222,11 @@ class LinkedCluster(Cluster):
         return comm
 
     async def _close(self) -> None:
+        if self._watch_worker_status_task is not None:
+            # The base closes the connection that it knows and waits for this task, which may just be making another.
+            self._watch_worker_status_task.cancel()
+            await asyncio.wait([self._watch_worker_status_task])
+            self._watch_worker_status_task = None
         await super()._close()
         for forward in self._forwards.values():
             await forward.stop()
