@@ -57,10 +57,12 @@ class Side:
         return took[0]
 
     def let_go(self) -> Took:
-        """Let go of all results, until the scheduler has forgotten the tasks."""
+        """Let go of all results, as a program that drops its futures does, until the scheduler has forgotten the tasks.
+
+        Not by `Client.cancel`: of many keys at once, distributed's takes time with the square of their number.
+        """
         tasks = len(self._held)
         with self._timed(tasks) as took:
-            self._client.cancel(self._held)
             self._held.clear()
             deadline = time.monotonic() + DEADLINE_SECONDS
             while self._client.run_on_scheduler(_count_tasks):
