@@ -1,7 +1,7 @@
 """(d) From a demand to the pod that it asks for, while clusters are active; and what activity costs the operator.
 
 Active: the counts of every cluster's scheduler change all the time, so that each long poll is answered at a given
-rate. The preload tells of plain counts at most five times a second.
+rate. The preload tells of plain counts at most once a second, an older one five times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our policy: the operator's own planning, pass by pass. Nothing of it is written anew here.
 
-As in the operator's loop, a pass is made soon after each edge and pod change, for plain counts once a second (the
-preload says them up to five times), and when the plan asks for one.
+As in the operator's loop, a pass is made soon after each edge and pod change, for plain counts once a second (as the
+preload says them), and when the plan asks for one.
 """
 
 from __future__ import annotations

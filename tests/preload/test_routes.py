@@ -7,6 +7,8 @@ import aiohttp
 import dask
 import pytest
 
+from gpudask.preload.watch import COUNTS_SECONDS
+
 from .cluster import GPU, WORKING, until
 
 
@@ -31,7 +33,7 @@ async def quiet_version(cluster):
     """Return the version once nothing is under way any more."""
     version = (await cluster.demand())["version"]
     while True:
-        await asyncio.sleep(0.3)  # longer than counts are held back
+        await asyncio.sleep(1.1 * COUNTS_SECONDS)  # longer than counts are held back
         before, version = version, (await cluster.demand())["version"]
         if before == version:
             return version
@@ -165,7 +167,27 @@ async def test_an_idle_cluster_leaves_the_poll_silent(start):
     del kept
 
 
-async def test_a_busy_cluster_makes_at_most_five_versions_a_second(start):
+async def test_many_more_tasks_that_find_no_worker_answer_at_once_and_a_few_more_with_the_counts(start):
+    cluster = await start()
+    many = cluster.client.map(inc, range(8), pure=False, resources=GPU)
+    await until(lambda: len(cluster.scheduler.unrunnable) == 8)
+    task = await poll(cluster, await quiet_version(cluster))
+    began = asyncio.get_running_loop().time()
+    more = cluster.client.map(inc, range(8), pure=False, resources=GPU)
+    answer = await task
+    assert [entry["unrunnable"] for entry in answer["demand"]] == [16]
+    assert asyncio.get_running_loop().time() - began < COUNTS_SECONDS, "held back as plain counts are"
+
+    edges = cluster.preload.watch._edges.copy()
+    del many[:3], more[:3]
+    await until(lambda: len(cluster.scheduler.unrunnable) == 10)
+    seen = await quiet_version(cluster)
+    assert cluster.preload.watch._edges == edges, "fewer tasks are no edge"
+    assert [entry["unrunnable"] for entry in (await cluster.demand())["demand"]] == [10]
+    assert (await cluster.demand())["version"] == seen
+
+
+async def test_a_busy_cluster_makes_few_versions_a_second(start):
     cluster = await start()
     await cluster.add("cpu-0", nthreads=4)
     futures = cluster.client.map(inc, range(1500), pure=False)
@@ -175,7 +197,8 @@ async def test_a_busy_cluster_makes_at_most_five_versions_a_second(start):
     await cluster.client.gather(futures)
     seconds = loop.time() - began
     assert cluster.scheduler.transition_counter - transitions > 2000
-    assert cluster.preload.watch.counter - versions <= 5 * seconds + 6  # the first and the last are edges
+    # Once a second the counts; the first and the last task, and the one worker that is busy and idle, are edges.
+    assert cluster.preload.watch.counter - versions <= seconds / COUNTS_SECONDS + 6
     await until(lambda: cluster.client.futures is not None)
 
 

@@ -38,6 +38,7 @@ class Demand:
         self._watch = watch
         self._counts = Counts()
         self._unrunnable_since: dict[Requirement, float] = {}
+        self._most: dict[Requirement, int] = {}  # the most bits of its unrunnable tasks since it had none
         self._learnt: set[tuple[Any, str]] = set()  # (prefix, worker) of which a task was learnt since the last look
         self.ended = Ended()
         self.look_ahead = LookAhead(scheduler, self._counts, durations, pools, watch)
@@ -88,24 +89,30 @@ class Demand:
         """Look again: work stealing may have moved a task, which it does without a transition."""
         self._watch.touch()
 
-    def follow(self, now: float) -> dict[Requirement, bool]:
-        """Bring the clocks up to date and return requirement -> whether some of it is unrunnable: O(requirements)."""
+    def follow(self, now: float) -> dict[Requirement, int]:
+        """Bring the clocks up to date and return the edges of each requirement that has tasks: O(requirements).
+
+        That is 0 while none is unrunnable, else how many bits their number has had at most since: twice as many tasks
+        that find no worker are an edge, fewer and fewer are none until it is none.
+        """
         self._learnt.clear()
         self._counts.count()
         totals = self._counts.totals()
-        unrunnable = {requirement: any(n[state] for state in UNRUNNABLE) for requirement, n in totals.items()}
+        unrunnable = {requirement: sum(n[state] for state in UNRUNNABLE) for requirement, n in totals.items()}
         scheduler = self._scheduler
-        restricted = sum(n[state] for n in totals.values() for state in UNRUNNABLE)
-        plain_unrunnable = len(scheduler.queued) + len(scheduler.unrunnable) > restricted
+        plain = max(0, len(scheduler.queued) + len(scheduler.unrunnable) - sum(unrunnable.values()))
         processing = sum(len(ws.processing) for ws in scheduler.workers.values())
-        if plain_unrunnable or processing > sum(n["processing"] for n in totals.values()):
-            unrunnable[PLAIN] = plain_unrunnable
-        self._unrunnable_since = {
-            requirement: self._unrunnable_since.get(requirement, now)
-            for requirement, some in unrunnable.items()
-            if some
+        if plain or processing > sum(n["processing"] for n in totals.values()):
+            unrunnable[PLAIN] = plain
+        self._most = {
+            requirement: max(n.bit_length(), self._most.get(requirement, 0))
+            for requirement, n in unrunnable.items()
+            if n
         }
-        return unrunnable
+        self._unrunnable_since = {
+            requirement: self._unrunnable_since.get(requirement, now) for requirement in self._most
+        }
+        return dict.fromkeys(unrunnable, 0) | self._most
 
     def assigned(self) -> dict[Requirement, float]:
         """Return requirement -> mean seconds of a task, for the restricted tasks that workers have been given."""

@@ -102,8 +102,8 @@ class Fence:
             return self._decide_non_rootish(ts)
         if _is_unbound(ts) and not ts.dependencies and not ts.actor:
             allowed = self._allowed_now()
-            if self._fences and len(allowed) > WINDOW:
-                return self._least_occupied()
+            if self._fences:  # distributed would weigh all of them one by one
+                return self._least_occupied() if allowed else None
         ws = self._decide_non_rootish(ts)
         return None if ws is not None and self._keeps_off(ts, ws) else ws
 
@@ -156,8 +156,9 @@ class Fence:
 
     def _least_occupied(self) -> WorkerState:
         """Return the least occupied of the next few workers, in turn: the cost does not grow with the cluster."""
-        start = self._scheduler.n_tasks % len(self._listed)
-        window = [self._listed[(start + i) % len(self._listed)] for i in range(WINDOW)]
+        n = len(self._listed)
+        start = self._scheduler.n_tasks % n
+        window = [self._listed[(start + i) % n] for i in range(min(n, WINDOW))]
         return min(window, key=operator.attrgetter("occupancy"))
 
     def _pin_shuffles(self) -> None:

@@ -2,7 +2,7 @@
 
 Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 50
 a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; plain counts follow
-at most five times a second. A version is new only if the answer differs: where nothing changes, none is made.
+at most once a second. A version is new only if the answer differs: where nothing changes, none is made.
 
 In large clusters looking takes longer; then it rests in proportion, so that it never takes more than a small share of
 the scheduler's time.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.02
 INTERVAL_SECONDS = 0.2
+COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
 LOOK_SHARE = 0.02  # of the event loop's CPU time may go into looks
 VERSION_SHARE = 0.05  # ... and into finding out whether the answer differs
 COUNTS = "counts"
@@ -97,16 +98,19 @@ class Watch:
         """Make a version as soon as the topic may have another one."""
         self._pending.add(topic)
         now = self._loop.time()
-        due = max(now, self._rung.get(topic, -math.inf) + self._interval_seconds)
+        due = max(now, self._rung.get(topic, -math.inf) + self._interval_of(topic))
         if self._timer is None or due < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(due, self._on_due)
 
+    def _interval_of(self, topic: Any) -> float:
+        return max(self._interval_seconds, COUNTS_SECONDS if topic == COUNTS else 0.0)
+
     def _on_due(self) -> None:
         self._timer = None
         now = self._loop.time()
-        self._rung = {topic: at for topic, at in self._rung.items() if now - at < self._interval_seconds}
+        self._rung = {topic: at for topic, at in self._rung.items() if now - at < self._interval_of(topic)}
         self._rung.update(dict.fromkeys(self._pending, now))
         self._pending.clear()
         started = time.thread_time()

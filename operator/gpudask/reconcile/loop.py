@@ -38,8 +38,8 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
 _FRESH_SECONDS = 5.0
 # How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
 _SUPPORT_RETRY_SECONDS = 30.0
-# How soon demand is looked at again of which only counts have changed; the preload says them up to five times a second.
-_COUNTS_SECONDS = 1.0
+# How soon demand is looked at again of which only counts have changed; the preload says them about as often.
+_COUNTS_SECONDS = 0.2
 # How soon the scheduler is told again what is wanted.
 _TELL_RETRY_SECONDS = 5.0
 # The slow resync, which reads the caches only.
@@ -90,7 +90,7 @@ class ClusterLoop:
             self._soon = None
 
     def _heard(self, *, urgent: bool = True) -> None:
-        """The scheduler said something new: counts alone are looked at once a second, or when it is our turn."""
+        """The scheduler said something new: counts alone are looked at a moment later, or when it is our turn."""
         if urgent:
             self.wake()
         elif self._soon is None:
