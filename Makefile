@@ -8,7 +8,7 @@ CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e"
 
-.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-scaling bench-scale
+.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-clients bench-scaling bench-scale
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -60,6 +60,11 @@ bench-startup: setup ## how fast clusters start and scale, beside pods by hand a
 	@$(PY) -m local up
 	@$(PY) -m local install
 	@$(PY) -m benchmarks.startup --as-installed $(ARGS)
+
+bench-clients: setup ## how long a program waits for two workers, beside the stock client and pods made by hand
+	@$(PY) -m local up
+	@$(PY) -m local install
+	@$(PY) -m benchmarks.clients --as-installed $(ARGS)
 
 bench-scaling: setup ## how near the scaling policy comes to an oracle, in simulated time (ARGS="--seed 7")
 	@$(PY) -m benchmarks.scaling $(ARGS)

@@ -1,4 +1,4 @@
-"""What a contestant must be able to do. Whoever measures knows nothing else of it."""
+"""What those who are measured must be able to do. Whoever measures knows nothing else of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from typing import Protocol
 from distributed import Client
 
 
-class Contestant(Protocol):
-    """Runs Dask clusters in a namespace of its own. Its methods return when the request is made, not when it is met."""
+class Participant(Protocol):
+    """Takes turns with others, in a namespace of its own."""
 
     title: str
     namespace: str
-    starts_gpu_workers: bool
 
     async def prepare(self) -> None:
         """Become ready for requests; the namespace exists."""
-
-    async def start(self, cluster: str, workers: int) -> None:
-        """Ask for a cluster with so many CPU workers."""
-
-    async def scale(self, cluster: str, workers: int, client: Client) -> None:
-        """Ask for another number of CPU workers; `client` is connected to the cluster."""
-
-    async def gpu_task_submitted(self, cluster: str) -> None:
-        """A GPU task is on its way to a scheduler that has no GPU worker."""
 
     async def served_by(self) -> str:
         """What carries requests out. A turn in which this changed was disturbed from outside."""
@@ -34,3 +24,18 @@ class Contestant(Protocol):
 
     async def close(self) -> None:
         """Leave nothing behind that it brought; the namespace goes after it."""
+
+
+class Contestant(Participant, Protocol):
+    """Runs Dask clusters. Its methods return when the request is made, not when it is met."""
+
+    starts_gpu_workers: bool
+
+    async def start(self, cluster: str, workers: int) -> None:
+        """Ask for a cluster with so many CPU workers."""
+
+    async def scale(self, cluster: str, workers: int, client: Client) -> None:
+        """Ask for another number of CPU workers; `client` is connected to the cluster."""
+
+    async def gpu_task_submitted(self, cluster: str) -> None:
+        """A GPU task is on its way to a scheduler that has no GPU worker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from distributed import Client
 
 from benchmarks.startup.peer_environment import PeerEnvironment
 from benchmarks.startup.peer_process import PeerProcess
-from benchmarks.startup.workload import Rendered, manifest
+from benchmarks.startup.workload import FEW, Rendered, manifest
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
@@ -23,6 +24,7 @@ _GROUP = "/apis/kubernetes.dask.org/v1"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLL_SECONDS, _POLLS = 0.1, 300
 _MERGE = "application/merge-patch+json"
+_ANY_CLUSTER = "any-cluster"
 
 
 class Peer:
@@ -38,16 +40,18 @@ class Peer:
         self._environment = environment
         self._process = process
         self._brought: list[str] = []
+        self._template = ""
 
     async def prepare(self) -> None:
         """Install the definitions, start the operator."""
         for definition in self._definitions():
             await self._define(definition)
+        self.ask_for_a_manifest()
         await self._process.start(await self._dns_address())
 
     async def start(self, cluster: str, workers: int) -> None:
         """POST a DaskCluster."""
-        await self._api.create(self._manifest(cluster, workers))
+        await self._api.create(self.dask_cluster(cluster, workers))
 
     async def scale(self, cluster: str, workers: int, client: Client) -> None:  # noqa: ARG002 - the operator has its own
         """PATCH the worker group, as its own client does."""
@@ -79,15 +83,22 @@ class Peer:
         for name in self._brought:
             await self._poll(name, lambda definition: definition is None, "is still there")
 
-    def _manifest(self, cluster: str, workers: int) -> Json:
-        rendered = Rendered(manifest(cluster, self.namespace, workers))
+    def dask_cluster(self, cluster: str, workers: int) -> Json:
+        """Its manifest of a cluster that runs what the other contestants run."""
+        body: Json = json.loads(self._template.replace(_ANY_CLUSTER, cluster))
+        body["spec"]["worker"]["replicas"] = workers
+        return body
+
+    def ask_for_a_manifest(self) -> None:
+        """Have the peer make a manifest, whose name is then replaced: it takes a process, and no clock may run."""
+        rendered = Rendered(manifest(_ANY_CLUSTER, self.namespace, FEW))
         scheduler = next(item for item in rendered.base() if item["kind"] == "Pod")["spec"]["containers"][0]
         worker = rendered.cpu_worker(0)["spec"]["containers"][0]
         limit = worker["args"][worker["args"].index("--memory-limit") + 1]
         body = self._environment.cluster_spec(
-            name=cluster,
+            name=_ANY_CLUSTER,
             image=worker["image"],
-            n_workers=workers,
+            n_workers=FEW,
             resources=worker["resources"],
             env=worker["env"],
             worker_command=f"dask worker --no-nanny --nthreads 1 --memory-limit {limit}",
@@ -95,7 +106,7 @@ class Peer:
         theirs = body["spec"]["scheduler"]["spec"]["containers"][0]
         theirs |= {"args": ["dask", "scheduler", *theirs["args"][1:]], "resources": scheduler["resources"], "env": []}
         body["metadata"]["namespace"] = self.namespace
-        return body
+        self._template = json.dumps(body)
 
     async def _define(self, definition: Json) -> None:
         name = definition["metadata"]["name"]

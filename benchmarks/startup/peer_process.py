@@ -27,7 +27,7 @@ class PeerProcess:
 
     def __init__(self, environment: PeerEnvironment, kubeconfig: Path, namespace: str, directory: Path) -> None:
         self._environment = environment
-        self._kubeconfig = kubeconfig
+        self.kubeconfig = kubeconfig
         self._namespace = namespace
         self._directory = directory
         self.log = cache_dir() / "logs" / "benchmark-peer.log"
@@ -39,7 +39,7 @@ class PeerProcess:
         Raises:
             RuntimeError: it ended, or does not answer; the text has the log's path.
         """
-        resolv = self._directory / "resolv.conf"
+        resolv = self._directory / f"{self._namespace}.resolv.conf"
         resolv.write_text(
             f"nameserver {dns_address}\n"
             f"search {self._namespace}.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"
@@ -50,7 +50,7 @@ class PeerProcess:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - it is to run beside us, and starts at once
                 ["unshare", "--mount", "--propagation", "private", "sh", "-c", _RUN, "sh", str(resolv), *controller],
-                env=os.environ | {"KUBECONFIG": str(self._kubeconfig)},
+                env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the benchmark, which still needs it to clean up

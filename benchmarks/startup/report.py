@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 FLOOR, GPUDASK, PEER = "floor", "gpudask", "dask-kubernetes"
-_NOT_MEASURED = "n/a"
+NOT_MEASURED = "n/a"
 _ROWS = (
     ("ready_2", "applied until 2 workers are registered"),
     ("ready_10", "applied until 10 workers are registered"),
@@ -77,7 +77,7 @@ def table(results: Results, contestants: Sequence[str]) -> str:
 def _cell(results: Results, contestant: str, figure: str) -> str:
     sample = results.sample(contestant, figure)
     if sample is None:
-        return "cannot" if contestant == PEER and figure.startswith("first_gpu") else _NOT_MEASURED
+        return "cannot" if contestant == PEER and figure.startswith("first_gpu") else NOT_MEASURED
     ratio = results.ratio(contestant, figure) if contestant != FLOOR and not figure.startswith("down") else None
     return f"{sample}, n={len(sample.seconds)}" + (f", {ratio:.2f}x" if ratio is not None else "")
 
@@ -86,21 +86,22 @@ def last_line(results: Results) -> str:
     """One line for whoever reads figures by machine."""
     gpu_pod = results.sample(GPUDASK, "first_gpu_pod")
     values = {
-        "ready_2": _times(results.ratio(GPUDASK, "ready_2")),
-        "ready_10": _times(results.ratio(GPUDASK, "ready_10")),
-        "up_8": _times(results.ratio(GPUDASK, "up_8")),
+        "ready_2": times(results.ratio(GPUDASK, "ready_2")),
+        "ready_10": times(results.ratio(GPUDASK, "ready_10")),
+        "up_8": times(results.ratio(GPUDASK, "up_8")),
         "down_8_extra": _seconds(results.down_extra_seconds(GPUDASK)),
         "first_gpu_pod": _seconds(gpu_pod.median if gpu_pod else None),
-        "peer_ready_2": _times(results.ratio(PEER, "ready_2")),
-        "peer_up_8": _times(results.ratio(PEER, "up_8")),
+        "peer_ready_2": times(results.ratio(PEER, "ready_2")),
+        "peer_up_8": times(results.ratio(PEER, "up_8")),
         "peer_down_8_extra": _seconds(results.down_extra_seconds(PEER)),
     }
     return "startup: " + " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _times(ratio: float | None) -> str:
-    return _NOT_MEASURED if ratio is None else f"{ratio:.2f}x"
+def times(ratio: float | None) -> str:
+    """`1.20x`, or that it was not measured."""
+    return NOT_MEASURED if ratio is None else f"{ratio:.2f}x"
 
 
 def _seconds(seconds: float | None) -> str:
-    return _NOT_MEASURED if seconds is None else f"{seconds:.2f}s"
+    return NOT_MEASURED if seconds is None else f"{seconds:.2f}s"

@@ -102,6 +102,11 @@ class PodWatch:
         return pod
 
 
+def single_use_session() -> aiohttp.ClientSession:
+    """A session that keeps no connection: one opened before kube-proxy knew a Service has gone elsewhere."""
+    return aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
+
+
 async def service_address(api: Kubernetes, namespace: str, cluster: str) -> str:
     """The address of the scheduler's Service, once there is one; all contestants name it alike."""
     while True:
@@ -118,8 +123,7 @@ async def service_address(api: Kubernetes, namespace: str, cluster: str) -> str:
 async def registered(session: aiohttp.ClientSession, address: str, workers: int) -> float:
     """Wait until the scheduler counts exactly so many workers; when that was seen, in `time.monotonic` seconds.
 
-    Polled through the Service: a count is up to 0.04 s old. `session` must not keep connections: one that was opened
-    before kube-proxy knew the Service has gone elsewhere.
+    Polled through the Service: a count is up to 0.04 s old. `session`: a `single_use_session`.
     """
     url = f"http://{address}:8787/json/counts.json"
     while True:

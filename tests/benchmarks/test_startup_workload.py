@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from benchmarks.startup.peer import Peer
 from benchmarks.startup.rounds import order
 from benchmarks.startup.workload import Rendered, dask_name, manifest
 from gpudask.api.resource import parse
@@ -39,3 +42,32 @@ def test_in_as_many_rounds_as_contestants_each_is_first_once() -> None:
     assert {order(titles, number)[0] for number in range(3)} == set(titles)
     assert all(sorted(order(titles, number)) == titles for number in range(7))
     assert order([], 3) == []
+
+
+class PeerStandIn:
+    """Echoes what it is asked for, as the peer's own function writes it into a manifest."""
+
+    def cluster_spec(self, **asked: Any) -> dict[str, Any]:
+        scheduler = {"args": ["dask-scheduler", "--host", "::"], "env": asked["env"]}
+        return {
+            "metadata": {"name": asked["name"]},
+            "spec": {
+                "worker": {"replicas": asked["n_workers"], "spec": {"args": asked["worker_command"].split()}},
+                "scheduler": {
+                    "spec": {"containers": [scheduler]},
+                    "service": {"selector": {"dask.org/cluster-name": asked["name"]}},
+                },
+            },
+        }
+
+
+def test_the_peers_manifest_is_made_once_and_names_each_cluster_in_all_its_places() -> None:
+    peer = Peer(cast("Any", None), "room", cast("Any", PeerStandIn()), cast("Any", None))
+    peer.ask_for_a_manifest()
+    body = peer.dask_cluster("small7", 10)
+    assert body["metadata"] == {"name": "small7", "namespace": "room"}
+    assert body["spec"]["worker"]["replicas"] == 10
+    assert body["spec"]["worker"]["spec"]["args"][:3] == ["dask", "worker", "--no-nanny"]
+    assert body["spec"]["scheduler"]["service"]["selector"] == {"dask.org/cluster-name": "small7"}
+    assert body["spec"]["scheduler"]["spec"]["containers"][0]["args"] == ["dask", "scheduler", "--host", "::"]
+    assert peer.dask_cluster("large7", 2)["metadata"]["name"] == "large7"

@@ -29,6 +29,8 @@ class FakeServer:
     conflicts: int = 0
     """How many applies to answer with 409, as if another write had come between."""
     applied: list[Json] = field(default_factory=list)
+    healthy: set[str] = field(default_factory=set)
+    """The pods whose scheduler answers at port 8787."""
     forwards: list[str] = field(default_factory=list)
     """The pod of each connection that was forwarded."""
     logs: dict[str, list[str]] = field(default_factory=dict)
@@ -235,6 +237,12 @@ class FakeServer:
             await socket.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
         if port == 8786:
             await self._pipe(socket, *self.targets[name])
+        elif name in self.healthy:
+            question = await socket.receive()
+            if question.type == WSMsgType.BINARY and question.data.startswith(b"\x00GET /health "):
+                await socket.send_bytes(b"\x00HTTP/1.1 200 OK\r\n\r\nok")
+        else:
+            await socket.send_bytes(b"\x01connection refused")
         self._sockets.discard(socket)
         return socket
 

@@ -27,10 +27,10 @@ from gpudask.kubecluster.server import Server
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 256 * 1024
-_DATA, _ERROR = b"\x00", 1
+DATA, ERROR = b"\x00", 1
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.1
-_OPEN_ERRORS = (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException, KubeClusterError)
+OPEN_ERRORS = (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException, KubeClusterError)
 _LOOK_SECONDS = 3.0
 
 
@@ -91,7 +91,10 @@ class PortForward:
                     await self.cut(*ended)
 
     async def _find_pod(self) -> SchedulerPod | None:
-        """The pod to connect to: the youngest that is ready; else that of before, if it is still there."""
+        """The pod to connect to: the youngest that is ready; else that of before, if it is still there.
+
+        Before there was one: the youngest, which answered already though the kubelet has not looked yet.
+        """
         try:
             pods = await scheduler_pods(self._server, self._cluster)
         except KubeClusterError:
@@ -99,7 +102,8 @@ class PortForward:
                 raise
             return self._pod  # it may be connected to, though not be looked up
         before = self._pod.uid if self._pod else ""
-        return next((pod for pod in pods if pod.is_ready), None) or next((p for p in pods if p.uid == before), None)
+        wanted = [pod for pod in pods if pod.is_ready] or [pod for pod in pods if before in ("", pod.uid)]
+        return next(iter(wanted), None)
 
     async def _check(self) -> None:
         name = ""
@@ -152,7 +156,7 @@ class PortForward:
                     self._pod, self._connections[task] = pod, pod.uid
                     await _pump(reader, writer, socket)
                     return
-            except _OPEN_ERRORS as error:
+            except OPEN_ERRORS as error:
                 if self._connections.get(task):
                     return  # bytes may have been lost: this connection is over, whatever ended it
                 logger.debug("forwarding to %s: attempt %d: %r", self._cluster, attempt + 1, error)
@@ -172,7 +176,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock
 
 async def _upstream(reader: asyncio.StreamReader, socket: Any) -> None:
     while data := await reader.read(_CHUNK_BYTES):
-        await socket.send_bytes(_DATA + data)
+        await socket.send_bytes(DATA + data)
 
 
 async def _downstream(socket: Any, writer: asyncio.StreamWriter) -> None:
@@ -182,7 +186,7 @@ async def _downstream(socket: Any, writer: asyncio.StreamWriter) -> None:
         channel = message[0]
         if channel not in opened:  # the first frame of a channel only names its port
             opened.add(channel)
-        elif channel == _ERROR:
+        elif channel == ERROR:
             logger.debug("the port-forward ended: %s", message[1:].decode(errors="replace"))
             return
         else:

@@ -69,6 +69,7 @@ class LinkedCluster(Cluster):
         self._forwards: dict[int, PortForward] = {}
         self._dashboard = ""
         self._body: Json = {}
+        self._news_of_workers = asyncio.Event()
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
@@ -170,8 +171,15 @@ class LinkedCluster(Cluster):
                 reason="that protocol cannot go through a forwarded port",
                 next_step="Run the program inside the cluster, or set spec.protocol: tcp",
             )
-        comm = await self._forward(server, COMM_PORT)
-        dashboard = await self._forward(server, DASHBOARD_PORT, local_port=self._dashboard_port)
+        ways = [
+            self._forward(server, COMM_PORT),
+            self._forward(server, DASHBOARD_PORT, local_port=self._dashboard_port),
+        ]
+        # Both end before either's error is raised, so that closing finds all that listens.
+        made = await asyncio.gather(*ways, return_exceptions=True)
+        if failed := [each for each in made if isinstance(each, BaseException)]:
+            raise failed[0]
+        comm, dashboard = made
         return Route(f"{protocol}://127.0.0.1:{comm}", f"http://127.0.0.1:{dashboard}/status")
 
     async def _forward(self, server: Server, port: int, local_port: int = 0) -> int:
@@ -203,6 +211,10 @@ class LinkedCluster(Cluster):
                     break
                 except OSError:
                     await asyncio.sleep(_RETRY_SECONDS)
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super()._update_worker_status(op, msg)
+        self._news_of_workers.set()
 
     async def answered(self, asked: Awaitable[T]) -> T:
         """What the scheduler answers.

@@ -115,12 +115,15 @@ async def list_nodes(server: Connection) -> list[Json]:
     return sorted(answer["items"], key=lambda node: str(node["metadata"]["name"]))
 
 
+def has_started(pod: Json) -> bool:
+    """Whether a pod is Running, and not on its way out."""
+    return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
 def is_ready(pod: Json) -> bool:
     """Whether a pod is Running and Ready, and not on its way out."""
-    status = pod.get("status", {})
-    conditions = {item["type"]: item["status"] for item in status.get("conditions", [])}
-    deleting = "deletionTimestamp" in pod["metadata"]
-    return status.get("phase") == "Running" and conditions.get("Ready") == "True" and not deleting
+    conditions = {item["type"]: item["status"] for item in pod.get("status", {}).get("conditions", [])}
+    return has_started(pod) and conditions.get("Ready") == "True"
 
 
 def _log_options(*, tail: int | None, container: str) -> dict[str, str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,8 @@ from gpudask.kubecluster.reasons import why_not_ready, why_pool_waits
 from gpudask.kubecluster.sizes import set_limits, set_size
 
 _POLL_SECONDS = 0.25
+# Asking takes longer the more workers there are: at most a fifth of the time is for that.
+_LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _PAUSE_SHARE = 0.02, 2.0, 4
 _TELL_SECONDS = 2.0
 
 
@@ -156,22 +159,37 @@ class SizedCluster(LinkedCluster):
         began = told = time.monotonic()
         whose = f" of pool {pool!r}" if pool else ""
         with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
-            while not enough(len(running := await self._running(pool))):
+            while True:
+                asked = time.monotonic()
+                running = await self._running(pool)
                 now = time.monotonic()
+                if enough(len(running)):
+                    return running
                 what = f"{len(running)} of {n_workers} workers{whose}"
                 if limit_seconds is not None and now - began > limit_seconds:
                     raise await self._too_late(f"{what} came within {limit_seconds:g} s", pool)
                 if now - told > _TELL_SECONDS and self._server is not None:
                     told = now
                     progress.show([f"{what} run: {await self._why(pool)}"])
-                await asyncio.sleep(_POLL_SECONDS)
-        return running
+                await self._pause(now - asked)
+
+    async def _pause(self, asking_took_seconds: float) -> None:
+        """Until the scheduler tells of a worker that came or went, or it is time to ask again."""
+        least = min(_LONGEST_PAUSE_SECONDS, max(_LEAST_PAUSE_SECONDS, _PAUSE_SHARE * asking_took_seconds))
+        await asyncio.sleep(least)
+        # A worker runs some milliseconds after it came, and the scheduler does not tell of that.
+        if any(worker["status"] == Status.init.name for worker in self.scheduler_info["workers"].values()):
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news_of_workers.wait(), max(0.0, _POLL_SECONDS - least))
 
     async def _running(self, pool: str | None) -> list[str]:
         assert self.scheduler_comm is not None
+        self._news_of_workers.clear()  # what is told from now on may not be in the answer
         try:
             self.scheduler_info = SchedulerInfo(await self.answered(self.scheduler_comm.identity()))
         except OSError:  # the scheduler or the connection is being replaced: none is known to run
+            await asyncio.sleep(_POLL_SECONDS)
             return []
         return [
             address

@@ -1,0 +1,91 @@
+"""A program waits no longer than it has to, and asks no more often than it should."""
+
+import threading
+import time
+
+import pytest
+from distributed import SpecCluster, Worker
+
+from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster import sized, starting
+from tests.kubecluster import fake_server as fake
+
+
+@pytest.fixture
+def unready(demo: fake.FakeServer) -> fake.FakeServer:
+    """The scheduler runs, and the kubelet has not looked at it again."""
+    name = demo.pods.pop()["metadata"]["name"]
+    demo.pods.append(fake.scheduler_pod(name, ready=False))
+    return demo
+
+
+def test_a_scheduler_that_answers_is_not_waited_for_until_its_pod_is_ready(unready: fake.FakeServer):
+    unready.healthy.add("demo-scheduler-00000")
+
+    with KubeCluster.from_name("demo", timeout=10) as cluster:
+        assert len(cluster.scheduler_info["workers"]) == 2
+
+
+def test_one_that_runs_and_does_not_answer_is_waited_for(unready: fake.FakeServer):
+    with pytest.raises(KubeClusterError, match="was not ready within 1 s"):
+        KubeCluster.from_name("demo", timeout=1, quiet=True)
+
+    assert len(unready.forwards) > 2, "it was asked again"
+
+
+def test_one_on_its_way_out_is_not_asked(unready: fake.FakeServer):
+    unready.healthy.add("demo-scheduler-00000")
+    unready.pods[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    with pytest.raises(KubeClusterError, match="was not ready"):
+        KubeCluster.from_name("demo", timeout=0.5, quiet=True)
+
+    assert unready.forwards == []
+
+
+def test_of_two_the_younger_one_is_asked(unready: fake.FakeServer):
+    unready.healthy.add("demo-scheduler-00000")
+    unready.pods.append(fake.scheduler_pod("demo-scheduler-11111", ready=False, created="2026-01-01T00:00:09Z"))
+
+    with pytest.raises(KubeClusterError, match="was not ready"):
+        KubeCluster.from_name("demo", timeout=0.5, quiet=True)
+
+    assert set(unready.forwards) == {"demo-scheduler-11111"}
+
+
+def test_a_program_that_may_forward_no_port_learns_so_when_the_pod_is_ready(unready: fake.FakeServer):
+    unready.forbidden.add("GET portforward")
+
+    def become_ready() -> None:
+        time.sleep(0.5)
+        unready.pods[0] = fake.scheduler_pod("demo-scheduler-00000")
+
+    thread = threading.Thread(target=become_ready)
+    thread.start()
+    with pytest.raises(KubeClusterError, match=r'resources: \["pods/portforward"\]'):
+        KubeCluster.from_name("demo", timeout=20, quiet=True)
+    thread.join()
+
+
+@pytest.mark.parametrize(("asked_for", "pause"), [(0.0, 0.1), (0.9, 0.1), (5.0, 0.5), (600.0, 1.0)])
+def test_who_was_asked_for_long_is_asked_less_often(asked_for: float, pause: float):
+    assert starting._pause(asked_for) == pytest.approx(pause)
+
+
+def test_a_worker_that_comes_ends_the_wait_though_it_is_not_yet_time_to_ask(
+    demo: fake.FakeServer, dask: SpecCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sized, "_POLL_SECONDS", 60.0)
+    options = {"cls": Worker, "options": {"nthreads": 1, "dashboard": False}}
+
+    def add() -> None:
+        dask.worker_spec["demo-cpu-worker-1-ccccc"] = options
+        dask.sync(dask._correct_state)
+
+    with KubeCluster.from_name("demo") as cluster:
+        later = threading.Timer(0.5, add)
+        later.start()
+        began = time.monotonic()
+        cluster.wait_for_workers(2, pool="cpu", timeout=30)
+        assert time.monotonic() - began < 20
+        later.join()
