@@ -11,7 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "uploaded"))  # what the tasks do, importable here as on the workers
 
 from tests.e2e.platform import Platform
-from tests.e2e.rooms import opened
 from tests.e2e.space import Space
 
 
@@ -30,8 +29,8 @@ def platform() -> Platform:
 
 @pytest.fixture
 def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]:
-    """A namespace of the test's own; gone afterwards, so that its GPUs are free for the next."""
-    with opened(platform) as room:
+    """A namespace of the test's own."""
+    with Space.opened(platform) as room:
         yield room
         outcome = getattr(request.node, "outcome_of_call", None)
         if outcome is not None and outcome.failed:

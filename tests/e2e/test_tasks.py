@@ -16,7 +16,6 @@ import pytest
 from tests.docs.recipes import tasks
 from tests.e2e.newcomer import Newcomer
 from tests.e2e.platform import Platform
-from tests.e2e.rooms import opened
 from tests.e2e.space import Space
 from tests.e2e.stand_in_gpus import stand_in_gpus
 
@@ -42,7 +41,7 @@ class Demo:
 def newcomer(platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     operator, _, tag = platform.operator_image.rpartition(":")
     (other,) = [name for name in images_of(platform) if name != IMAGE][:1]
-    with opened(platform) as space, stand_in_gpus(platform, space):
+    with Space.opened(platform) as space, stand_in_gpus(platform, space):
         words = {
             "me/dask:0.1.0": IMAGE,
             "me/dask:0.2.0": other,
