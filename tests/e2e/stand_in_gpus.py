@@ -49,9 +49,7 @@ def _policy(name: str) -> Json:
         "metadata": {"name": name},
         "spec": {
             "matchConstraints": {"resourceRules": [pods]},
-            "matchConditions": [
-                {"name": "asks-for-gpus", "expression": f"object.spec.containers.exists(c, {asks})"}
-            ],
+            "matchConditions": [{"name": "asks-for-gpus", "expression": f"object.spec.containers.exists(c, {asks})"}],
             "failurePolicy": "Fail",
             "reinvocationPolicy": "Never",
             "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": added}}],

@@ -67,7 +67,7 @@ def images_of(platform: Platform) -> list[str]:
 @contextmanager
 def volume(space: Space, path: Path) -> Iterator[None]:
     """A volume for the page's claim: a directory of this machine, which is every node."""
-    path.chmod(0o777)  # noqa: S103 - pods write as another user
+    path.chmod(0o777)
     name = f"{space.kubectl.namespace}-data"
     spec = {
         "capacity": {"storage": "1Gi"},
