@@ -14,7 +14,7 @@ from gpudask.api.resource import KIND
 
 ROOT = Path(__file__).resolve().parents[2]
 # Matches a fenced block, also one that is indented; the fence's first word is its language.
-_BLOCK = re.compile(
+BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )
 _HERE_DOCUMENT = re.compile(r"<<'YAML'\n(?P<text>.*?)^YAML$", re.MULTILINE | re.DOTALL)
@@ -45,7 +45,7 @@ def snippets(*languages: str) -> list[Snippet]:
     found = []
     for page in pages():
         text = page.read_text()
-        for match in _BLOCK.finditer(text):
+        for match in BLOCK.finditer(text):
             if match["language"] in languages:
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(Snippet(str(page.relative_to(ROOT)), line, match["language"], match["text"]))
@@ -62,4 +62,4 @@ def manifests() -> list[tuple[Snippet, dict[str, Any]]]:
 
 def prose(page: Path) -> str:
     """A page without its fenced blocks."""
-    return _BLOCK.sub("", page.read_text())
+    return BLOCK.sub("", page.read_text())

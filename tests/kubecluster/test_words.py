@@ -145,6 +145,18 @@ def test_progress_on_no_terminal_says_each_line_once(monkeypatch: pytest.MonkeyP
     assert said == ["cluster demo: a", "cluster demo: b"]
 
 
+def test_progress_in_a_notebook_without_ipywidgets_is_lines(monkeypatch: pytest.MonkeyPatch):
+    console = Console(force_jupyter=True)
+    monkeypatch.setattr(rich, "get_console", lambda: console)
+    monkeypatch.setattr("gpudask.kubecluster.progress.find_spec", lambda _: None)
+    monkeypatch.setattr("gpudask.kubecluster.progress._PATIENCE_SECONDS", 0)
+    said: list[str] = []
+    with Progress("cluster demo", quiet=False, write=said.append) as progress:
+        progress.show(["a"])
+
+    assert said == ["cluster demo: a"]
+
+
 def test_progress_on_a_terminal_is_a_panel_that_takes_words_as_they_are(monkeypatch: pytest.MonkeyPatch):
     console = Console(force_terminal=True, record=True, width=100)
     monkeypatch.setattr(rich, "get_console", lambda: console)

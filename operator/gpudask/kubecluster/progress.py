@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
@@ -62,6 +63,8 @@ def _live_display() -> Any:
     console = get_console()
     if not (console.is_terminal or console.is_jupyter):
         return None
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        return None  # rich draws with them in a notebook, and without them nothing
     live = Live(console=console, auto_refresh=False, transient=True)
     live.start()
     return live
