@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent / "uploaded"))  # what the tasks do
 
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
-from tests.eventually import eventually
-
-_numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,20 +29,14 @@ def platform() -> Platform:
 
 @pytest.fixture
 def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]:
-    """A namespace of the test's own; gone afterwards, so that its GPUs are free for the next."""
-    namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
-    platform.kubectl("create", "namespace", namespace)
-    room = Space(platform, platform.kubectl.inside(namespace))
-    yield room
-    outcome = getattr(request.node, "outcome_of_call", None)
-    if outcome is not None and outcome.failed:
-        print(room.show())
-        print(room.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout)
-        print(platform.operator_log())
-    room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=30s")
-    room.kubectl("delete", "pods", "--all", "--wait=false", "--grace-period=1")
-    eventually(lambda: not room.get("pods"), "the test's pods are gone", show=room.show)
-    platform.kubectl("delete", "namespace", namespace, "--wait=false")
+    """A namespace of the test's own."""
+    with Space.opened(platform) as room:
+        yield room
+        outcome = getattr(request.node, "outcome_of_call", None)
+        if outcome is not None and outcome.failed:
+            print(room.show())
+            print(room.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout)
+            print(platform.operator_log())
 
 
 @pytest.hookimpl(hookwrapper=True)

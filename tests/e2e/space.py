@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
 Json = dict[str, Any]
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,21 @@ class Space:
 
     platform: Platform
     kubectl: Kubectl
+
+    @classmethod
+    @contextmanager
+    def opened(cls, platform: Platform) -> Iterator[Space]:
+        """A new namespace; gone afterwards, so that its GPUs are free for the next."""
+        namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
+        platform.kubectl("create", "namespace", namespace)
+        room = cls(platform, platform.kubectl.inside(namespace))
+        try:
+            yield room
+        finally:
+            room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=30s")
+            room.kubectl("delete", "pods", "--all", "--wait=false", "--grace-period=1")
+            eventually(lambda: not room.get("pods"), "the test's pods are gone", show=room.show)
+            platform.kubectl("delete", "namespace", namespace, "--wait=false")
 
     def apply(self, manifest: Json) -> None:
         """Create or change an object."""

@@ -137,7 +137,8 @@ class SizedCluster(LinkedCluster):
             pool: the pool's name.
 
         Raises:
-            KubeClusterError: they did not come in time; the message has the operator's reason.
+            KubeClusterError: they did not come in time; the message has the operator's reason. Or nothing would pass to
+                them: they have another Python, from an image of their pool's own.
         """
         return self.sync(self._wait_for_pool, n_workers, timeout, pool)
 
@@ -165,6 +166,7 @@ class SizedCluster(LinkedCluster):
                     told = now
                     progress.show([f"{what} run: {await self._why(pool)}"])
                 await asyncio.sleep(_POLL_SECONDS)
+        await self.compare_versions_again()
         return running
 
     async def _running(self, pool: str | None) -> list[str]:
