@@ -1,4 +1,4 @@
-"""Whether another release of distributed has all that the preload hooks into. All other tests here run on the images'."""
+"""Whether another release of distributed has all that the preload hooks into. The other tests run on the images'."""
 
 from tests.releases.environment import NEWEST, Environment
 
