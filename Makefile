@@ -73,7 +73,7 @@ bench-scale: setup ## many clusters and pods, beside a bare client that makes th
 	@$(PY) -m benchmarks.scale $(ARGS)
 
 lock: setup ## resolve requirements/*.in anew
-	@cd requirements && for name in operator dask dev; do $(COMPILE) $$name.in -o $$name.lock; done
+	@cd requirements && for name in operator dask dev $$(basename -as .in client-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
 	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
 
 generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, docs/cli.md

@@ -1,5 +1,6 @@
 """What users read: reasons, versions that differ, how pools look, what is discovered."""
 
+import contextlib
 import re
 from typing import Any
 
@@ -87,6 +88,27 @@ def test_another_minor_version_of_python_is_fatal_and_another_patch_is_none():
     assert disagreement(versions(), patch, {}) is None
 
 
+def test_graphs_that_the_other_side_cannot_read_are_fatal_whoever_is_older():
+    before, after = versions(distributed="2025.3.1"), versions(distributed="2025.4.0")
+
+    for client, scheduler in ((before, after), (after, before)):
+        found = disagreement(client, scheduler, {"a": scheduler})
+        assert found is not None
+        assert found.fatal == "a distributed before 2025.4 and a later one cannot read each other's graphs"
+    found = disagreement(after, versions(), {})
+    assert found is not None
+    assert not found.fatal
+
+
+def test_what_differs_between_scheduler_and_workers_is_told_apart():
+    outside = disagreement(versions(toolz="1.0"), versions(toolz="1.1"), {"a": versions(toolz="1.1")})
+    inside = disagreement(versions(toolz="1.0"), versions(toolz="1.0"), {"a": versions(toolz="1.1")})
+
+    assert outside is not None
+    assert inside is not None
+    assert (outside.inside, inside.inside) == (False, True)
+
+
 def test_a_package_that_one_lacks_and_nobody_has_to_have_is_no_disagreement():
     assert disagreement(versions(), versions(pandas="2.0"), {}) is None
 
@@ -102,11 +124,34 @@ def test_another_python_ends_the_connection_with_the_image_to_use(
 
 def test_another_package_warns(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
     mine = agreement.own()
-    mine["packages"] = dict(mine["packages"]) | {"distributed": "2020.1.0"}
+    mine["packages"] = dict(mine["packages"]) | {"distributed": "2025.12.0"}
     monkeypatch.setattr(agreement, "own", lambda: mine)
 
-    with pytest.warns(UserWarning, match="distributed: client 2020.1.0, scheduler "):
+    with pytest.warns(UserWarning, match="distributed: client 2025.12.0, scheduler "):
         KubeCluster.from_name("demo").close()
+
+
+def test_where_scheduler_and_workers_differ_the_cure_is_one_image_for_them(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    demo.clusters["demo"]["spec"]["pools"][1]["image"] = "other"
+    mine = agreement.own()
+    others = mine | {"packages": dict(mine["packages"]) | {"toolz": "0.1"}}
+    monkeypatch.setattr(agreement, "disagreement", lambda *_: disagreement(mine, mine, {"a": others}))
+
+    with pytest.warns(UserWarning, match=r"give the scheduler and all pools images .* \(now image i or other\)"):
+        KubeCluster.from_name("demo").close()
+
+
+@pytest.mark.parametrize(("image", "error"), [("other", KubeClusterError), ("i", None)])
+def test_workers_that_may_have_another_image_are_compared_when_they_have_come(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch, image: str, error: type[Exception] | None
+):
+    demo.clusters["demo"]["spec"]["pools"][1]["image"] = image
+    with KubeCluster.from_name("demo") as cluster:
+        monkeypatch.setattr(agreement, "own", lambda: versions("3.9.1.final.0"))
+        with pytest.raises(error, match=r"python: client 3\.9\.1") if error else contextlib.nullcontext():
+            cluster.wait_for_workers(1, pool="gpu", timeout=10)
 
 
 def test_who_wants_no_comparison_gets_none(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.versions import disagreement, own
+from gpudask.kubecluster.versions import Disagreement, disagreement, own
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,8 @@ async def check_versions(scheduler: Any, name: str, body: Json) -> None:
         body: the cluster, whose image is named; empty where it was not read.
 
     Raises:
-        KubeClusterError: another minor version of Python, whose functions cannot be unpickled.
+        KubeClusterError: nothing would pass: another minor version of Python, or a distributed that writes other
+            graphs.
     """
     try:
         theirs = await asyncio.wait_for(scheduler.versions(), _ANSWER_SECONDS)
@@ -37,18 +38,30 @@ async def check_versions(scheduler: Any, name: str, body: Json) -> None:
     found = disagreement(own(), theirs, {key: answer for key, answer in workers.items() if isinstance(answer, dict)})
     if found is None:
         return
-    failure = KubeClusterError(
-        f"this program and cluster {name!r} run different versions",
-        reason=f"they differ in\n{found.table}",
-        next_step=f"Run this program in {_images(body)}, or create the cluster with an image= that has what it has",
-    )
+    images = images_of(body)
+    named = f"image {' or '.join(images)}" if images else "the cluster's image"
+    failure = _failure(name, found, named)
     if found.fatal:
         raise failure
     warnings.warn(str(failure), stacklevel=2)
 
 
-def _images(body: Json) -> str:
+def _failure(name: str, found: Disagreement, images: str) -> KubeClusterError:
+    """What an error says, and a warning too."""
+    cure = f"Run this program in {images}, or create the cluster with an image= that has what it has"
+    if found.inside:
+        cure = f"Give the scheduler and all pools images with the same versions (now {images}), and this program too"
+    if not found.fatal:
+        cure = f"Most work passes all the same. Where some does not: {cure[0].lower()}{cure[1:]}"
+    return KubeClusterError(
+        f"this program and cluster {name!r} run different versions",
+        reason=f"{found.fatal or 'they differ'}:\n{found.table}",
+        next_step=cure,
+    )
+
+
+def images_of(body: Json) -> list[str]:
+    """The images that a cluster names, each once."""
     spec = body.get("spec") or {}
     sections = [spec, spec.get("scheduler") or {}, *spec.get("pools", [])]
-    images = list(dict.fromkeys(section["image"] for section in sections if section.get("image")))
-    return f"image {' or '.join(images)}" if images else "the cluster's image"
+    return list(dict.fromkeys(section["image"] for section in sections if section.get("image")))

@@ -15,7 +15,7 @@ from distributed.objects import SchedulerInfo
 from distributed.security import Security
 
 from gpudask.kubecluster import routes
-from gpudask.kubecluster.agreement import check_versions
+from gpudask.kubecluster.agreement import check_versions, images_of
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
 from gpudask.kubecluster.request import NOT_FOUND
@@ -224,6 +224,16 @@ class LinkedCluster(Cluster):
         """
         # Without a limit, a question into a connection that died unseen is waited for as long as TCP tries: for ever.
         return await asyncio.wait_for(asked, _ANSWER_SECONDS)
+
+    async def compare_versions_again(self) -> None:
+        """Compare versions with the workers that run by now, where a pool has an image of its own.
+
+        Raises:
+            KubeClusterError: nothing would pass.
+        """
+        if self._compares_versions and len(images_of(self._body)) > 1:
+            assert self.scheduler_comm is not None
+            await check_versions(self.scheduler_comm, self.name, self._body)
 
     async def _subscribe(self) -> Any:
         assert self.scheduler_comm is not None

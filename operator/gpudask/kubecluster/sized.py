@@ -140,7 +140,8 @@ class SizedCluster(LinkedCluster):
             pool: the pool's name.
 
         Raises:
-            KubeClusterError: they did not come in time; the message has the operator's reason.
+            KubeClusterError: they did not come in time; the message has the operator's reason. Or nothing would pass to
+                them: they have another Python, from an image of their pool's own.
         """
         return self.sync(self._wait_for_pool, n_workers, timeout, pool)
 
@@ -164,7 +165,7 @@ class SizedCluster(LinkedCluster):
                 running = await self._running(pool)
                 now = time.monotonic()
                 if enough(len(running)):
-                    return running
+                    break
                 what = f"{len(running)} of {n_workers} workers{whose}"
                 if limit_seconds is not None and now - began > limit_seconds:
                     raise await self._too_late(f"{what} came within {limit_seconds:g} s", pool)
@@ -172,6 +173,8 @@ class SizedCluster(LinkedCluster):
                     told = now
                     progress.show([f"{what} run: {await self._why(pool)}"])
                 await self._pause(now - asked)
+        await self.compare_versions_again()
+        return running
 
     async def _pause(self, asking_took_seconds: float) -> None:
         """Until the scheduler tells of a worker that came or went, or it is time to ask again."""

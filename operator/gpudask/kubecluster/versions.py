@@ -2,24 +2,75 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from distributed.versions import get_versions
 
 Json = dict[str, Any]
+Release = tuple[int, ...]
 # What crosses between them: serialised functions, graphs, messages.
 COMPARED = ("python", "dask", "distributed", "msgpack", "cloudpickle", "toolz", "numpy", "pandas", "lz4")
-# Bytecode of another minor version cannot be run: the first function of a notebook fails.
-_FATAL = "python"
+# Who lacks one of these may still do without it.
+_OPTIONAL = frozenset({"numpy", "pandas", "lz4"})
+# The release of distributed in which what a program sends as a graph changed: neither side reads the other's, and the
+# futures of a program would be cancelled without a word of why.
+_GRAPHS_CHANGED: Release = (2025, 4)
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """What differs, as a table, and whether functions can pass at all."""
+    """What differs.
+
+    Attributes:
+        table: a line for each package, with the versions of all three.
+        fatal: why no function or graph can pass; empty where most of them do.
+        inside: whether scheduler and workers differ among themselves.
+    """
 
     table: str
-    fatal: bool
+    fatal: str
+    inside: bool
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The versions of one package."""
+
+    package: str
+    client: str
+    scheduler: str
+    workers: tuple[str, ...]
+
+    @property
+    def versions(self) -> set[str]:
+        return {version for version in (self.client, self.scheduler, *self.workers) if version != "none"}
+
+    @property
+    def differs(self) -> bool:
+        if self.package == "python":  # another patch release runs the same functions
+            return bool(self.fatal)
+        lacking = self.package not in _OPTIONAL and "none" in {self.client, self.scheduler, *self.workers}
+        return len(self.versions) + lacking > 1
+
+    @property
+    def inside(self) -> bool:
+        return len({self.scheduler, *self.workers} - {"none"}) > 1
+
+    @property
+    def fatal(self) -> str:
+        if self.package == "python" and len({_release(version) for version in self.versions}) > 1:
+            return "functions of one minor version of Python do not run in another"
+        sides = {_release(version) >= _GRAPHS_CHANGED for version in (self.client, self.scheduler) if version != "none"}
+        if self.package == "distributed" and len(sides) > 1:
+            return f"a distributed before {_text(_GRAPHS_CHANGED)} and a later one cannot read each other's graphs"
+        return ""
+
+    def __str__(self) -> str:
+        workers = ", ".join(self.workers) or "none yet"
+        return f"  {self.package}: client {self.client}, scheduler {self.scheduler}, workers {workers}"
 
 
 def own() -> Json:
@@ -36,20 +87,19 @@ def disagreement(client: Json, scheduler: Json, workers: dict[str, Json]) -> Dis
         scheduler: its answer.
         workers: by name; those that did not answer are left out.
     """
-    rows = []
-    fatal = False
-    for package in COMPARED:
-        here, there = _version(client, package), _version(scheduler, package)
-        of_workers = sorted({_version(worker, package) for worker in workers.values()})
-        known = {version for version in (here, there, *of_workers) if version != "none"}
-        if len(known) < 2 and (package in {"numpy", "pandas", "lz4"} or len({here, there, *of_workers}) < 2):  # noqa: PLR2004
-            continue
-        if package == _FATAL:
-            fatal = len({_minor(version) for version in known}) > 1
-            if not fatal:  # another patch release runs the same functions
-                continue
-        rows.append(f"  {package}: client {here}, scheduler {there}, workers {', '.join(of_workers) or 'none yet'}")
-    return Disagreement("\n".join(rows), fatal) if rows else None
+    rows = [row for package in COMPARED if (row := _row(package, client, scheduler, workers.values())).differs]
+    if not rows:
+        return None
+    return Disagreement(
+        table="\n".join(str(row) for row in rows),
+        fatal="; ".join(row.fatal for row in rows if row.fatal),
+        inside=any(row.inside for row in rows),
+    )
+
+
+def _row(package: str, client: Json, scheduler: Json, workers: Iterable[Json]) -> _Row:
+    of_workers = tuple(sorted({_version(worker, package) for worker in workers}))
+    return _Row(package, _version(client, package), _version(scheduler, package), of_workers)
 
 
 def _version(answer: Json, package: str) -> str:
@@ -58,5 +108,10 @@ def _version(answer: Json, package: str) -> str:
     return str(dict(answer.get("packages", {})).get(package) or "none")
 
 
-def _minor(version: str) -> tuple[str, ...]:
-    return tuple(version.split(".")[:2])
+def _release(version: str) -> Release:
+    """Year and month of a Dask release, major and minor version of a Python."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def _text(release: Release) -> str:
+    return ".".join(str(number) for number in release)
