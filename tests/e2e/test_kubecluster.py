@@ -115,6 +115,15 @@ def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_wor
         works_again(client)
 
 
+def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Space) -> None:
+    made = cluster("brief", cpu(), idle={"deleteAfter": "10s"})
+    where = {"namespace": space.kubectl.namespace, "custom_cluster_spec": made, "shutdown_on_close": False}
+    with KubeCluster("brief", quiet=True, timeout=120, **where) as found, Client(found) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+    assert space.get("gdc"), "it outlives its program"
+    space.wait(lambda: not space.get("gdc"), "the operator deleted it", seconds=30)
+
+
 def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_says_so(space: Space) -> None:
     space.apply(cluster("alone", cpu()))
     space.wait_ready("alone")

@@ -19,6 +19,7 @@ from .hooks import missing_hooks
 from .leaving import Leaving
 from .offers import Offers
 from .pools import Pools
+from .quiet import Quiet
 from .rebalance import Rebalance
 from .retire import Retire
 from .routes import add_routes
@@ -51,6 +52,7 @@ class Preload(SchedulerPlugin):
         self.pools = Pools(*_first_pools())
         self.watch = Watch(self._look, self._fingerprint)
         self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch)
+        self.quiet = Quiet(scheduler)
         self.sick = Sick(scheduler, self.pools, self.demand.ended)
         self.workers = Workers(scheduler, self.pools, self.demand, self.sick)
         self.fence: Fence | None = None
@@ -117,6 +119,7 @@ class Preload(SchedulerPlugin):
             "features": self.features,
             "offers": self.offers.wanted if self.offers else {},
             "tasks": len(self.scheduler.tasks),
+            "idle_seconds": self.quiet.seconds(time.monotonic(), works=bool(demand)),
             "demand": demand,
             "workers": workers,
         }
