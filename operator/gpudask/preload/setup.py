@@ -116,7 +116,7 @@ class Preload(SchedulerPlugin):
             "version": self.version,
             "scheduler_id": self.scheduler.id,
             "desired_version": self.desired_version,
-            "features": self.features,
+            "features": self._features(),
             "offers": self.offers.wanted if self.offers else {},
             "tasks": len(self.scheduler.tasks),
             "idle_seconds": self.quiet.seconds(time.monotonic(), works=bool(demand)),
@@ -126,7 +126,7 @@ class Preload(SchedulerPlugin):
 
     def health(self) -> dict[str, Any]:
         """Return the body of the health route."""
-        return {"distributed": metadata.version("distributed"), "features": self.features, "error": ""}
+        return {"distributed": metadata.version("distributed"), "features": self._features(), "error": ""}
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Tell at once that a worker has come."""
@@ -167,6 +167,11 @@ class Preload(SchedulerPlugin):
         except Exception:
             logger.exception("gpudask: %s is off", feature)
             self.features[feature] = traceback.format_exc()
+
+    def _features(self) -> dict[str, str]:
+        """Return why each is off; one that fails at work is as good as off."""
+        trouble = self.rebalance.trouble if self.rebalance else ""
+        return {**self.features, "rebalance": self.features["rebalance"] or trouble}
 
     def _change_pools(self, accepts: dict[str, str]) -> None:
         if self.fence:
@@ -237,7 +242,8 @@ class Preload(SchedulerPlugin):
             [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
             for row in workers
         ]
-        return repr((self.desired_version, bool(self.scheduler.tasks), entries, self.demand.look_ahead.news, rows))
+        news = self.demand.look_ahead.news, bool(self._features()["rebalance"])
+        return repr((self.desired_version, bool(self.scheduler.tasks), entries, news, rows))
 
 
 def _first_pools() -> tuple[dict[str, str], frozenset[str]]:
