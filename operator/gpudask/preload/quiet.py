@@ -20,9 +20,14 @@ class Quiet:
         self._transitions = -1
         self._since = 0.0
 
-    def seconds(self, now: float, *, works: bool) -> float:
-        """Return for how many seconds nothing was to be done; `works`: whether there is a task that is not done."""
-        transitions = self._scheduler.transition_counter
+    def seconds(self, now: float, *, works: bool) -> float | None:
+        """Return for how many seconds nothing was to be done; None where this distributed counts no transitions.
+
+        `works`: whether there is a task that is not done.
+        """
+        transitions = getattr(self._scheduler, "transition_counter", None)
+        if transitions is None:
+            return None
         if works or transitions != self._transitions:
             self._transitions, self._since = transitions, now
         return now - self._since
