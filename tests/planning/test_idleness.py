@@ -83,7 +83,7 @@ def test_the_next_pass_comes_when_it_may_be_old_enough(idle: float, soonest: flo
 def test_the_status_says_since_when_and_does_not_tremble():
     first = observed(demand(idle_seconds=100.0))
     before = report(first, plan(first), first.cluster.status)
-    later = observed(demand(idle_seconds=130.4), now=NOW + 30)
+    later = observed(demand(idle_seconds=100.4), now=NOW + 30)
     after = report(later, plan(later), before)
 
     assert before.scheduler.idle_since == "2027-01-15T07:58:20.000Z"

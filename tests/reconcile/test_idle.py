@@ -35,7 +35,7 @@ async def test_it_is_deleted_once_nothing_was_to_do_for_long_enough(stage: Stage
     async def reasons() -> set[str]:
         return {item["reason"] for item in await stage.list("events", "events.k8s.io/v1")}
 
-    await eventually(reasons, lambda found: "DeletedAsIdle" in found, "an event says why")
+    await eventually(reasons, lambda found: "IdleTooLong" in found, "an event says why")
 
 
 async def test_what_came_and_went_at_the_last_moment_keeps_it(stage: Stage, operator: Operator):

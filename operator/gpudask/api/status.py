@@ -63,7 +63,7 @@ class Reason(StrEnum):
     POD_REPLACED = "PodReplaced"
     FALLBACK_STARTED = "FallbackStarted"
     FALLBACK_ENDED = "FallbackEnded"
-    IDLE_DELETED = "DeletedAsIdle"
+    IDLE_TOO_LONG = "IdleTooLong"
     MIRRORED = "Mirrored"
     MIRROR_REFUSED = "MirrorRefused"
     MIRROR_DELETED = "DaskClusterDeleted"

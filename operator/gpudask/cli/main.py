@@ -92,7 +92,7 @@ def _print_version(wanted: bool) -> None:
 
 def _options(
     *,
-    version: Annotated[  # noqa: ARG001 - its callback does it
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:

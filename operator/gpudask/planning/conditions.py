@@ -115,7 +115,8 @@ def _features_off(seen: Observation) -> str:
         newer.append("fallback")
     if seen.demand.idle_seconds is None and spec.idle.delete_after is not None:
         newer.append("idle.deleteAfter")
-    words += [f"the scheduler's preload is older than {it}: it works once the scheduler pod is replaced" for it in newer]
+    later = "it works once the scheduler pod is replaced"
+    words += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
     return "; ".join(words)
 
 

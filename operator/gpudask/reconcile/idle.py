@@ -29,6 +29,7 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
             raise ClusterGoneError
         if metadata.get("generation") != cluster.generation:
             return body
+        await _say(context, cluster, why)  # before: word of the deletion ends this cluster's loop
         version = metadata["resourceVersion"]
         await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
     except ApiError as error:
@@ -37,8 +38,10 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
         if error.conflict:
             return None  # it changed in between: the watch tells, and the next pass decides anew
         raise
-    _LOG.info("%s: deleted: %s", cluster.key, why)
-    said = f"deleted: {why}"
-    now = context.clock()
-    await context.events.record(cluster, Reason.IDLE_DELETED, said, series=Reason.IDLE_DELETED, warning=False, now=now)
     raise ClusterGoneError
+
+
+async def _say(context: Context, cluster: Cluster, why: str) -> None:
+    _LOG.info("%s: to be deleted: %s", cluster.key, why)
+    said, reason, now = f"it is to be deleted: {why}", Reason.IDLE_TOO_LONG, context.clock()
+    await context.events.record(cluster, reason, said, series=reason, warning=False, now=now)
