@@ -32,8 +32,8 @@ def where_to_look(body: Json) -> str:
 
 def why_not_ready(body: Json) -> str:
     """The operator's words for what is not as it should be."""
-    if words := unseen(body):
-        return words
+    if away := unseen(body):
+        return away
     status = body["status"]
     bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
     # `Ready` only sums the others up.
@@ -47,8 +47,8 @@ def why_not_ready(body: Json) -> str:
 
 def why_pool_waits(body: Json, pool: str | None) -> str:
     """The operator's words for the size and the progress of `pool`; empty where it has none."""
-    if words := unseen(body):
-        return words
+    if away := unseen(body):
+        return away
     for item in body["status"].get("pools") or []:
         if item["name"] == pool:
             words = [f"{item.get('ready', 0)} of {item.get('desired', 0)} desired pods are ready"]
