@@ -67,7 +67,7 @@ def test_no_right_to_the_mirror_without_its_switch(helm: Helm) -> None:
     rules = _rules(_rbac(helm, EVERYWHERE))
     assert not [rule for rule in rules if "kubernetes.dask.org" in rule["apiGroups"]]
     [ours] = [rule for rule in rules if rule["resources"] == ["gpudaskclusters"] and "create" not in rule["verbs"]]
-    assert ours["verbs"] == ["get", "list", "watch"]
+    assert ours["verbs"] == ["get", "list", "watch", "delete"], "no right to edit one"
 
 
 def _rbac(helm: Helm, options: list[str]) -> list[Manifest]:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
@@ -70,3 +70,9 @@ def test_both_names_start_the_same_program():
 
 def test_the_page_is_current():
     assert (ROOT / "docs" / "cli.md").read_text() == reference(), "docs/cli.md is old: make generate"
+
+
+def test_the_version_is_the_distributions():
+    result = invoke("--version")
+
+    assert (result.exit_code, result.stdout) == (0, f"gpudask {version('gpudask')}\n")

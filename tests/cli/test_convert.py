@@ -85,7 +85,8 @@ def test_groups_become_pools_and_the_autoscaler_sizes_the_default_one():
     assert (gpu["name"], gpu["image"], gpu["replicas"]) == ("gpuworkers", "registry.example/dask-gpu:1", 2)
     assert made["spec"]["scheduler"]["image"] == "registry.example/scheduler:1"
     assert made["metadata"] == {"name": "lab", "namespace": "team", "labels": {"owner": "alice"}}
-    assert counted(notes) == ["not carried over: spec.idleTimeout", "assumed: metadata.name"]
+    assert made["spec"]["idle"] == {"deleteAfter": "3600s"}
+    assert counted(notes) == ["assumed: metadata.name"]
 
 
 def test_nothing_is_said_of_what_was_carried_over_whole():
@@ -157,7 +158,7 @@ def test_requests_and_limits_stay_what_they_are(resources: Json, expected: Json,
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"idleTimeout": 60}, "not carried over: spec.idleTimeout"),
+        ({"idleTimeout": 5}, "assumed: spec.idleTimeout"),
         (
             {"scheduler": a_pod("dask", "scheduler", "--port", "9000")},
             "not carried over: spec.scheduler.spec.containers[0].args",

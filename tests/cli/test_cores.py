@@ -145,6 +145,11 @@ def test_when_a_goal_is_reached(goal: str, status: Json, reached: bool):
             WAITS,
             "1 of 4 workers of pool gpu run; 1 of 4 desired pods are ready, 0/3 nodes: Insufficient nvidia.com/gpu",
         ),
+        (
+            "ready",
+            WAITS | {"observedGeneration": 2},
+            "the operator has not looked at generation 3 of the cluster yet, only at 2: is it running?",
+        ),
         ("suspended", READY, "nobody suspends it: gpudask suspend demo"),
         ("deleted", READY, "nobody deletes it: gpudask delete demo"),
     ],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +274,38 @@ def test_the_shell_completes_clusters_and_pools(demo: Shell):
     for line, expected in ((f"gpudask get {flags} ", "demo"), (f"gpudask scale {flags} demo ", "gpu=")):
         env = {"_GPUDASK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
         assert expected in invoke(env=env).stdout, line
+
+
+def test_a_watch_prints_each_change_until_it_is_interrupted(demo: Shell):
+    flags = ["--kubeconfig", str(demo.kubectl.kubeconfig), "-n", demo.kubectl.namespace]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored here is not heard there
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpudask.cli", "get", "--watch", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().split() == ["NAME", "PHASE", "CPU", "GPU", "AGE"]
+        assert process.stdout.readline().split()[0] == "demo"
+        demo.report({"phase": "Running"})
+        assert process.stdout.readline().split()[:2] == ["demo", "Running"]
+        demo.ok("create", "other", "--image", "me/dask:1", "--workers", "1")
+        assert process.stdout.readline().split()[0] == "other"
+        demo.ok("delete", "other")
+        assert process.stderr is not None
+        assert process.stderr.readline() == "gpudaskcluster.gpudask.dev/other deleted\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == Exit.INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
+        process.kill()
+        process.wait()
+
+
+def test_a_watch_of_a_cluster_that_is_not_there_ends_at_once(demo: Shell):
+    result = demo("get", "dmeo", "--watch")
+
+    assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, "")
+    assert "there are: demo" in result.stderr

@@ -143,3 +143,26 @@ def read_until(terminal: int, words: str) -> None:
         assert time.monotonic() < deadline, f"{words!r} did not come within 30 s: {seen[-2000:]!r}"
         if select.select([terminal], [], [], 0.2)[0]:
             seen += os.read(terminal, 65536).decode(errors="replace")
+
+
+@pytest.mark.parametrize(("typed", "code", "deleted"), [("n\n", Exit.FAILED, False), ("y\n", Exit.OK, True)])
+def test_in_a_terminal_a_deletion_is_asked_for(
+    server: fake_server.FakeServer,  # noqa: F811
+    typed: str,
+    code: Exit,
+    deleted: bool,
+):
+    controller, terminal = pty.openpty()
+    os.set_blocking(controller, False)
+    process = subprocess.Popen([*COMMAND, "delete", "demo"], stdin=terminal, stdout=terminal, stderr=terminal)
+    try:
+        read_until(controller, "delete demo? [y/n]")
+        assert "demo" in server.clusters
+        os.write(controller, typed.encode())
+        assert process.wait(timeout=20) == code
+        assert ("demo" not in server.clusters) is deleted
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+        os.close(terminal)

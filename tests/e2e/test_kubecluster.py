@@ -115,6 +115,35 @@ def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_wor
         works_again(client)
 
 
+def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Space) -> None:
+    made = cluster("brief", cpu(), idle={"deleteAfter": "10s"})
+    where = {"namespace": space.kubectl.namespace, "custom_cluster_spec": made, "shutdown_on_close": False}
+    with KubeCluster("brief", quiet=True, timeout=120, **where) as found, Client(found) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+    assert space.get("gdc"), "it outlives its program"
+    space.wait(lambda: not space.get("gdc"), "the operator deleted it", seconds=30)
+
+
+def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_says_so(space: Space) -> None:
+    space.apply(cluster("alone", cpu()))
+    space.wait_ready("alone")
+    namespace = space.kubectl.namespace
+    with KubeCluster.from_name("alone", namespace=namespace, quiet=True) as found, Client(found) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+        space.platform.scale_operator(0)
+        try:
+            assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+            found.scale(2, pool="cpu")
+            with pytest.raises(KubeClusterError, match=r"not looked at generation \d+ .*is it running"):
+                found.wait_for_workers(2, pool="cpu", timeout=3)
+            with pytest.raises(KubeClusterError, match="the operator has reported nothing yet: is it running"):
+                KubeCluster("unborn", namespace=namespace, image="any", quiet=True, timeout=3)
+        finally:
+            space.platform.scale_operator(1)
+        found.wait_for_workers(2, pool="cpu", timeout=60)
+        assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+
+
 def test_an_image_that_cannot_be_pulled_is_named_while_it_waits_and_in_the_error(
     space: Space, capsys: pytest.CaptureFixture[str]
 ) -> None:

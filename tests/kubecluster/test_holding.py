@@ -3,16 +3,19 @@
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster import holding
+from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
 
 def overrides(server: fake.FakeServer) -> dict[str, fake.Json]:
     listed = server.clusters["demo"]["spec"].get("overrides", [])
-    return {entry["pool"]: {key: entry[key] for key in entry if key not in {"pool", "by"}} for entry in listed}
+    return {entry["pool"]: {key: entry[key] for key in entry if key not in {"pool", "by", "until"}} for entry in listed}
 
 
 def test_adapt_sets_limits(demo: fake.FakeServer):
@@ -146,3 +149,27 @@ def test_a_cluster_that_is_deleted_while_it_is_waited_for_ends_the_wait(server: 
     with pytest.raises(KubeClusterError, match="no cluster 'demo'"):
         KubeCluster.from_name("demo", timeout=30, quiet=True)
     thread.join()
+
+
+def until(server: fake.FakeServer) -> str:
+    (entry,) = server.clusters["demo"]["spec"]["overrides"]
+    return str(entry["until"])
+
+
+def test_a_hold_ends_by_itself_unless_its_program_renews_it(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(holding, "_RENEW_SECONDS", 0.1)
+    with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+        left = datetime.fromisoformat(until(demo)) - datetime.now(UTC)
+        assert timedelta(minutes=14) < left < timedelta(minutes=16)
+        monkeypatch.setattr(holding, "_LEASE", timedelta(hours=1))
+        eventually(lambda: datetime.fromisoformat(until(demo)) - datetime.now(UTC) > left * 2, "it is renewed")
+
+
+def test_a_hold_that_somebody_changed_is_not_renewed(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(holding, "_RENEW_SECONDS", 0.1)
+    with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+        cluster.scale(3, pool="gpu")
+        eventually(lambda: "somebody changed the size of pool gpu" in caplog.text, "it is said")
+        assert overrides(demo) == {"gpu": {"replicas": 3}}

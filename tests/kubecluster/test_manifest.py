@@ -101,7 +101,9 @@ REFUSED: dict[str, tuple[Words, str]] = {
         "custom_cluster_spec beside image, gpus: .*Put them into the manifest",
     ),
     "pools and sizes": (Words(pools=[CPU], n_workers=3), "pools beside n_workers: .*Write size, gpu"),
-    "a time after which a cluster is deleted": (Words(idle_timeout=3600), r"idle_timeout=3600: .*suspend\(\)"),
+    "an idle time that is none": (Words(idle_timeout="soon"), r"idle_timeout='soon' is no length of time: .*=3600"),
+    "an idle time below zero": (Words(idle_timeout=-1), "idle_timeout=-1 is no length of time"),
+    "an idle time too short to work in": (Words(idle_timeout=1), r"spec.idle.deleteAfter: .*write at least 10s"),
     "a GPU among the resources": (
         Words(n_workers=2, resources={"limits": {"nvidia.com/gpu": 1}}),
         "resources with nvidia.com/gpu: .*Write gpus=8",
@@ -171,3 +173,13 @@ def test_the_default_image_is_of_this_version():
 def test_names(wanted: str | None, user: str, expected: str):
     assert cluster_name(wanted, user=user, nonce="0a1b2c") == expected
     assert len(expected) <= 35
+
+
+@pytest.mark.parametrize(
+    ("idle_timeout", "written"),
+    [(3600, "3600s"), (90.5, "90.5s"), ("1h30m", "1h30m"), (0, None)],
+)
+def test_an_idle_time_is_the_operators_to_watch(idle_timeout: float | str, written: str | None):
+    idle = manifest("demo", Words(idle_timeout=idle_timeout))["spec"].get("idle")
+
+    assert idle == (written and {"deleteAfter": written})

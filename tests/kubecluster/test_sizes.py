@@ -103,6 +103,19 @@ def test_waiting_counts_the_workers_of_one_pool(demo: fake.FakeServer):
 
 
 def test_waiting_in_vain_gives_the_operators_reason():
-    status = {"pools": [{"name": "gpu", "desired": 4, "ready": 1, "message": "0/2 nodes: Insufficient nvidia.com/gpu"}]}
+    pool = {"name": "gpu", "desired": 4, "ready": 1, "message": "0/2 nodes: Insufficient nvidia.com/gpu"}
+    body = fake.cluster("demo", "gpu", pools=[pool])
 
-    assert why_pool_waits(status, "gpu") == "1 of 4 desired pods are ready, 0/2 nodes: Insufficient nvidia.com/gpu"
+    assert why_pool_waits(body, "gpu") == "1 of 4 desired pods are ready, 0/2 nodes: Insufficient nvidia.com/gpu"
+
+
+def test_waiting_in_vain_for_an_operator_that_is_away_names_it(demo: fake.FakeServer):
+    demo.clusters["demo"]["metadata"]["generation"] = 5
+    demo.clusters["demo"]["status"] = {"observedGeneration": 4, "pools": [{"name": "gpu", "desired": 1, "ready": 1}]}
+
+    with KubeCluster.from_name("demo", quiet=True) as cluster, pytest.raises(KubeClusterError) as raised:
+        cluster.wait_for_workers(2, pool="gpu", timeout=0)
+
+    reason = "the operator has not looked at generation 5 of the cluster yet, only at 4: is it running?"
+    assert raised.value.reason == reason
+    assert "kubectl get pods -A -l app.kubernetes.io/name=gpudask" in raised.value.next_step

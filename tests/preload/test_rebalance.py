@@ -366,3 +366,25 @@ async def test_another_distributed_without_what_is_needed_switches_it_off_with_a
     features = (await cluster.demand())["features"]
     assert features["rebalance"].strip().endswith("WorkStealing.move_task_request is missing")
     assert (features["demand"], features["fence"], features["retire"]) == ("", "", "")
+
+
+async def test_a_slice_that_fails_is_told_as_a_feature_that_is_off_until_one_moves_something(start):
+    cluster = await start()
+    first = await cluster.add("gpu-0")
+    balancer = cluster.preload.rebalance
+    works = balancer._slice
+
+    def fails():
+        raise RuntimeError("it changed its shape")
+
+    balancer._slice = fails
+    futures = await queue(cluster, first)
+    balancer.soon()
+    await until(lambda: balancer.trouble)
+    assert "it changed its shape" in (await cluster.demand())["features"]["rebalance"]
+
+    balancer._slice = works
+    await cluster.add("gpu-1")
+    await until(lambda: not balancer.trouble)
+    assert cluster.preload.answer()["features"]["rebalance"] == ""
+    await finish(cluster, futures)

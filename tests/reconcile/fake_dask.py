@@ -42,6 +42,7 @@ class FakeScheduler:
     tokens: set[str] = field(default_factory=set)
     tasks: int = 0
     idle_seconds: float = 1000.0
+    unused_seconds: float = 0.0
     protocol: int = 1
     features: Json = field(
         default_factory=lambda: {"demand": "", "fence": "", "retire": "", "offers": "", "sick": "", "rebalance": ""}
@@ -128,6 +129,7 @@ class FakeScheduler:
                 "features": self.features,
                 "offers": self.desired.get("offers", {}),
                 "tasks": self.tasks,
+                "idle_seconds": self.unused_seconds,
                 "demand": self.demand,
                 "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],
             }

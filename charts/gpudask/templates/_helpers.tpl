@@ -62,10 +62,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What running clusters takes, in each watched namespace or everywhere. */}}
 {{- define "gpudask.clusterRules" -}}
-# The resource itself belongs to its users: the operator reads it and writes its status.
+# The resource itself belongs to its users: the operator reads it, writes its status, and deletes the one that asks for
+# that (spec.idle.deleteAfter).
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters/status]
   verbs: [patch]
@@ -95,9 +96,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [kubernetes.dask.org]
   resources: [daskworkergroups, daskautoscalers]
   verbs: [list, watch, create, patch, delete]
-# A size set there becomes spec.overrides; whoever deletes a DaskCluster means the cluster.
+# A size set there becomes spec.overrides.
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
-  verbs: [patch, delete]
+  verbs: [patch]
 {{- end }}
 {{- end -}}

@@ -27,6 +27,7 @@ from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 
 MAX_POOLS = 32
 MINUTE = 60.0
+SHORTEST_IDLE_SECONDS = 10.0
 MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
 CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 SCHEDULER_OWN_FLAGS = ("--port", "--dashboard-address", "--protocol")
@@ -78,6 +79,14 @@ class Idle(Model):
             lambda idle: idle.frozen_for_seconds is None or idle.frozen_for_seconds >= MINUTE,
             ".frozenFor",
         ),
+        Rule(
+            f"!has(self.deleteAfter) || type(self.deleteAfter) != string"
+            f" || !self.deleteAfter.matches('{DURATION_PATTERN}') || duration(self.deleteAfter) >= duration('10s')",
+            "a program needs a moment between two computations: write at least 10s, such as 1h, or leave it out to keep"
+            " the cluster",
+            lambda idle: idle.delete_after_seconds is None or idle.delete_after_seconds >= SHORTEST_IDLE_SECONDS,
+            ".deleteAfter",
+        ),
     )
 
     frozen_for: Duration | None = Field(
@@ -86,11 +95,21 @@ class Idle(Model):
         " scheduler could not be heard, or could not let pods go, for this long: they are deleted as they are, tasks"
         " and results with them. Absent: they stay",
     )
+    delete_after: Duration | None = Field(
+        default=None,
+        description="delete the cluster, with the results that its workers hold, once its scheduler has had no task"
+        " that waits or runs, and no actor, for this long; connected clients do not count. Absent: it stays",
+    )
 
     @property
     def frozen_for_seconds(self) -> float | None:
         """`frozenFor` in seconds; None: for ever."""
         return None if self.frozen_for is None else seconds(self.frozen_for)
+
+    @property
+    def delete_after_seconds(self) -> float | None:
+        """`deleteAfter` in seconds; None: never."""
+        return None if self.delete_after is None else seconds(self.delete_after)
 
 
 class Override(Model):

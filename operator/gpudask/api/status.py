@@ -63,6 +63,7 @@ class Reason(StrEnum):
     POD_REPLACED = "PodReplaced"
     FALLBACK_STARTED = "FallbackStarted"
     FALLBACK_ENDED = "FallbackEnded"
+    IDLE_TOO_LONG = "IdleTooLong"
     MIRRORED = "Mirrored"
     MIRROR_REFUSED = "MirrorRefused"
     MIRROR_DELETED = "DaskClusterDeleted"
@@ -182,6 +183,13 @@ class SchedulerStatus(Model):
     tasks: Annotated[int, Field(description="the tasks that it knows, those of held results included")] = 0
     lost: Annotated[
         str, Field(description="when a process that knew tasks last ended, and how many: their results are lost")
+    ] = ""
+    idle_since: Annotated[
+        str,
+        Field(
+            description="since when it has had nothing to do, where spec.idle.deleteAfter counts that, as"
+            " 2026-12-01T18:00:00.000Z"
+        ),
     ] = ""
 
 

@@ -98,7 +98,7 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
 
     body = await server.cluster(name)
     if not any(pod.is_ready for pod in await scheduler_pods(server, name)):
-        why = why_not_ready(body.get("status") or {})
+        why = why_not_ready(body)
         step = f"gpudask resume {name}" if body["spec"].get("suspend") else f"gpudask wait {name}"
         raise CliError(f"cluster {name!r} has no scheduler that is ready: {why}. Next: {step}")
     if port == SCHEDULER_PORT:

@@ -10,6 +10,7 @@ import typer
 from gpudask.cli import access, output, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.following import follow
 from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def get_command(
     *,
     names: Wanted = None,
     all_namespaces: AllNamespaces = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on with a line for each change, until ctrl-C.")
+    ] = False,
     output_form: Form = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -38,17 +42,22 @@ def get_command(
       gpudask get
       gpudask get demo
       gpudask get -A -o wide
+      gpudask get demo --watch
       gpudask get demo -o json
     """  # noqa: D301
     if names and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
+
+    target = access.Target(kubeconfig, context, namespace)
+    if watch:
+        access.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
 
     async def read(server: Server) -> list[Json]:
         if names:
             return [await server.cluster(name) for name in names]
         return await server.clusters(all_namespaces=all_namespaces)
 
-    bodies = access.run(access.Target(kubeconfig, context, namespace), read)
+    bodies = access.run(target, read)
     if output_form is not None and output_form != Listing.WIDE:
         listed = names is not None and len(names) == 1
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
@@ -66,3 +75,22 @@ def get_command(
         console.print(output.table(*views.pool_rows([body])))
         for line in views.troubles(body):
             console.print(line, markup=False, highlight=False)
+
+
+async def _watch(server: Server, names: list[str], form: Listing | None, *, all_namespaces: bool) -> None:
+    """Print clusters as they are and as they change, for ever."""
+    for name in names:
+        await server.cluster(name)  # one that is not there is said at once
+    began = False
+    async for body, is_there in follow(server, names, all_namespaces=all_namespaces):
+        if not is_there:
+            output.say(f"{output.reference(body)} deleted")
+            continue
+        if form is not None and form != Listing.WIDE:
+            typer.echo(("---\n" if form == Listing.YAML else "") + output.documents([body], form), nl=False)
+            continue
+        wide = form == Listing.WIDE
+        columns, rows = views.cluster_rows([body], datetime.now(UTC), wide=wide, namespaces=all_namespaces)
+        for cells in [*([] if began else [columns]), *rows]:
+            typer.echo(views.line(columns, cells))
+        began = True

@@ -49,10 +49,9 @@ class Goal:
 
     def why(self, body: Json) -> str:
         """What it still waits for, in the operator's words."""
-        status = body.get("status") or {}
         if self.kind == Kind.WORKERS:
             running = f"{self._running(body)} of {self.workers} workers of pool {self.pool}"
-            words = why_pool_waits(status, self.pool) or why_not_ready(status)
+            words = why_pool_waits(body, self.pool) or why_not_ready(body)
             return f"{running} run; {words}"
         if self.kind == Kind.SUSPENDED and not body["spec"].get("suspend"):
             return f"nobody suspends it: gpudask suspend {body['metadata']['name']}"
@@ -60,7 +59,7 @@ class Goal:
             return f"nobody deletes it: gpudask delete {body['metadata']['name']}"
         if self.kind == Kind.READY and body["spec"].get("suspend"):
             return f"it is suspended: gpudask resume {body['metadata']['name']}"
-        return why_not_ready(status)
+        return why_not_ready(body)
 
     def _running(self, body: Json) -> int:
         if self.pool not in pool_names(body):

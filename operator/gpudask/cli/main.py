@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -77,9 +78,25 @@ def make_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_options)
     for name, command in COMMANDS.items():
         app.command(name, epilog=CODES)(command)
     return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpudask {metadata.version('gpudask')}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 app = make_app()

@@ -9,6 +9,7 @@ Json = dict[str, Any]
 Rows = tuple[list[str], list[list[str]]]
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _GOOD_WHEN_FALSE = {"Degraded"}
+_WIDTHS = {"NAMESPACE": 12, "NAME": 16, "PHASE": 10, "CPU": 5, "GPU": 5, "AGE": 4, "ADDRESS": 44}
 
 
 def cluster_rows(bodies: list[Json], now: datetime, *, wide: bool = False, namespaces: bool = False) -> Rows:
@@ -41,6 +42,12 @@ def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = 
             row += [body["metadata"]["name"]] if clusters else []
             rows.append(row + _pool(pool, _gpus(body, pool["name"])))
     return columns, rows
+
+
+def line(columns: list[str], cells: list[str]) -> str:
+    """`cells` under `columns`, of which not all rows are known yet: each as wide as is usual."""
+    padded = [cell.ljust(_WIDTHS.get(column, 0)) for column, cell in zip(columns, cells, strict=True)]
+    return "   ".join(padded).rstrip()
 
 
 def troubles(body: Json) -> list[str]:

@@ -198,9 +198,10 @@ class Kubernetes:
         query = {"fieldManager": manager, "fieldValidation": "Strict"}
         return await self.request("PATCH", path, query=query, body=patch, content_type=_MERGE_PATCH)
 
-    async def delete_cluster(self, namespace: str, name: str, *, uid: str) -> None:
-        """Delete this very GpuDaskCluster."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    async def delete_cluster(self, namespace: str, name: str, *, uid: str, version: str = "") -> None:
+        """Delete this very GpuDaskCluster; with `version` only if it did not change since."""
+        preconditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         await self.request("DELETE", _clusters(namespace, name), body=body)
 
     async def merge(self, body: Json, *, version: str) -> Json:

@@ -54,7 +54,8 @@ class KubeCluster(SizedCluster):
         resources: of each worker pod: `{"cpu": 4, "memory": "16Gi"}`, or with `requests` and `limits` around it.
         env: environment variables of every pod: by name, or as in a pod.
         worker_command: `dask worker` with arguments of your own.
-        idle_timeout: refused: the message says what does it.
+        idle_timeout: seconds, or a duration such as `1h`, without any task after which the operator deletes the
+            cluster, also when this program is gone; 0 or nothing: never.
         scheduler_service_type: ClusterIP, NodePort or LoadBalancer.
         protocol: as in the manifest.
         pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
@@ -89,7 +90,7 @@ class KubeCluster(SizedCluster):
         resources: Mapping[str, Any] | None = None,
         env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         worker_command: str | Sequence[str] | None = None,
-        idle_timeout: float | None = None,
+        idle_timeout: float | str | None = None,
         scheduler_service_type: str | None = None,
         protocol: str | None = None,
         pools: Sequence[Any] | None = None,

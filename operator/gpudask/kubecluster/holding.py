@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api.pool import Pool
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+# A program that is killed gives nothing back: its hold ends by itself after so long, and one that lives renews it.
+_LEASE = timedelta(minutes=15)
+_RENEW_SECONDS = 240.0
 
 
 class Hold:
     """`with cluster.hold("gpu", 4) as workers:` sets the size, waits for exactly those workers, and gives it back.
 
     What `with` (or `async with`) gives are the workers' addresses, as `workers=` of Dask takes them.
+    The size is set for 15 minutes, and again every 4 while this program runs.
     """
 
     def __init__(self, cluster: SizedCluster, pool: str, n: int, timeout_seconds: float | None) -> None:
@@ -33,8 +38,10 @@ class Hold:
         self._pool = pool
         self._pods = n
         self._timeout_seconds = timeout_seconds
+        self._by = f"{user()}, who holds it"
         self._before: Json | None = None
         self._beginning: asyncio.Task[Any] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     def __enter__(self) -> list[str]:
         try:
@@ -67,9 +74,9 @@ class Hold:
         overrides.choose_pool(body, self._pool)
         refuse_shared(body, self._pool)
         self._before = overrides.own_entries(body).get(self._pool)
-        wanted = {"replicas": self._pods, "by": f"{user()}, who holds it"}
         try:
-            await set_override(server, name, self._pool, wanted)
+            await set_override(server, name, self._pool, self._wanted())
+            self._renewing = asyncio.create_task(self._renew())
             section = next(pool for pool in body["spec"]["pools"] if pool["name"] == self._pool)
             expected = self._pods * Pool.model_validate(section).workers_per_pod
             return await self._cluster.wait_for_exactly(expected, self._pool, self._timeout_seconds)
@@ -77,7 +84,28 @@ class Hold:
             await self._end(error)
             raise
 
+    def _wanted(self) -> Json:
+        until = datetime.now(UTC) + _LEASE
+        return {"replicas": self._pods, "by": self._by, "until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+    async def _renew(self) -> None:
+        """Until it is ended, or somebody sets another size."""
+        server, name = self._cluster.require_server(), self._cluster.name
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            try:
+                entry = overrides.own_entries(await server.cluster(name)).get(self._pool, {})
+                if (entry.get("by"), entry.get("replicas")) != (self._by, self._pods):
+                    logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
+                    return
+                await set_override(server, name, self._pool, self._wanted())
+            except KubeClusterError as error:
+                logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
+
     async def _end(self, error: BaseException | None) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
         before = None if self._before is None else {key: self._before[key] for key in self._before if key != "pool"}
         try:
             await set_override(self._cluster.require_server(), self._cluster.name, self._pool, before)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pool_words import extra_args, pod_resources, size
+from gpudask.kubecluster.pool_words import duration, extra_args, pod_resources, size
 
 Json = dict[str, Any]
 Size = int | tuple[int, int]
@@ -32,7 +32,7 @@ class Words:
     resources: Mapping[str, Any] | None = None
     env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     worker_command: str | Sequence[str] | None = None
-    idle_timeout: float | None = None
+    idle_timeout: float | str | None = None
     scheduler_service_type: str | None = None
     protocol: str | None = None
     pools: Sequence[Any] | None = None
@@ -79,6 +79,8 @@ def _spec(words: Words, default_image: str) -> Json:
         spec["scheduler"] = {"service": {"type": words.scheduler_service_type}}
     if words.protocol is not None:
         spec["protocol"] = words.protocol
+    if words.idle_timeout:  # 0 is never, as in the stock client
+        spec["idle"] = {"deleteAfter": duration("idle_timeout", words.idle_timeout)}
     spec["pools"] = [_plain(pool) for pool in words.pools] if words.pools is not None else _pools(words)
     return spec
 
@@ -145,13 +147,6 @@ def _refuse_pairs(words: Words) -> None:
             "these describe pools too",
             "Write size, gpu, resources and extraArgs into each pool: {'name': 'gpu', 'gpu': {'count': 1},"
             " 'autoscale': {'min': 0, 'max': 8}}",
-        )
-    if words.idle_timeout is not None:
-        raise _refused(
-            f"cannot use idle_timeout={words.idle_timeout}",
-            "no cluster is deleted for being idle",
-            "Let pools go to zero by themselves: n_workers=(0, 10), gpus=8 (for how long a pod may be idle, write"
-            " pools=[... 'autoscale': {..., 'idleTimeout': '10m'}]), or call suspend()",
         )
 
 

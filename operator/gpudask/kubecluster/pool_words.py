@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpudask.api.values import seconds
 from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
@@ -68,6 +69,24 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
     return {"resources": asked}
 
 
+def duration(word: str, value: Any) -> str:
+    """A length of time as a manifest has it, of seconds or of such a text.
+
+    Raises:
+        KubeClusterError: it is neither; `word` is named.
+    """
+    try:
+        text = value if isinstance(value, str) else _in_seconds(value)
+        seconds(text)
+    except (TypeError, ValueError) as error:
+        raise KubeClusterError(
+            f"{word}={value!r} is no length of time",
+            reason="it is a number of seconds, or a text such as '1h30m'",
+            next_step=f"Write {word}=3600 or {word}='1h'",
+        ) from error
+    return text
+
+
 def extra_args(command: str | Sequence[str] | None) -> Json:
     """A pool's `extraArgs`, from the stock client's whole `worker_command`.
 
@@ -94,6 +113,12 @@ def extra_args(command: str | Sequence[str] | None) -> Json:
         next_step="Write arguments alone, as worker_command='dask worker --lifetime 1h', or replace the command in a"
         " pool's template: {'spec': {'containers': [{'name': 'dask', 'command': [...]}]}}",
     )
+
+
+def _in_seconds(value: Any) -> str:
+    if isinstance(value, bool) or value < 0:
+        raise ValueError(value)
+    return f"{value:.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def _is_count(value: Any) -> bool:

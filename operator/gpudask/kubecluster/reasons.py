@@ -8,8 +8,33 @@ Json = dict[str, Any]
 SILENT = "the operator has reported nothing yet: is it running?"
 
 
-def why_not_ready(status: Json) -> str:
+def unseen(body: Json) -> str:
+    """That the operator has not looked at the cluster as it is written now; empty where it has.
+
+    It looks within a second: its words about an earlier generation are no reason for anything.
+    """
+    status = body.get("status") or {}
+    if not status:
+        return SILENT
+    wanted, seen = body["metadata"].get("generation", 0), status.get("observedGeneration", 0)
+    if seen >= wanted:
+        return ""
+    return f"the operator has not looked at generation {wanted} of the cluster yet, only at {seen}: is it running?"
+
+
+def where_to_look(body: Json) -> str:
+    """What to type to learn more than `why_not_ready` says."""
+    if unseen(body):
+        return "See whether the operator runs: kubectl get pods -A -l app.kubernetes.io/name=gpudask, or gpudask doctor"
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    return f"See kubectl describe gdc {name} -n {namespace}"
+
+
+def why_not_ready(body: Json) -> str:
     """The operator's words for what is not as it should be."""
+    if away := unseen(body):
+        return away
+    status = body["status"]
     bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
     # `Ready` only sums the others up.
     bad = [item for item in bad if item["type"] != "Ready"] or bad
@@ -17,12 +42,14 @@ def why_not_ready(status: Json) -> str:
         return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
     if status.get("reason"):
         return f"{status.get('phase', '')}, {status['reason']}"
-    return SILENT if not status else "the operator gives no reason"
+    return "the operator gives no reason"
 
 
-def why_pool_waits(status: Json, pool: str | None) -> str:
-    """The operator's words for the size and the progress of `pool`."""
-    for item in status.get("pools", []):
+def why_pool_waits(body: Json, pool: str | None) -> str:
+    """The operator's words for the size and the progress of `pool`; empty where it has none."""
+    if away := unseen(body):
+        return away
+    for item in body["status"].get("pools") or []:
         if item["name"] == pool:
             words = [f"{item.get('ready', 0)} of {item.get('desired', 0)} desired pods are ready"]
             words += [item[key] for key in ("message", "reason") if item.get(key)]
@@ -56,12 +83,11 @@ def waits_for(body: Json, pods: list[Json]) -> list[str]:
     if body["spec"].get("suspend"):
         lines.append("the cluster is suspended: resume() starts it")
     elif not schedulers:
-        words = why_not_ready(status)
-        lines.append(f"scheduler: no pod yet: {words}")
+        lines.append(f"scheduler: no pod yet: {why_not_ready(body)}")
     lines += [f"scheduler: {words}" for pod in schedulers if (words := why_pod_waits(pod))]
     for item in status.get("pools", []):
         if item.get("ready", 0) < item.get("desired", 0) or item.get("message"):
-            lines.append(f"pool {item['name']}: {why_pool_waits(status, item['name'])}")
+            lines.append(f"pool {item['name']}: {why_pool_waits(body, item['name'])}")
     return lines
 
 

@@ -83,7 +83,15 @@ class Connection:
             return answer
 
     async def lines(
-        self, verb: str, resource: str, name: str = "", *, subresource: str = "", version: str = "", **options: Any
+        self,
+        verb: str,
+        resource: str,
+        name: str = "",
+        *,
+        subresource: str = "",
+        version: str = "",
+        namespace: str | None = None,
+        **options: Any,
     ) -> AsyncGenerator[str, None]:
         """The lines of an answer as they come: a log that is followed, a watch. Without a time limit between them.
 
@@ -92,7 +100,13 @@ class Connection:
         """
         limits = httpx.Timeout(TIMEOUT_SECONDS, read=None)
         async with self._open(
-            verb, (resource, name, subresource), version=version, namespace=None, stream=True, timeout=limits, **options
+            verb,
+            (resource, name, subresource),
+            version=version,
+            namespace=namespace,
+            stream=True,
+            timeout=limits,
+            **options,
         ) as response:
             async for line in response.aiter_lines():
                 yield line

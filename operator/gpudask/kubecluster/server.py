@@ -174,7 +174,7 @@ class Server(Connection):
         while True:
             yield body
             try:
-                async with aclosing(self._changes(name, body["metadata"]["resourceVersion"])) as changes:
+                async with aclosing(self.changes(body["metadata"]["resourceVersion"], name=name)) as changes:
                     async for kind, changed in changes:
                         if kind == "DELETED":
                             return
@@ -193,10 +193,23 @@ class Server(Connection):
             if body["metadata"]["uid"] != uid:
                 return
 
-    async def _changes(self, name: str, since: str) -> AsyncGenerator[tuple[str, Json], None]:
-        selected = {"fieldSelector": f"metadata.name={name}", "resourceVersion": since}
-        params = {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS), **selected}
-        async with aclosing(self.lines("watch", PLURAL, params=params)) as lines:
+    async def changes(
+        self, since: str, *, name: str = "", namespace: str | None = None
+    ) -> AsyncGenerator[tuple[str, Json], None]:
+        """ADDED, MODIFIED or DELETED, and the cluster, after the version `since`; ends where the server ends it.
+
+        Args:
+            since: a resourceVersion.
+            name: of one cluster; of all where it is empty.
+            namespace: instead of the connection's own; `""` for all.
+
+        Raises:
+            KubeClusterError: the server refuses, or the connection breaks.
+        """
+        params = {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS), "resourceVersion": since}
+        if name:
+            params["fieldSelector"] = f"metadata.name={name}"
+        async with aclosing(self.lines("watch", PLURAL, namespace=namespace, params=params)) as lines:
             async for line in lines:
                 event = json.loads(line)
                 if event["type"] == "ERROR":  # 410: the version is too old

@@ -19,7 +19,7 @@ from gpudask.kubecluster.linked import LinkedCluster
 from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.pools import add_pool, pool_of_words, remove_pool
 from gpudask.kubecluster.progress import Progress
-from gpudask.kubecluster.reasons import why_not_ready, why_pool_waits
+from gpudask.kubecluster.reasons import where_to_look, why_not_ready, why_pool_waits
 from gpudask.kubecluster.sizes import set_limits, set_size
 
 _POLL_SECONDS = 0.25
@@ -202,12 +202,7 @@ class SizedCluster(LinkedCluster):
 
     async def _why(self, pool: str | None) -> str:
         await self._read_again()
-        status = self._body.get("status", {})
-        return why_pool_waits(status, pool) or why_not_ready(status)
+        return why_pool_waits(self._body, pool) or why_not_ready(self._body)
 
     async def _too_late(self, what: str, pool: str | None) -> KubeClusterError:
-        return KubeClusterError(
-            what,
-            reason=await self._why(pool),
-            next_step=f"See kubectl describe gdc {self.name} -n {self.namespace}",
-        )
+        return KubeClusterError(what, reason=await self._why(pool), next_step=where_to_look(self._body))

@@ -11,7 +11,7 @@ from gpudask.kubecluster.answering import answers
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pods import has_started, is_ready, list_pods
 from gpudask.kubecluster.progress import Progress
-from gpudask.kubecluster.reasons import waits_for, why_not_ready
+from gpudask.kubecluster.reasons import waits_for, where_to_look, why_not_ready
 from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.server import Server
 
@@ -75,7 +75,7 @@ async def _look(server: Server, body: Json, progress: Progress, needs_pods: bool
     except KubeClusterError as error:
         if needs_pods or error.status != FORBIDDEN:
             raise
-        progress.show([f"scheduler: {why_not_ready(status)}"])
+        progress.show([f"scheduler: {why_not_ready(body)}"])
         return _Seen.NOTHING
     if any(is_ready(pod) for pod in pods):
         return _Seen.READY
@@ -87,11 +87,11 @@ async def _look(server: Server, body: Json, progress: Progress, needs_pods: bool
 
 
 def _not_ready(body: Json, limit_seconds: float) -> KubeClusterError:
-    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    name = body["metadata"]["name"]
     return KubeClusterError(
         f"the scheduler of cluster {name!r} was not ready within {limit_seconds:g} s",
-        reason=why_not_ready(body.get("status", {})),
-        next_step=f"See kubectl describe gdc {name} -n {namespace}, or wait longer: timeout=600",
+        reason=why_not_ready(body),
+        next_step=f"{where_to_look(body)}, or wait longer: timeout=600",
     )
 
 

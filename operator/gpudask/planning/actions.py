@@ -90,6 +90,7 @@ class Plan:
     """What to do in one pass, and what was decided on the way.
 
     `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
+    `delete_why`: why the whole cluster is to be deleted, empty where it stays.
     `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
 
@@ -101,6 +102,7 @@ class Plan:
     wake_after_seconds: float | None = None
     markers: tuple[MarkGuarded, ...] = ()
     guarded: bool | None = None
+    delete_why: str = ""
 
     @property
     def actions(self) -> tuple[Action, ...]:

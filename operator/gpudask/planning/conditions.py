@@ -110,8 +110,13 @@ def _features_off(seen: Observation) -> str:
         return ""
     features = seen.demand.features
     words = [f"{name} is off: {why.strip().splitlines()[-1]}" for name, why in features.items() if why.strip()]
-    if OFFERS not in features and any(pool.fallback for pool in seen.cluster.spec.pools):
-        words.append("the scheduler's preload is older than fallback: it works once the scheduler pod is replaced")
+    spec, newer = seen.cluster.spec, []
+    if OFFERS not in features and any(pool.fallback for pool in spec.pools):
+        newer.append("fallback")
+    if seen.demand.idle_seconds is None and spec.idle.delete_after is not None:
+        newer.append("idle.deleteAfter")
+    later = "it works once the scheduler pod is replaced"
+    words += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
     return "; ".join(words)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudask.api.spec import Spec
-from gpudask.planning import limits, sizes
+from gpudask.planning import idleness, limits, sizes
 from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
 from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
@@ -31,7 +31,8 @@ def plan(seen: Observation) -> Plan:
     unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
     pools = {pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools}
     removed = plan_removed(seen)
-    moments = [scheduler_wake_after(seen), markers_wake_after(seen), *(p.wake_after_seconds for p in pools.values())]
+    moments = [scheduler_wake_after(seen), markers_wake_after(seen), idleness.idle_wake_after(seen)]
+    moments += [p.wake_after_seconds for p in pools.values()]
     moments += [fallback.wake_after_seconds for fallback in fallbacks.values()]
     wakes = [moment for moment in moments if moment is not None]
     return Plan(
@@ -43,6 +44,7 @@ def plan(seen: Observation) -> Plan:
         wake_after_seconds=min(wakes, default=None),
         markers=plan_markers(seen),
         guarded=guarded(seen, seen.scheduler) if seen.scheduler is not None else None,
+        delete_why=idleness.why_delete(seen),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from gpudask.api.pool import Pool
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
 from gpudask.desired import names, spec_hash
-from gpudask.planning import drains, freezes, limits, replacing, starts
+from gpudask.planning import drains, freezes, idleness, limits, replacing, starts
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import concluded
 from gpudask.planning.observed import Observation, Pod
@@ -18,6 +18,7 @@ _LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held
 # How pods come and go: many of them in a moment are one write.
 _PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
 _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
+_ABOUT_SECONDS = 2.0
 
 
 def report(seen: Observation, plan: Plan, before: Status) -> Status:
@@ -63,7 +64,7 @@ def significant(status: Status) -> Status:
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
-    scheduler = status.scheduler.model_copy(update={"tasks": 0})
+    scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": ""})
     live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
     return status.model_copy(update=live)
 
@@ -91,7 +92,17 @@ def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
         process=process,
         tasks=tasks,
         lost=lost,
+        idle_since=_idle_since(seen, before.idle_since),
     )
+
+
+def _idle_since(seen: Observation, before: str) -> str:
+    """What was said stays while it is about right: answers differ by the time that they take."""
+    unused = idleness.idle_seconds(seen)
+    if seen.cluster.spec.idle.delete_after is None or not unused:
+        return ""
+    since = seen.now - unused
+    return before if before and abs(_epoch(before) - since) < _ABOUT_SECONDS else _iso(since)
 
 
 def _pool(

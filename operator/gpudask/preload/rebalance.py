@@ -17,6 +17,7 @@ import logging
 import math
 import operator
 import time
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ class Rebalance:
         self._fruitless: dict[tuple[WorkerState, Requirement], float] = {}  # when it is looked at again
         self._looked_at: dict[WorkerState, int] = {}  # how far, where a worker has more tasks than fit into a slice
         self._is_searching = False  # whether the last slice ended before all that may be given was looked at
+        self.trouble = ""  # the traceback of the last slice that failed, until one moves something
 
     def hook_in(self) -> None:
         """Hook in, unless the user wants no task to be moved. Raises `NotImplementedError` for another distributed."""
@@ -117,11 +119,21 @@ class Rebalance:
             requests = self._slice()
         except Exception:
             logger.exception("gpudask: waiting tasks stay where they are for now")
+            self._tell(traceback.format_exc())
+        else:
+            if requests:
+                self._tell("")
         seconds = time.thread_time() - started
         share = MOVE_SHARE if requests else SEARCH_SHARE if self._is_searching else LOOK_SHARE
         self._rests_until = self._loop.time() + max(PAUSE_SECONDS, seconds / share)
         if requests or self._is_searching:
             self.soon()
+
+    def _tell(self, trouble: str) -> None:
+        is_news = bool(trouble) != bool(self.trouble)
+        self.trouble = trouble
+        if is_news:
+            self._watch.ring()
 
     def _slice(self) -> int:
         """Ask for the first tasks of what should move now, and return for how many."""

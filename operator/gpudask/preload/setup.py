@@ -19,6 +19,7 @@ from .hooks import missing_hooks
 from .leaving import Leaving
 from .offers import Offers
 from .pools import Pools
+from .quiet import Quiet
 from .rebalance import Rebalance
 from .retire import Retire
 from .routes import add_routes
@@ -51,6 +52,7 @@ class Preload(SchedulerPlugin):
         self.pools = Pools(*_first_pools())
         self.watch = Watch(self._look, self._fingerprint)
         self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch)
+        self.quiet = Quiet(scheduler)
         self.sick = Sick(scheduler, self.pools, self.demand.ended)
         self.workers = Workers(scheduler, self.pools, self.demand, self.sick)
         self.fence: Fence | None = None
@@ -114,16 +116,17 @@ class Preload(SchedulerPlugin):
             "version": self.version,
             "scheduler_id": self.scheduler.id,
             "desired_version": self.desired_version,
-            "features": self.features,
+            "features": self._features(),
             "offers": self.offers.wanted if self.offers else {},
             "tasks": len(self.scheduler.tasks),
+            "idle_seconds": self.quiet.seconds(time.monotonic(), works=bool(demand)),
             "demand": demand,
             "workers": workers,
         }
 
     def health(self) -> dict[str, Any]:
         """Return the body of the health route."""
-        return {"distributed": metadata.version("distributed"), "features": self.features, "error": ""}
+        return {"distributed": metadata.version("distributed"), "features": self._features(), "error": ""}
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Tell at once that a worker has come."""
@@ -164,6 +167,11 @@ class Preload(SchedulerPlugin):
         except Exception:
             logger.exception("gpudask: %s is off", feature)
             self.features[feature] = traceback.format_exc()
+
+    def _features(self) -> dict[str, str]:
+        """Return why each is off; one that fails at work is as good as off."""
+        trouble = self.rebalance.trouble if self.rebalance else ""
+        return {**self.features, "rebalance": self.features["rebalance"] or trouble}
 
     def _change_pools(self, accepts: dict[str, str]) -> None:
         if self.fence:
@@ -234,7 +242,8 @@ class Preload(SchedulerPlugin):
             [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
             for row in workers
         ]
-        return repr((self.desired_version, bool(self.scheduler.tasks), entries, self.demand.look_ahead.news, rows))
+        news = self.demand.look_ahead.news, bool(self._features()["rebalance"])
+        return repr((self.desired_version, bool(self.scheduler.tasks), entries, news, rows))
 
 
 def _first_pools() -> tuple[dict[str, str], frozenset[str]]:

@@ -25,6 +25,7 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.idle import delete_unused
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.mirror import Definitions, Mirror
 from gpudask.reconcile.reporter import Reporter
@@ -181,7 +182,8 @@ class ClusterLoop:
         self._doubtful |= not self._live <= live
         self._live = live
         planned = plan(seen)
-        if any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler):
+        ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
+        if ends or planned.delete_why:
             await self._feed.ask()
             planned = plan(self._observe(cluster))
         if any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions):
@@ -213,7 +215,8 @@ class ClusterLoop:
             ApiError: the namespace is being deleted.
         """
         trouble = None
-        for step in (self._ensure_support, self._execute_actions, self._try_out, self._show_mirror):
+        steps = (self._ensure_support, self._execute_actions, self._try_out, self._show_mirror, self._delete_unused)
+        for step in steps:
             try:
                 await step(cluster, planned)
             except ApiError as error:
@@ -236,6 +239,20 @@ class ClusterLoop:
 
     async def _show_mirror(self, cluster: Cluster, planned: Plan) -> None:
         await self.mirror.show(self._observe(cluster), planned)
+
+    async def _delete_unused(self, cluster: Cluster, planned: Plan) -> None:
+        if not planned.delete_why:
+            return
+        try:
+            newer = await delete_unused(self._context, cluster, planned.delete_why)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            self._memory.support_refused([error])  # an administrator's to mend: told, and tried again at times
+            return
+        if newer is not None:
+            self.seen(newer)
+        self.wake()
 
     def _observe(self, cluster: Cluster) -> Observation:
         pods = self._context.pods_of(cluster.uid)

@@ -77,6 +77,7 @@ class Demand:
     workers: tuple[Worker, ...] = ()
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
+    idle_seconds: float | None = None  # without any work; None where an older preload does not say
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +113,7 @@ def parse(answer: dict[str, Any]) -> Demand:
             workers=tuple(_worker(item) for item in answer["workers"]),
             features=dict(answer["features"]),
             offers=dict(answer.get("offers", {})),
+            idle_seconds=answer.get("idle_seconds"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UnknownProtocolError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, parse
+from gpudask.api.spec import SHORTEST_IDLE_SECONDS
 from gpudask.cli.convert.naming import cluster_name, pool_name
 from gpudask.cli.convert.notes import Notes
 from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_autoscaler
@@ -68,10 +69,7 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
                 groups.append(entry)
     autoscalers = [part for part in parts if part["kind"] == "DaskAutoscaler"]
     scheduler = dict(given.pop("scheduler", None) or {})
-    if given.pop("idleTimeout", None):
-        notes.lost(
-            source, "spec.idleTimeout", "a cluster is not deleted for being idle; autoscale: {min: 0} frees pods"
-        )
+    idle_seconds = int(given.pop("idleTimeout", None) or 0)
     for key in given:
         notes.lost(source, f"spec.{key}", "there is no such field")
     try:
@@ -80,6 +78,8 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     except ValueError as error:
         raise NotConvertibleError(str(error)) from error
     spec = _spec(head, sections, body, notes)
+    if idle_seconds:
+        spec["idle"] = {"deleteAfter": f"{_long_enough(idle_seconds, source, notes)}s"}
     spec["scheduler"] = _pruned(
         {**_own(head, spec), "service": _service(scheduler.get("service") or {}, source, notes)}
     )
@@ -101,6 +101,12 @@ def _of_group(part: Json) -> Json:
     outer, inner = template_metadata(part["metadata"]), worker.get("metadata") or {}
     keys = ("labels", "annotations")
     return worker | {"metadata": {key: {**outer.get(key, {}), **(inner.get(key) or {})} for key in keys}}
+
+
+def _long_enough(idle_seconds: int, source: str, notes: Notes) -> int:
+    if idle_seconds < SHORTEST_IDLE_SECONDS:
+        notes.assumed(source, "spec.idleTimeout", f"{SHORTEST_IDLE_SECONDS:g} s, the least there is")
+    return max(idle_seconds, int(SHORTEST_IDLE_SECONDS))
 
 
 def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> Json:

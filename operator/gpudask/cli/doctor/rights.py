@@ -33,7 +33,7 @@ def _rights(group: str, resources: tuple[str, ...], *verbs: str) -> tuple[Right,
 
 
 OPERATOR = (
-    *_rights(GROUP, (PLURAL,), "get", "list", "watch"),
+    *_rights(GROUP, (PLURAL,), "get", "list", "watch", "delete"),
     *_rights(GROUP, (f"{PLURAL}/status",), "patch"),
     *_rights("", ("pods",), "get", "list", "watch", "create", "patch", "delete"),
     *_rights("", ("services", "configmaps"), "list", "watch", "create", "patch"),
