@@ -13,7 +13,8 @@ from gpudask.planning.announcements import announcements
 from gpudask.planning.conditions import invalid
 from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
-from gpudask.planning.status import lively, pressing, report, significant
+from gpudask.planning.status import report
+from gpudask.planning.status_forms import lively, pressing, significant
 from gpudask.reconcile.memory import Memory
 from tests.builders import a_pool
 from tests.planning.builders import (

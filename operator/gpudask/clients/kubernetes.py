@@ -1,149 +1,34 @@
-"""The API server: plain JSON through `kubernetes.aio`'s configuration and authentication.
-
-Not through its typed calls: those validate objects against the client's own, older idea of them, and cost more
-than twice the memory.
-"""
+"""What the operator asks of the API server: each call by the name of what it does to which object."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator
-from http import HTTPStatus
 from typing import Any
 
-import aiohttp
-from kubernetes.aio import client, config
-
 from gpudask.api.resource import API_VERSION, PLURAL
-from gpudask.clients.errors import ApiError
+from gpudask.clients.api_server import ApiServer
 
 Json = dict[str, Any]
 
 FIELD_MANAGER = "gpudask"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-_JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
-_REQUEST_SECONDS = 30.0
-_AT_ONCE = 64
-# Of those, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one write.
+# Of all requests, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one
+# write.
 _STATUSES_AT_ONCE = 8
 _LARGE_AT_ONCE = 8  # each is in memory several times over while it is sent
 _PLURALS = {"Pod": "pods", "Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
 
 
-class Kubernetes:
+class Kubernetes(ApiServer):
     """One connection pool to the API server. Raises ApiError, and nothing else."""
 
     def __init__(self, configuration: Any) -> None:
-        configuration.connection_pool_maxsize = 0  # watches must not starve the rest
-        configuration.retries = None
-        self._api = client.ApiClient(configuration)
-        self._limit = asyncio.Semaphore(_AT_ONCE)
+        super().__init__(configuration)
         self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
         self._large_limit = asyncio.Semaphore(_LARGE_AT_ONCE)
-
-    @classmethod
-    async def connect(cls, kubeconfig: str | None = None) -> Kubernetes:
-        """As `kubeconfig` says; without one, as the pod's service account."""
-        configuration = client.Configuration()
-        if kubeconfig:
-            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-        else:
-            config.load_incluster_config(client_configuration=configuration)
-        return cls(configuration)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._api.close()
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: Any = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-    ) -> Json:
-        """One request, its JSON answer.
-
-        Raises:
-            ApiError: the answer is no success, or none came.
-        """
-        shown = f"{method} {path}"
-        async with self._limit:
-            try:
-                response = await self._send(
-                    method,
-                    path,
-                    query or {},
-                    limit=_REQUEST_SECONDS,
-                    body=body,
-                    content_type=content_type,
-                    accept=accept,
-                )
-                text = await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise ApiError(0, type(error).__name__, str(error), shown) from error
-        return _answer(response.status, text, shown)
-
-    async def stream(self, path: str, *, query: dict[str, str], accept: str = _JSON) -> AsyncGenerator[Json]:
-        """The events of a watch, until the server ends it.
-
-        Raises:
-            ApiError: it could not be begun, or broke off.
-        """
-        shown = f"WATCH {path}"
-        try:
-            seconds = aiohttp.ClientTimeout(total=None, connect=_REQUEST_SECONDS, sock_read=_read_timeout(query))
-            response = await self._send("GET", path, query, limit=seconds, accept=accept)
-            if response.status != HTTPStatus.OK:
-                _answer(response.status, await response.read(), shown)
-            try:
-                async for line in response.response.content:
-                    yield json.loads(line)
-            finally:
-                response.response.close()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise ApiError(0, type(error).__name__, str(error), shown) from error
-
-    async def list_page(self, path: str, *, query: dict[str, str], accept: str) -> Json:
-        """One page of a list, in the form that `accept` names.
-
-        Raises:
-            ApiError: as `request`.
-        """
-        try:
-            response = await self._send("GET", path, query, limit=_REQUEST_SECONDS, accept=accept)
-            text = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(0, type(error).__name__, str(error), f"LIST {path}") from error
-        return _answer(response.status, text, f"LIST {path}")
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
-        *,
-        limit: Any,
-        body: Any = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-    ) -> Any:
-        serialized = await self._api.param_serialize(
-            method,
-            path,
-            query_params=list(query.items()),
-            body=body,
-            header_params={"Accept": accept, "Content-Type": content_type},
-            auth_settings=["BearerToken"],
-        )
-        return await self._api.call_api(*serialized, _request_timeout=limit)
 
     async def create(self, body: Json, *, dry_run: bool = False) -> Json:
         """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped."""
@@ -238,17 +123,3 @@ def collection(body: Json) -> str:
 
 def _clusters(namespace: str, name: str) -> str:
     return f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
-
-
-def _read_timeout(query: dict[str, str]) -> float:
-    return float(query.get("timeoutSeconds", "300")) + _REQUEST_SECONDS
-
-
-def _answer(status: int, text: bytes, request: str) -> Json:
-    try:
-        body = json.loads(text) if text else {}
-    except ValueError:
-        body = {"message": text[:200].decode(errors="replace")}
-    if status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise ApiError(status, body.get("reason", ""), body.get("message", ""), request)
-    return dict(body)

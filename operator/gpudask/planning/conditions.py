@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Literal
 
 from gpudask.api.pool import Pool
@@ -11,6 +10,7 @@ from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed import Observation
+from gpudask.planning.times import iso
 from gpudask.planning.troubles import trouble
 from gpudask.scaling.assignment import refusal
 
@@ -44,6 +44,7 @@ def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before
     conditions = []
     for kind, (value, why, message) in verdicts.items():
         old = earlier.get(kind)
+        since = old.last_transition_time if old and old.status == value else iso(now, to="seconds")
         conditions.append(
             Condition(
                 type=kind,
@@ -51,7 +52,7 @@ def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before
                 reason=why,
                 message=message[:_MESSAGE_LIMIT],
                 observed_generation=status.observed_generation,
-                last_transition_time=old.last_transition_time if old and old.status == value else _iso(now),
+                last_transition_time=since,
             )
         )
     phase, reason = _phase(verdicts)
@@ -190,7 +191,3 @@ def _phase(verdicts: dict[ConditionType, Verdict]) -> tuple[Phase, str]:
     if ready[0] != "True":
         return Phase.PENDING, ready[2]
     return Phase.RUNNING, "" if servable[0] != "False" else f"{servable[1]}: {servable[2]}"
-
-
-def _iso(now: float) -> str:
-    return datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-from gpudask.api.pool import Pool
-from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
-from gpudask.desired import names, spec_hash
-from gpudask.planning import drains, freezes, idleness, limits, replacing, starts
-from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
+from gpudask.api.status import PoolStatus, SchedulerStatus, Status, Summary
+from gpudask.desired import names
+from gpudask.planning import idleness, limits
+from gpudask.planning.actions import Plan
 from gpudask.planning.conditions import concluded
-from gpudask.planning.observed import Observation, Pod
-from gpudask.scaling.assignment import Share
+from gpudask.planning.observed import Observation
+from gpudask.planning.pool_status import pool_status, removed_pool_status
+from gpudask.planning.times import epoch, iso
 
-# What moves while a cluster works: written at most every few seconds, and never alone a reason to hurry.
-_LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
-# How pods come and go: many of them in a moment are one write.
-_PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
-_COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
 _ABOUT_SECONDS = 2.0
 
 
@@ -25,9 +18,9 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
     """The status after this pass; `before` is the last one computed, for counters and transition times."""
     seen = limits.in_force(seen)
     earlier = {pool.name: pool for pool in before.pools}
-    elapsed = max(0.0, seen.now - _epoch(before.counted_at)) if before.counted_at else 0.0
+    elapsed = max(0.0, seen.now - epoch(before.counted_at)) if before.counted_at else 0.0
     pools = [
-        _pool(
+        pool_status(
             seen,
             pool,
             plan.pools[pool.name],
@@ -40,39 +33,16 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
         if pool.name in plan.pools
     ]
     gone = sorted({pod.pool for pod in seen.of_removed_pools if not pod.finished})
-    pools += [_removed(seen, name, earlier.get(name), elapsed=elapsed) for name in gone]
+    pools += [removed_pool_status(seen, name, earlier.get(name), elapsed=elapsed) for name in gone]
     scheduler = _scheduler(seen, before.scheduler)
     status = Status(
         observed_generation=seen.cluster.generation,
         scheduler=scheduler,
         summary=_summary(seen, pools),
         pools=pools,
-        counted_at=_iso(seen.now),
+        counted_at=iso(seen.now),
     )
     return concluded(seen, plan, status, before)
-
-
-def pressing(status: Status) -> Status:
-    """`significant` without how many pods are how far: when this changed, it is written at once."""
-    status = significant(status)
-    pools = [pool.model_copy(update=dict.fromkeys(_PROGRESS)) for pool in status.pools]
-    return status.model_copy(update={"pools": pools, "summary": Summary()})
-
-
-def significant(status: Status) -> Status:
-    """`status` without what is live or grows by itself: when this changed, it is written almost at once."""
-    pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
-    # A condition's message may count tasks; its status and reason are what changes.
-    conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
-    scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": ""})
-    live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
-    return status.model_copy(update=live)
-
-
-def lively(status: Status) -> Status:
-    """`status` without what grows by itself: when this changed, it is written soon."""
-    pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
-    return status.model_copy(update={"pools": pools, "counted_at": ""})
 
 
 def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
@@ -81,7 +51,7 @@ def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
     if seen.demand is not None:
         process, tasks = seen.demand.scheduler_id, seen.demand.tasks
         if before.process not in ("", process) and before.tasks:
-            lost = f"{_iso(seen.now)}: {before.tasks} tasks"
+            lost = f"{iso(seen.now)}: {before.tasks} tasks"
     elif cluster.spec.suspend and pod is None:
         process, tasks = "", 0  # a person's wish
     return SchedulerStatus(
@@ -102,167 +72,7 @@ def _idle_since(seen: Observation, before: str) -> str:
     if seen.cluster.spec.idle.delete_after is None or not unused:
         return ""
     since = seen.now - unused
-    return before if before and abs(_epoch(before) - since) < _ABOUT_SECONDS else _iso(since)
-
-
-def _pool(
-    seen: Observation,
-    pool: Pool,
-    plan: PoolPlan,
-    share: Share,
-    before: PoolStatus | None,
-    *,
-    fallback: str,
-    elapsed: float,
-) -> PoolStatus:
-    pods = [pod for pod in seen.workers(pool.name) if not pod.finished]
-    live = [pod for pod in pods if pod.live]
-    workers = [worker for pod in pods for worker in seen.registered(pod)]
-    current = spec_hash.of_worker(seen.cluster.spec, pool)
-    scaled = before is not None and before.desired != plan.size.pods
-    before = before or PoolStatus(name=pool.name)
-    return PoolStatus(
-        name=pool.name,
-        desired=plan.size.pods,
-        pods=len(pods),
-        ready=sum(1 for pod in live if pod.ready),
-        pending=sum(1 for pod in live if not pod.running),
-        unschedulable=sum(1 for pod in live if pod.unschedulable),
-        retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
-        outdated=sum(1 for pod in live if pod.spec_hash != current),
-        workers=len(workers),
-        gpus_held=sum(pod.gpus or pool.gpus_per_pod for pod in pods if pod.node),
-        gpus_busy=sum(_busy_gpus(seen, pod, pod.gpus or pool.gpus_per_pod) for pod in pods),
-        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
-        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
-        demand=_demand(share),
-        start_seconds=round(starts.slowest_start_seconds(seen, pool.name) or 0.0, 1),
-        held_seconds=round(starts.held_seconds(seen, pool.name), 1) if pool.gpu else 0.0,
-        size_set_by=limits.set_by(seen, pool, plan.size),
-        reason=plan.size.reason,
-        message=_message(seen, pool, live),
-        fallback=fallback if seen.demand else before.fallback,  # nobody takes back what a silent scheduler lent
-        held=_held(seen, pods),
-        leaving=_leaving(seen, pods),
-        replaced=_replaced(plan) or before.replaced,
-        forced=_forced(plan) or before.forced,
-        frozen_since=_frozen_since(seen, pool, plan),
-        last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
-        last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
-        last_termination=_last_termination(seen.workers(pool.name)) or before.last_termination,
-    )
-
-
-def _demand(share: Share) -> Demand:
-    """The share as the size was decided on it, rounded for people."""
-    return Demand(
-        waiting=share.unrunnable,
-        running=share.processing,
-        pods=round(share.pods, 2),
-        pods_unknown=round(share.pods_unknown, 2),
-        pod_seconds=round(share.pod_seconds, 1),
-        next_seconds=None if share.next_seconds is None else round(share.next_seconds, 1),
-    )
-
-
-def _removed(seen: Observation, name: str, before: PoolStatus | None, *, elapsed: float) -> PoolStatus:
-    """The row of a pool that the spec no longer has: what is known of it stands on its pods."""
-    pods = [pod for pod in seen.workers(name) if not pod.finished]
-    live = [pod for pod in pods if pod.live]
-    scaled = before is not None and before.desired != 0
-    reason = "the spec has no such pool any more"
-    before = before or PoolStatus(name=name)
-    return PoolStatus(
-        name=name,
-        removed=True,
-        pods=len(pods),
-        ready=sum(1 for pod in live if pod.ready),
-        pending=sum(1 for pod in live if not pod.running),
-        retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
-        workers=sum(len(seen.registered(pod)) for pod in pods),
-        gpus_held=sum(pod.gpus for pod in pods if pod.node),
-        gpus_busy=sum(_busy_gpus(seen, pod, pod.gpus) for pod in pods),
-        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
-        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
-        size_set_by="spec",
-        reason=reason,
-        held=_held(seen, pods),
-        leaving=_leaving(seen, pods),
-        last_scale_time=_iso(seen.now) if scaled else before.last_scale_time,
-        last_scale_reason=reason if scaled else before.last_scale_reason,
-        last_termination=_last_termination(seen.workers(name)) or before.last_termination,
-    )
-
-
-def _busy_gpus(seen: Observation, pod: Pod, gpus: int) -> int:
-    """Of the `gpus` of `pod`, those whose workers have work: one with the pod's very name has all, another one each."""
-    busy = [worker for worker in seen.registered(pod) if worker.own]
-    return min(gpus, sum(gpus if worker.name == pod.dask_name else 1 for worker in busy))
-
-
-def _message(seen: Observation, pool: Pool, live: list[Pod]) -> str:
-    memory = seen.memory.get(pool.name)
-    if memory and memory.refusal:
-        return memory.refusal
-    for pod in live:
-        if pod.unschedulable or pod.waiting:
-            return f"{pod.name}: {pod.unschedulable or pod.waiting}"
-    return ""
-
-
-def _held(seen: Observation, pods: list[Pod]) -> str:
-    """What keeps pods that would otherwise leave."""
-    keeps = []
-    for pod in pods:
-        for worker in seen.registered(pod):
-            blockers = [blocker for blocker in worker.blockers if blocker != "running"]
-            if not worker.own and (worker.retiring == "blocked" or blockers):
-                detail = worker.detail or f"{worker.held_keys} results, {worker.held_bytes} bytes"
-                keeps.append(f"{pod.name}: {', '.join(blockers) or 'data'}: {detail}")
-    return "; ".join(keeps[:3])
-
-
-def _leaving(seen: Observation, pods: list[Pod]) -> str:
-    """What leaves, since when, and what it waits for."""
-    words = []
-    for pod in pods:
-        if pod.live and pod.retirement is not None:
-            since = f" since {_iso(pod.retirement.at)}" if pod.retirement.at else ""
-            words.append(f"{pod.name}{since} ({pod.retirement.why}): {drains.waits_for(seen, pod)}")
-    return "; ".join(words[:3]) + (f"; and {len(words) - 3} more" if len(words) > 3 else "")  # noqa: PLR2004
-
-
-def _replaced(plan: PoolPlan) -> str:
-    for action in plan.actions:
-        if isinstance(action, MarkRetiring) and action.retirement is not None and action.retirement.final:
-            sick, worn = action.failed, action.retirement.why == replacing.WORN
-            if sick or worn:
-                return f"{action.pod.dask_name}: {action.retirement.why}"
-    return ""
-
-
-def _forced(plan: PoolPlan) -> str:
-    forced = [action for action in plan.actions if isinstance(action, DeletePod) and action.forced]
-    return f"{forced[0].pod.dask_name}: {forced[0].why}" if forced else ""
-
-
-def _frozen_since(seen: Observation, pool: Pool, plan: PoolPlan) -> str:
-    """Told only once it has lasted: a scheduler that restarts is silent for some seconds."""
-    since = seen.frozen_at.get(pool.name)
-    if not plan.frozen or since is None or seen.now - since < freezes.patience_seconds(seen):
-        return ""
-    return _iso(since)
-
-
-def _last_termination(pods: tuple[Pod, ...]) -> Termination | None:
-    ended = [pod for pod in pods if pod.ended is not None]
-    if not ended:
-        return None
-    last = max(ended, key=lambda pod: (pod.started, pod.created))
-    assert last.ended is not None
-    return Termination(
-        pod=last.name, reason=last.ended.reason, exit_code=last.ended.exit_code, message=last.ended.message
-    )
+    return before if before and abs(epoch(before) - since) < _ABOUT_SECONDS else iso(since)
 
 
 def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:
@@ -276,11 +86,3 @@ def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:
 
 def _ready_of_desired(pools: list[PoolStatus]) -> str:
     return f"{sum(pool.ready for pool in pools)}/{sum(pool.desired for pool in pools)}"
-
-
-def _iso(now: float) -> str:
-    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _epoch(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

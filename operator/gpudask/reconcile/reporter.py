@@ -11,7 +11,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.announcements import announcements
 from gpudask.planning.observed import Observation
-from gpudask.planning.status import lively, pressing, significant
+from gpudask.planning.status_forms import lively, pressing, significant
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.gone import ClusterGoneError
 
