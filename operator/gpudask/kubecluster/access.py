@@ -75,6 +75,5 @@ def own_namespace() -> str:
 
 def _is_own(server: str) -> bool:
     url = urlsplit(server)
-    ports = {"https": 443, "http": 80}
-    port = str(url.port or ports.get(url.scheme, ""))
+    port = str(url.port or (80 if url.scheme == "http" else 443))
     return url.hostname in _OWN_NAMES or (url.hostname, port) == (os.environ[_HOST], os.environ.get(_PORT, "443"))

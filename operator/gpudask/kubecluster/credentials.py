@@ -4,6 +4,7 @@ Each reading gives a value of its own: kr8s' object is changed in place while it
 no server. Reading may start a credential plugin, the program of a cloud that makes a token.
 """
 
+# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
 import contextlib

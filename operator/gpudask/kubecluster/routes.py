@@ -4,6 +4,7 @@ An outside address is taken where a Dask scheduler answers there: a balancer may
 stand before a node, and an Ingress' controller answers whatever it is asked.
 """
 
+# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
 import asyncio

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -146,11 +146,12 @@ class _Pool:
 async def _websocket(
     credentials: Credentials, path: str, params: dict[str, str]
 ) -> AsyncIterator[httpx_ws.AsyncWebSocketSession]:
-    async with (
-        _client(credentials) as client,
-        httpx_ws.aconnect_ws(path, client, params=params, extensions=_extensions(credentials)) as socket,
-    ):
-        yield socket
+    async with _client(credentials) as client:
+        opening: AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession] = httpx_ws.aconnect_ws(
+            path, client, params=params, extensions=_extensions(credentials)
+        )
+        async with opening as socket:
+            yield socket
 
 
 def _client(credentials: Credentials) -> httpx.AsyncClient:
