@@ -1,6 +1,7 @@
 """A fake API server in front of a real Dask scheduler in this process."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,22 @@ def demo(server: fake_server.FakeServer, dask: SpecCluster) -> fake_server.FakeS
     return server
 
 
+def be_inside(server: fake_server.FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This program is a pod of the Kubernetes whose API server `server` is."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+
+
 def add_scheduler(server: fake_server.FakeServer, dask: SpecCluster, name: str, **options: object) -> None:
     host, port = dask.scheduler_address.removeprefix("tcp://").split(":")
     server.targets[name] = (host, int(port))
     server.pods.append(fake_server.scheduler_pod(name, **options))
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait in the test's own loop, which what is waited for runs in."""
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"{what} did not come within 10 s")

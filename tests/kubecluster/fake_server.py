@@ -33,6 +33,8 @@ class FakeServer:
     """The pods whose scheduler answers at port 8787."""
     forwards: list[str] = field(default_factory=list)
     """The pod of each connection that was forwarded."""
+    forwarded_as: list[str] = field(default_factory=list)
+    """Who asked for each: the header `Authorization`."""
     logs: dict[str, list[str]] = field(default_factory=dict)
     """Pod -> the lines of its log; `POD previous` -> those of the container before."""
     events: list[Json] = field(default_factory=list)
@@ -42,6 +44,12 @@ class FakeServer:
     watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """`METHOD path`, in order."""
+    token: str = ""
+    """The only one that is not answered with 401; any is taken where it is empty."""
+    failures: int = 0
+    """How many requests to answer with 503, as when the API server restarts."""
+    is_mute: bool = False
+    """Whether connections that are to be forwarded get no answer at all."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -94,8 +102,8 @@ class FakeServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        app = web.Application()
-        app.router.add_get("/version/", self._version)
+        app = web.Application(middlewares=[self._authenticate])
+        app.router.add_get("/version", self._version)
         app.router.add_get(CLUSTERS, self._list)
         app.router.add_get(CLUSTERS.replace("/namespaces/lab", ""), self._list)
         app.router.add_post(CLUSTERS, self._create)
@@ -117,6 +125,17 @@ class FakeServer:
         self.port = runner.addresses[0][1]
         self._started.set()
         self._loop.run_forever()
+
+    @web.middleware
+    async def _authenticate(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.requests.append(f"{request.method} {request.path}")
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return _status(401, "Unauthorized")
+        if self.failures:
+            self.failures -= 1
+            return _status(503, "the server is starting")
+        answer: web.StreamResponse = await handler(request)
+        return answer
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"gitVersion": "v1.36.3"})
@@ -228,7 +247,10 @@ class FakeServer:
             return refusal
         if name not in {pod["metadata"]["name"] for pod in self.pods}:
             return _status(404, f'pods "{name}" not found')
+        if self.is_mute:
+            await asyncio.Event().wait()
         self.forwards.append(name)
+        self.forwarded_as.append(request.headers.get("Authorization", ""))
         socket = web.WebSocketResponse(max_msg_size=0)
         await socket.prepare(request)
         self._sockets.add(socket)
@@ -265,7 +287,6 @@ class FakeServer:
         writer.close()
 
     def _refuse(self, request: web.Request) -> web.Response | None:
-        self.requests.append(f"{request.method} {request.path}")
         what = f"{request.method} {request.path.rpartition('/')[2]}"
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
 

@@ -1,8 +1,7 @@
 """The way to a scheduler: an outside address of its Service where that answers, else a forwarded port."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import routes
 from gpudask.kubecluster.server import Server
 from tests.kubecluster import fake_server as fake
+from tests.kubecluster.conftest import be_inside
 
 
 def a_service(kind: str, port: int, *, balancer: str = "") -> fake.Json:
@@ -24,40 +24,76 @@ def a_node(address: str) -> fake.Json:
     return {"metadata": {"name": "n"}, "status": {"addresses": [{"type": "InternalIP", "address": address}]}}
 
 
+def address_of(dask: SpecCluster) -> tuple[str, int]:
+    host, port = dask.scheduler_address.removeprefix("tcp://").split(":")
+    return host, int(port)
+
+
+def answer_at(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Schedulers answer at these addresses alone."""
+
+    async def answers(address: str, _: fake.Json) -> bool:
+        return address in addresses
+
+    monkeypatch.setattr(routes, "_answers", answers)
+
+
+def speaking(protocol: str) -> fake.Json:
+    body = fake.cluster("demo", "cpu")
+    body["spec"]["protocol"] = protocol
+    return body
+
+
 def exposed(kind: str) -> fake.Json:
     body = fake.cluster("demo", "cpu")
     body["spec"]["scheduler"] = {"service": {"type": kind}}
     return body
 
 
-@asynccontextmanager
-async def something_listens() -> AsyncIterator[int]:
-    listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-    async with listener:
-        yield listener.sockets[0].getsockname()[1]
+@pytest.fixture
+def told() -> list[str]:
+    """What the program was told, line by line."""
+    return []
 
 
-async def test_a_node_port_that_answers_is_dialled(server: fake.FakeServer):
-    async with something_listens() as port:
-        server.services["demo-scheduler"] = a_service("NodePort", port)
-        server.nodes = [a_node("127.0.0.1")]
-        route = await routes.outside(exposed("NodePort"), await Server.connect(None))
+async def test_a_node_port_that_answers_is_dialled(server: fake.FakeServer, dask: SpecCluster, told: list[str]):
+    host, port = address_of(dask)
+    server.services["demo-scheduler"] = a_service("NodePort", port)
+    server.nodes = [a_node("127.0.0.2"), a_node(host)]
 
-    assert route == routes.Route(f"tcp://127.0.0.1:{port}", "http://127.0.0.1:30002/status")
+    route = await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append)
+
+    assert route == routes.Route(f"tcp://{host}:{port}", f"http://{host}:30002/status")
+    assert told == []
 
 
-async def test_one_that_does_not_answer_is_not(server: fake.FakeServer, unused_tcp_port: int):
+async def test_one_that_does_not_answer_is_not_and_that_is_said(
+    server: fake.FakeServer, unused_tcp_port: int, told: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
     server.services["demo-scheduler"] = a_service("NodePort", unused_tcp_port)
     server.nodes = [a_node("127.0.0.1")]
 
-    assert await routes.outside(exposed("NodePort"), await Server.connect(None)) is None
+    assert await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append) is None
+    address = f"tcp://127.0.0.1:{unused_tcp_port}"
+    assert told == [f"no scheduler answers at {address} within 0.5 s: a port is forwarded instead"]
+
+
+async def test_what_takes_connections_and_says_nothing_is_no_scheduler(
+    server: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
+    server.nodes = [a_node("127.0.0.1")]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server.services["demo-scheduler"] = a_service("NodePort", silent.getsockname()[1])
+
+        route = await asyncio.wait_for(routes.outside(exposed("NodePort"), await Server.connect(None)), 5)
+
+    assert route is None
 
 
 async def test_a_load_balancer_that_answers_is_dialled(server: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    async def answers(host: str, port: int) -> bool:
-        return (host, port) == ("192.0.2.7", 8786)
-
-    monkeypatch.setattr(routes, "_answers", answers)
+    answer_at(monkeypatch, "tcp://192.0.2.7:8786")
     server.services["demo-scheduler"] = a_service("LoadBalancer", 0, balancer="192.0.2.7")
 
     route = await routes.outside(exposed("LoadBalancer"), await Server.connect(None))
@@ -65,12 +101,23 @@ async def test_a_load_balancer_that_answers_is_dialled(server: fake.FakeServer, 
     assert route == routes.Route("tcp://192.0.2.7:8786", "http://192.0.2.7:8787/status")
 
 
+async def test_a_load_balancer_without_an_address_yet_is_said(server: fake.FakeServer, told: list[str]):
+    server.services["demo-scheduler"] = a_service("LoadBalancer", 0)
+
+    assert await routes.outside(exposed("LoadBalancer"), await Server.connect(None), tell=told.append) is None
+    assert told == ["service demo-scheduler of type LoadBalancer has no outside address: a port is forwarded instead"]
+
+
 @pytest.mark.parametrize("forbidden", ["GET demo-scheduler", "GET nodes"])
-async def test_without_permission_to_look_a_port_is_forwarded(server: fake.FakeServer, forbidden: str):
+async def test_without_permission_to_look_a_port_is_forwarded_and_the_rule_is_said(
+    server: fake.FakeServer, forbidden: str, told: list[str]
+):
     server.services["demo-scheduler"] = a_service("NodePort", 1)
     server.forbidden.add(forbidden)
 
-    assert await routes.outside(exposed("NodePort"), await Server.connect(None)) is None
+    assert await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append) is None
+    assert "Role" in told[0]
+    assert told[0].endswith("Until then a port is forwarded instead")
 
 
 async def test_an_inner_service_is_not_even_looked_at(server: fake.FakeServer):
@@ -81,9 +128,10 @@ async def test_an_inner_service_is_not_even_looked_at(server: fake.FakeServer):
     assert len(server.requests) == before
 
 
-def an_ingress(service: str, port: dict[str, Any]) -> fake.Json:
-    backend = {"service": {"name": service, "port": port}}
-    return {"spec": {"rules": [{"host": "dask.example", "http": {"paths": [{"backend": backend}]}}]}}
+def an_ingress(service: str, port: dict[str, Any], host: str = "dask.example") -> fake.Json:
+    rule = {"host": host, "http": {"paths": [{"backend": {"service": {"name": service, "port": port}}}]}}
+    balancer = {"loadBalancer": {"ingress": [{"hostname": "balancer.example"}]}}
+    return {"spec": {"rules": [rule]}, "status": balancer}
 
 
 @pytest.mark.parametrize(
@@ -91,27 +139,52 @@ def an_ingress(service: str, port: dict[str, Any]) -> fake.Json:
     [
         (an_ingress("demo-scheduler", {"number": 8786}), "ws://dask.example"),
         (an_ingress("demo-scheduler", {"name": "tcp-comm"}), "ws://dask.example"),
+        (an_ingress("demo-scheduler", {"number": 8786}, host=""), "ws://balancer.example"),
         (an_ingress("demo-scheduler", {"number": 8787}), None),
         (an_ingress("other-scheduler", {"number": 8786}), None),
+        (an_ingress("demo-scheduler", {"number": 8786}, host="*.example"), None),
     ],
-    ids=["by number", "by name", "the dashboard's", "another's"],
+    ids=["by number", "by name", "of any host", "the dashboard's", "another's", "of many hosts"],
 )
 async def test_an_ingress_leads_to_a_scheduler_that_speaks_websockets(
-    server: fake.FakeServer, ingress: fake.Json, address: str | None
+    server: fake.FakeServer, ingress: fake.Json, address: str | None, monkeypatch: pytest.MonkeyPatch
 ):
+    answer_at(monkeypatch, "ws://dask.example", "ws://balancer.example")
     server.ingresses = [ingress]
-    body = fake.cluster("demo", "cpu")
-    body["spec"]["protocol"] = "ws"
 
-    route = await routes.outside(body, await Server.connect(None))
+    route = await routes.outside(speaking("ws"), await Server.connect(None))
 
     assert (route.address if route else None) == address
 
 
-def test_a_cluster_is_used_through_its_node_port(demo: fake.FakeServer, dask: SpecCluster):
-    host, port = dask.scheduler_address.removeprefix("tcp://").split(":")
+async def test_an_ingress_behind_which_no_scheduler_answers_is_not_taken_and_that_is_said(
+    server: fake.FakeServer, told: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
+    controller = f"127.0.0.1:{server.port}"  # it speaks HTTP, and knows no such page
+    server.ingresses = [an_ingress("demo-scheduler", {"number": 8786}, host=controller)]
+
+    assert await routes.outside(speaking("ws"), await Server.connect(None), tell=told.append) is None
+    assert told == [f"no scheduler answers at ws://{controller} within 0.5 s: a port is forwarded instead"]
+
+
+def test_a_cluster_whose_node_port_does_not_answer_is_used_through_a_forwarded_port(
+    demo: fake.FakeServer, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
     demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "NodePort"}}
-    demo.services["demo-scheduler"] = a_service("NodePort", int(port))
+    demo.services["demo-scheduler"] = a_service("NodePort", unused_tcp_port)
+    demo.nodes = [a_node("127.0.0.1")]
+
+    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+        assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+    assert "a port is forwarded instead" in capsys.readouterr().out
+
+
+def test_a_cluster_is_used_through_its_node_port(demo: fake.FakeServer, dask: SpecCluster):
+    host, port = address_of(dask)
+    demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "NodePort"}}
+    demo.services["demo-scheduler"] = a_service("NodePort", port)
     demo.nodes = [a_node(host)]
 
     with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
@@ -122,7 +195,7 @@ def test_a_cluster_is_used_through_its_node_port(demo: fake.FakeServer, dask: Sp
 def test_inside_a_namespace_that_is_named_needs_no_rights_at_all(
     demo: fake.FakeServer, dask: SpecCluster, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    be_inside(demo, monkeypatch)
     monkeypatch.setattr(routes, "inside", lambda _: routes.Route(dask.scheduler_address, ""))
     demo.forbidden.add("GET demo")
 
@@ -131,7 +204,7 @@ def test_inside_a_namespace_that_is_named_needs_no_rights_at_all(
 
 
 def test_creating_needs_the_api_server_also_inside(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    be_inside(demo, monkeypatch)
     demo.forbidden.add("GET demo")
 
     with pytest.raises(KubeClusterError, match=r'verbs: \["get"\]'):

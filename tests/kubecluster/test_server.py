@@ -9,6 +9,7 @@ from gpudask import KubeClusterError
 from gpudask.kubecluster import pods
 from gpudask.kubecluster.server import Server
 from tests.kubecluster import fake_server as fake
+from tests.kubecluster.conftest import until
 
 
 async def test_a_created_cluster_is_listed_and_deleted(server: fake.FakeServer):
@@ -130,19 +131,6 @@ async def test_a_refusal_names_the_rule_that_is_missing(
 
     assert rule in str(raised.value)
     assert raised.value.status == 403
-
-
-async def test_a_context_that_the_kubeconfig_does_not_have_is_named(server: fake.FakeServer):
-    with pytest.raises(KubeClusterError, match="knows context 'prod'"):
-        await Server.connect(None, context="prod")
-
-
-async def until(condition: Callable[[], bool], what: str) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail(f"{what} did not come within 10 s")
 
 
 def with_version(server: fake.FakeServer, version: str) -> fake.Json:

@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-from gpudask.cli import access, kubeconfig
+from gpudask.cli import access
+from gpudask.kubecluster import kubeconfig
 
 Json = dict[str, Any]
 _PATIENCE_SECONDS = 2.0

@@ -7,11 +7,9 @@ Workers do not wait for that, and neither does a program.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-import httpx_ws
-
-from gpudask.kubecluster.forward import DATA, ERROR, OPEN_ERRORS
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.pod_port import PodPort, open_port
 from gpudask.kubecluster.routes import DASHBOARD_PORT
 from gpudask.kubecluster.server import Server
 
@@ -22,24 +20,15 @@ _LIMIT_SECONDS = 1.0
 async def answers(server: Server, pod: str) -> bool:
     """Whether the scheduler in `pod` answers within a second. Also False where no port may be forwarded."""
     try:
-        async with asyncio.timeout(_LIMIT_SECONDS), server.open_port(pod, DASHBOARD_PORT) as socket:
-            return await _is_answered(socket)
-    except OPEN_ERRORS:  # a TimeoutError is an OSError
+        async with asyncio.timeout(_LIMIT_SECONDS), open_port(server, pod, DASHBOARD_PORT) as opened:
+            return await _is_answered(opened)
+    except (KubeClusterError, OSError):  # a TimeoutError is an OSError
         return False
 
 
-async def _is_answered(socket: Any) -> bool:
-    opened = set()
+async def _is_answered(opened: PodPort) -> bool:
     try:
-        await socket.send_bytes(DATA + _QUESTION)
-        while True:
-            message = await socket.receive_bytes()
-            channel = message[0]
-            if channel not in opened:  # the first frame of a channel only names its port
-                opened.add(channel)
-            elif channel == ERROR:  # nothing listens yet
-                return False
-            else:
-                return bool(message[1:].startswith(b"HTTP/"))
-    except httpx_ws.HTTPXWSException:
+        await opened.send(_QUESTION)
+    except ConnectionError:
         return False
+    return (await opened.receive()).startswith(b"HTTP/")  # nothing, where nothing listens yet

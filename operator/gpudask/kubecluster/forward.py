@@ -13,25 +13,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
-
-import httpx
-import httpx_ws
 
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.pod_port import PodPort, open_port
 from gpudask.kubecluster.pods import SchedulerPod, scheduler_pods
-from gpudask.kubecluster.request import FORBIDDEN
-from gpudask.kubecluster.rights import rbac_step
+from gpudask.kubecluster.request import NOT_FOUND
 from gpudask.kubecluster.server import Server
 
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 256 * 1024
-DATA, ERROR = b"\x00", 1
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.1
-OPEN_ERRORS = (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException, KubeClusterError)
 _LOOK_SECONDS = 3.0
+_CUT_SECONDS = 5.0
 
 
 class PortForward:
@@ -78,7 +73,8 @@ class PortForward:
         tasks = [task for task, uid in self._connections.items() if not uids or uid in uids]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:  # a websocket says goodbye before it ends, which nobody may hear any more
+            await asyncio.wait(tasks, timeout=_CUT_SECONDS)
 
     async def _cut_the_ended(self) -> None:
         while True:
@@ -106,29 +102,17 @@ class PortForward:
         return next(iter(wanted), None)
 
     async def _check(self) -> None:
-        name = ""
-        try:
-            self._pod = await self._find_pod()
-            name = self._pod.name if self._pod else ""
-            async with self._server.open_port(name, self._port):
-                pass
-        except httpx_ws.WebSocketUpgradeError as error:
-            status = error.response.status_code
+        self._pod = await self._find_pod()
+        if self._pod is None:
             raise KubeClusterError(
-                f"cannot forward a port to pod {name}",
-                reason=f"the API server answers {status}",
-                # Forwarding over websockets is a GET, over SPDY it was a POST: kubectl's users know `create`.
-                next_step=rbac_step("pods/portforward", self._server.namespace, "get", "create")
-                if status == FORBIDDEN
-                else "See the pod's events: kubectl describe pod",
-                status=status,
-            ) from error
-        except (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException) as error:
-            raise KubeClusterError(
-                f"cannot forward a port to pod {name}",
-                reason=str(error) or type(error).__name__,
-                next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
-            ) from error
+                f"cannot forward port {self._port} to the scheduler of cluster {self._cluster!r}",
+                reason="it has no pod that runs",
+                next_step="See why: kubectl describe gpudaskcluster"
+                f" {self._cluster} -n {self._server.namespace}, or try again",
+                status=NOT_FOUND,
+            )
+        async with open_port(self._server, self._pod.name, self._port):
+            pass
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -152,20 +136,20 @@ class PortForward:
                 pod = await self._find_pod()
                 if pod is None:
                     continue
-                async with self._server.open_port(pod.name, self._port) as socket:
+                async with open_port(self._server, pod.name, self._port) as opened:
                     self._pod, self._connections[task] = pod, pod.uid
-                    await _pump(reader, writer, socket)
+                    await _pump(reader, writer, opened)
                     return
-            except OPEN_ERRORS as error:
+            except (KubeClusterError, OSError) as error:
                 if self._connections.get(task):
                     return  # bytes may have been lost: this connection is over, whatever ended it
                 logger.debug("forwarding to %s: attempt %d: %r", self._cluster, attempt + 1, error)
         logger.warning("gpudask: no connection to the scheduler's port %d; Dask tries again", self._port)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, socket: Any) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: PodPort) -> None:
     """Copy both ways until either side ends."""
-    ways = [asyncio.create_task(_upstream(reader, socket)), asyncio.create_task(_downstream(socket, writer))]
+    ways = [asyncio.create_task(_upstream(reader, opened)), asyncio.create_task(_downstream(opened, writer))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -174,21 +158,12 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock
         await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _upstream(reader: asyncio.StreamReader, socket: Any) -> None:
+async def _upstream(reader: asyncio.StreamReader, opened: PodPort) -> None:
     while data := await reader.read(_CHUNK_BYTES):
-        await socket.send_bytes(DATA + data)
+        await opened.send(data)
 
 
-async def _downstream(socket: Any, writer: asyncio.StreamWriter) -> None:
-    opened = set()
-    while True:
-        message = await socket.receive_bytes()
-        channel = message[0]
-        if channel not in opened:  # the first frame of a channel only names its port
-            opened.add(channel)
-        elif channel == ERROR:
-            logger.debug("the port-forward ended: %s", message[1:].decode(errors="replace"))
-            return
-        else:
-            writer.write(message[1:])
-            await writer.drain()
+async def _downstream(opened: PodPort, writer: asyncio.StreamWriter) -> None:
+    while data := await opened.receive():
+        writer.write(data)
+        await writer.drain()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Generator
 from typing import Any, Self, TypeVar
 
@@ -15,6 +14,7 @@ from distributed.objects import SchedulerInfo
 from distributed.security import Security
 
 from gpudask.kubecluster import routes
+from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.agreement import check_versions, images_of
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
@@ -143,7 +143,7 @@ class LinkedCluster(Cluster):
 
     async def _connect(self) -> Route:
         """The way to the scheduler; sets up what leads there."""
-        is_inside = "KUBERNETES_SERVICE_HOST" in os.environ and not (self._kubeconfig or self._context)
+        is_inside = Access(self._kubeconfig, self._context).is_inside()
         try:
             self._server = await Server.connect(self._wanted_namespace, self._kubeconfig, self._context)
             self.namespace = self._server.namespace
@@ -157,7 +157,13 @@ class LinkedCluster(Cluster):
         await self._wait_for_scheduler(self._server, is_inside=is_inside)
         if is_inside:
             return routes.inside(self._body)
-        return await routes.outside(self._body, self._server) or await self._forwarded(self._server)
+        way = await routes.outside(
+            self._body,
+            self._server,
+            connection_args=self.security.get_connection_args("client"),
+            tell=self._log,
+        )
+        return way or await self._forwarded(self._server)
 
     def _may_be_blind(self) -> bool:
         """Whether it may do without the API server."""

@@ -82,7 +82,8 @@ async def follow_log(
 ) -> AsyncGenerator[str, None]:
     """The lines of a pod's log as they come, until its container ends."""
     options = _log_options(tail=tail, container=container) | {"follow": "true"}
-    async with aclosing(server.lines("get", "pods", pod, subresource="log", params=options)) as lines:
+    read = server.lines("get", "pods", pod, subresource="log", params=options, silence_seconds=None)
+    async with aclosing(read) as lines:
         async for line in lines:
             yield line
 

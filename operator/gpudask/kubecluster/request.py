@@ -1,36 +1,33 @@
-"""One request to the API server over kr8s: plain JSON in and out, a time limit, one error type.
+"""One request to the API server: plain JSON in and out, a time limit, one error type.
 
-kr8s' object layer is not used: it asks for the whole API's discovery first, and knows no server-side apply.
-What can be asked for is in server.py and pods.py.
+What can be asked for is in clusters.py, server.py and pods.py; how it gets there, and as whom, in session.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import kr8s
-from kr8s.asyncio import Api
 
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.rights import rbac_step
-
-# kr8s warns of each Kubernetes newer than itself; the calls below have been stable for years.
-warnings.filterwarnings("ignore", message="Kubernetes version .* is not supported", module="kr8s")
+from gpudask.kubecluster.session import Session
 
 Json = dict[str, Any]
+UNAUTHORIZED = 401
 FORBIDDEN = 403
 NOT_FOUND = 404
 CONFLICT = 409
 GONE = 410
-TIMEOUT_SECONDS = 30
+TOO_MANY = 429
+SERVER_ERROR = 500  # and above
 ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
+_LOGIN_STEP = "Log in again; `kubectl get gpudaskclusters` should then not be refused"
 _METHODS = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}  # the other verbs GET
 
 
@@ -38,7 +35,7 @@ _METHODS = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELE
 class Connection:
     """One API server, and the namespace that calls are about where they name no other."""
 
-    api: Api
+    session: Session
     namespace: str
 
     async def call(
@@ -71,15 +68,9 @@ class Connection:
         if body is not None:
             options["content"] = json.dumps(body)
         async with self._open(
-            verb,
-            (resource, name, subresource),
-            version=version,
-            namespace=namespace,
-            stream=False,
-            timeout=TIMEOUT_SECONDS,
-            **options,
+            verb, (resource, name, subresource), version=version, namespace=namespace, **options
         ) as response:
-            answer: Json = response.json()
+            answer: Json = json.loads(await response.aread())
             return answer
 
     async def lines(
@@ -91,63 +82,92 @@ class Connection:
         subresource: str = "",
         version: str = "",
         namespace: str | None = None,
+        silence_seconds: float | None = 0,
         **options: Any,
     ) -> AsyncGenerator[str, None]:
-        """The lines of an answer as they come: a log that is followed, a watch. Without a time limit between them.
+        """The lines of an answer as they come: a log that is followed, a watch.
+
+        Args:
+            verb: as RBAC knows it: get, watch.
+            resource: the plural.
+            name: of the object.
+            subresource: such as `log`.
+            version: as in `call`.
+            namespace: as in `call`.
+            silence_seconds: a connection that is silent for so long is taken for broken; 0: 30 s, None: none is.
+            options: of httpx.
 
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
         """
-        limits = httpx.Timeout(TIMEOUT_SECONDS, read=None)
         async with self._open(
             verb,
             (resource, name, subresource),
             version=version,
             namespace=namespace,
-            stream=True,
-            timeout=limits,
+            silence_seconds=silence_seconds,
             **options,
         ) as response:
             async for line in response.aiter_lines():
                 yield line
 
+    async def version(self) -> Json:
+        """The server's version: `gitVersion` and more.
+
+        Raises:
+            KubeClusterError: the server refuses or does not answer.
+        """
+        what, rule = "cannot get the server's version", "Ask for the ClusterRole system:public-info-viewer"
+        async with self._answer(what, "GET", "/version", rule) as response:
+            answer: Json = json.loads(await response.aread())
+            return answer
+
     @contextlib.asynccontextmanager
     async def _open(
-        self,
-        verb: str,
-        what: tuple[str, str, str],
-        *,
-        version: str,
-        namespace: str | None,
-        **options: Any,
+        self, verb: str, what: tuple[str, str, str], *, version: str, namespace: str | None, **options: Any
     ) -> AsyncIterator[httpx.Response]:
         resource, _, subresource = what
         place = self.namespace if namespace is None else namespace
         url = "/".join(part for part in what if part)
-        call = self.api.call_api(
-            _METHODS.get(verb, "GET"),
-            version=version or (API_VERSION if resource == PLURAL else "v1"),
-            namespace=place or None,
-            url=url,
-            **options,
-        )
+        known = version or (API_VERSION if resource == PLURAL else "v1")
+        path = f"{path_of(known, place)}/{url}"
+        asked = "/".join(part for part in (resource, subresource) if part)
+        rule = rbac_step(asked, place, verb, group=version.rpartition("/")[0] if version else None)
+        async with self._answer(f"cannot {verb} {url}", _METHODS.get(verb, "GET"), path, rule, **options) as response:
+            yield response
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self, what: str, method: str, path: str, missing_rule: str, **options: Any
+    ) -> AsyncIterator[httpx.Response]:
         try:
-            async with call as response:
+            async with self.session.response(method, path, **options) as response:
+                if response.is_error:
+                    raise await _refusal(what, response, missing_rule)
                 yield response
-        except kr8s.ServerError as error:
-            asked = "/".join(part for part in (resource, subresource) if part)
-            group = version.rpartition("/")[0] if version else None
-            raise _refusal(verb, url, error, rbac_step(asked, place, verb, group=group)) from error
-        except (OSError, httpx.HTTPError, kr8s.APITimeoutError, ValueError) as error:
-            raise KubeClusterError(f"cannot {verb} {url}", reason=words(error), next_step=ENVIRONMENT_STEP) from error
+        except (OSError, httpx.HTTPError, ValueError) as error:
+            reason = self.session.words(error)
+            raise KubeClusterError(what, reason=reason, next_step=ENVIRONMENT_STEP) from error
 
 
-def words(error: BaseException) -> str:
-    """What an error says, or at least its name."""
-    return str(error) or type(error).__name__
+def is_passing(error: KubeClusterError) -> bool:
+    """Whether the server may answer when it is asked again: it was not reached, restarts, or has too much to do."""
+    return error.status in (0, TOO_MANY) or error.status >= SERVER_ERROR
 
 
-def _refusal(verb: str, url: str, error: kr8s.ServerError, missing_rule: str) -> KubeClusterError:
-    status = error.response.status_code if error.response is not None else 0
-    step = missing_rule if status == FORBIDDEN else "See what the API server says above"
-    return KubeClusterError(f"cannot {verb} {url}", reason=words(error), next_step=step, status=status)
+def path_of(version: str, namespace: str) -> str:
+    """Where an API of this version lies on the server, such as `/apis/apps/v1/namespaces/lab`."""
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return f"{base}/namespaces/{namespace}" if namespace else base
+
+
+async def _refusal(what: str, response: httpx.Response, missing_rule: str) -> KubeClusterError:
+    status = response.status_code
+    text = (await response.aread()).decode(errors="replace")
+    try:
+        reason = str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        reason = text.strip() or response.reason_phrase
+    steps = {FORBIDDEN: missing_rule, UNAUTHORIZED: _LOGIN_STEP}
+    step = steps.get(status, "See what the API server says above")
+    return KubeClusterError(what, reason=reason or f"HTTP {status}", next_step=step, status=status)

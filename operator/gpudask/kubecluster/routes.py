@@ -1,19 +1,31 @@
-"""The way from this program to a scheduler: its Service inside Kubernetes, else an outside address or a forward."""
+"""The way from this program to a scheduler: its Service inside Kubernetes, else an outside address or a forward.
 
+An outside address is taken where a Dask scheduler answers there: a balancer may still be in the making, a firewall may
+stand before a node, and an Ingress' controller answers whatever it is asked.
+"""
+
+# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+
+from distributed.comm.core import connect
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.server import Server
 
+logger = logging.getLogger(__name__)
+
 Json = dict[str, Any]
 COMM_PORT, DASHBOARD_PORT = 8786, 8787
 _ANSWER_SECONDS = 3.0
+_NODES = 3
+_INSTEAD = "a port is forwarded instead"
 
 
 @dataclass(frozen=True)
@@ -33,41 +45,78 @@ def inside(body: Json) -> Route:
     return Route(known or f"{protocol}://{host}:{COMM_PORT}", f"http://{host}:{DASHBOARD_PORT}/status")
 
 
-async def outside(body: Json, server: Server) -> Route | None:
+async def outside(
+    body: Json,
+    server: Server,
+    *,
+    connection_args: Json | None = None,
+    tell: Callable[[str], object] = logger.warning,
+) -> Route | None:
     """Through the Service's own outside address, where it has one that answers; None: a port has to be forwarded.
 
     A Service of type LoadBalancer, or NodePort (which takes permission to list nodes); with protocol ws or wss also
     an Ingress whose backend it is.
+
+    Args:
+        body: the cluster.
+        server: where it is.
+        connection_args: of Dask's connections, such as the TLS context.
+        tell: called with why an address that there should be is not taken.
+
+    Raises:
+        KubeClusterError: the server refuses for another reason than missing rights, or cannot be reached.
     """
     protocol = body["spec"].get("protocol", "tcp")
     name = f"{body['metadata']['name']}-scheduler"
     kind = ((body["spec"].get("scheduler") or {}).get("service") or {}).get("type", "ClusterIP")
+    found: list[Route] = []
+    if protocol in {"ws", "wss"}:
+        found += await _allowed(_ingress_routes(server, name, protocol), tell=None)
+    if kind != "ClusterIP":
+        found += await _allowed(_service_routes(server, name, protocol), tell=tell)
+        if not found:
+            tell(f"service {name} of type {kind} has no outside address: {_INSTEAD}")
+    answering = await asyncio.gather(*(_answers(route.address, connection_args or {}) for route in found))
+    taken = next((route for route, answers in zip(found, answering, strict=True) if answers), None)
+    if found and taken is None:
+        tried = ", ".join(route.address for route in found)
+        tell(f"no scheduler answers at {tried} within {_ANSWER_SECONDS:g} s: {_INSTEAD}")
+    return taken
+
+
+async def _allowed(looking: Awaitable[list[Route]], tell: Callable[[str], object] | None) -> list[Route]:
+    """What is found; nothing where it may not be looked for."""
     try:
-        if protocol in {"ws", "wss"} and (host := await _ingress_host(server, name)):
-            return Route(f"{protocol}://{host}", f"http://{host}/status")
-        if kind == "ClusterIP":
-            return None
-        service = await server.call("get", "services", name)
-        for host, ports in await _candidates(server, service):
-            if await _answers(host, ports[COMM_PORT]):
-                dashboard = f"http://{host}:{ports[DASHBOARD_PORT]}/status"
-                return Route(f"{protocol}://{host}:{ports[COMM_PORT]}", dashboard)
+        return await looking
     except KubeClusterError as error:
         if error.status not in (FORBIDDEN, NOT_FOUND):
             raise
-    return None
+        if tell is not None:
+            tell(f"{error}. Until then {_INSTEAD}")
+        return []
 
 
-async def _candidates(server: Server, service: Json) -> list[tuple[str, dict[int, int]]]:
-    spec, status = service["spec"], service.get("status", {})
-    balancers = status.get("loadBalancer", {}).get("ingress") or []
-    same = {port["port"]: port["port"] for port in spec["ports"]}
-    found = [(item.get("ip") or item["hostname"], same) for item in balancers]
+async def _service_routes(server: Server, name: str, protocol: str) -> list[Route]:
+    service = await server.call("get", "services", name)
+    spec = service["spec"]
+    own = {port["port"]: port["port"] for port in spec["ports"]}
+    routes = [_route(protocol, host, own) for host in _balancers(service)]
     if spec["type"] == "NodePort":
         answer = await server.call("list", "nodes", namespace="")
         ports = {port["port"]: port["nodePort"] for port in spec["ports"]}
-        found += [(host, ports) for node in answer["items"][:3] for host in _addresses(node)]
-    return found
+        routes += [_route(protocol, host, ports) for node in answer["items"][:_NODES] for host in _addresses(node)]
+    return routes
+
+
+def _route(protocol: str, host: str, ports: dict[int, int]) -> Route:
+    bracketed = f"[{host}]" if ":" in host else host
+    return Route(f"{protocol}://{bracketed}:{ports[COMM_PORT]}", f"http://{bracketed}:{ports[DASHBOARD_PORT]}/status")
+
+
+def _balancers(item: Json) -> list[str]:
+    """The addresses that a load balancer gave a Service or an Ingress."""
+    listed = item.get("status", {}).get("loadBalancer", {}).get("ingress") or []
+    return [address for entry in listed if (address := entry.get("ip") or entry.get("hostname"))]
 
 
 def _addresses(node: Json) -> list[str]:
@@ -76,25 +125,33 @@ def _addresses(node: Json) -> list[str]:
     return [item["address"] for kind in ("ExternalIP", "InternalIP") for item in listed if item["type"] == kind]
 
 
-async def _ingress_host(server: Server, service: str) -> str:
+async def _ingress_routes(server: Server, service: str, protocol: str) -> list[Route]:
     answer = await server.call("list", "ingresses", version="networking.k8s.io/v1")
+    hosts: dict[str, None] = {}
     for ingress in answer["items"]:
-        for rule in ingress["spec"].get("rules", []):
-            for path in (rule.get("http") or {}).get("paths", []):
-                backend = path.get("backend", {}).get("service") or {}
-                port = backend.get("port", {})
-                if backend.get("name") == service and COMM_PORT in (port.get("number"), _named(port)):
-                    return str(rule.get("host", ""))
-    return ""
+        for rule in ingress["spec"].get("rules") or []:
+            if _leads_to(rule, service):
+                host = rule.get("host", "")
+                hosts |= dict.fromkeys([host] if host else _balancers(ingress))
+    return [Route(f"{protocol}://{host}", f"http://{host}/status") for host in hosts if not host.startswith("*")]
 
 
-def _named(port: Json) -> int | None:
-    return COMM_PORT if port.get("name") == "tcp-comm" else None
-
-
-async def _answers(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError, TimeoutError):
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), _ANSWER_SECONDS)
-        writer.close()
-        return True
+def _leads_to(rule: Json, service: str) -> bool:
+    for path in (rule.get("http") or {}).get("paths", []):
+        backend = path.get("backend", {}).get("service") or {}
+        port = backend.get("port", {})
+        if backend.get("name") == service and (port.get("number") == COMM_PORT or port.get("name") == "tcp-comm"):
+            return True
     return False
+
+
+async def _answers(address: str, connection_args: Json) -> bool:
+    """Whether a Dask scheduler does: it is greeted as Dask's own client would."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):  # Dask's own limit leaves out the answer to the greeting
+            comm = await connect(address, timeout=_ANSWER_SECONDS, **connection_args)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # of TLS without certificates the last two
+        logger.debug("nothing answers at %s: %r", address, error)
+        return False
+    comm.abort()
+    return True

@@ -83,8 +83,7 @@ async def _keep(facts: Facts, name: str, reading: Any) -> None:
 
 
 async def _version(server: Server) -> Json:
-    answer: Json = await server.api.async_version()
-    return answer
+    return await server.version()
 
 
 async def _definition(server: Server, name: str) -> Json:

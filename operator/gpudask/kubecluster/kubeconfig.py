@@ -8,53 +8,72 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpudask.cli.exits import CliError
+from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
+_DEFAULT = "~/.kube/config"
 _FILES = {
     "clusters": ("cluster", ("certificate-authority",)),
     "users": ("user", ("client-certificate", "client-key", "tokenFile")),
 }
 
 
-def load(given: str | None, environment: dict[str, str]) -> Json | None:
+@dataclass(frozen=True)
+class Choice:
+    """What of a kubeconfig is in force: a context, and what it names: the server, and who asks it."""
+
+    context: str
+    namespace: str
+    cluster: Json
+    user: Json
+
+
+def load(given: str | None, environment: Mapping[str, str]) -> Json | None:
     """The kubeconfig in force; None where there is no file, as inside a pod.
 
     Args:
-        given: `--kubeconfig`: one file, which must be there.
+        given: one file, or several with `:` between, each of which must be there.
         environment: KUBECONFIG is read from it: files with `:` between, those that are missing are skipped.
 
     Raises:
-        CliError: a file cannot be read, or is none.
+        KubeClusterError: a file cannot be read, or is none.
     """
     if given:
-        return merge([read(Path(given).expanduser())])
+        whole = [given] if Path(given).expanduser().exists() else given.split(os.pathsep)
+        return merge([read(Path(part).expanduser()) for part in whole])
     listed = [Path(part).expanduser() for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
-    paths = [path for path in listed or [Path("~/.kube/config").expanduser()] if path.exists()]
+    paths = [path for path in listed or [Path(_DEFAULT).expanduser()] if path.exists()]
     if listed and not paths:
-        raise CliError(f"KUBECONFIG={environment['KUBECONFIG']}: no such file. Correct it, or unset it")
-    return merge([read(path) for path in paths]) if paths else None
+        raise KubeClusterError(
+            f"KUBECONFIG={environment['KUBECONFIG']}", reason="no such file", next_step="Correct it, or unset it"
+        )
+    merged = merge([read(path) for path in paths])
+    return merged if merged["contexts"] or listed else None
 
 
 def read(path: Path) -> Json:
     """One file, its relative paths made absolute.
 
     Raises:
-        CliError: it cannot be read, or holds no kubeconfig.
+        KubeClusterError: it cannot be read, or holds no kubeconfig.
     """
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise CliError(f"cannot read kubeconfig {path}: {error}") from error
+        step = "Name a kubeconfig file: KUBECONFIG, --kubeconfig or kubeconfig="
+        raise KubeClusterError(f"cannot read kubeconfig {path}", reason=str(error), next_step=step) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise CliError(f"{path} is no kubeconfig: it holds no mapping")
+        step = "Name a file that `kubectl config view` can read"
+        raise KubeClusterError(f"{path} is no kubeconfig", reason="it holds no mapping", next_step=step)
     for section, (key, fields) in _FILES.items():
         for item in content.get(section) or []:
             _absolute(item.get(key) or {}, fields, path.parent)
@@ -77,19 +96,40 @@ def merge(files: list[Json]) -> Json:
     return merged | {"current-context": next((name for name in current if name), "")}
 
 
-def choose(config: Json, context: str | None) -> tuple[str, str]:
-    """The context in force and its namespace.
+def choose(config: Json, context: str | None) -> Choice:
+    """The context in force, with its own namespace.
 
     Raises:
-        CliError: no such context, or none is current and none was named.
+        KubeClusterError: no such context, or none is current and none was named; or it names no cluster or user
+            that there is.
     """
     contexts = {item["name"]: item.get("context") or {} for item in config["contexts"]}
     name = context or config["current-context"]
     if name not in contexts:
         listed = ", ".join(sorted(contexts)) or "none"
         what = f"no context {name!r} in the kubeconfig" if name else "no current context in the kubeconfig"
-        raise CliError(f"{what}. It has: {listed}. Name one: --context")
-    return name, contexts[name].get("namespace") or "default"
+        raise KubeClusterError(what, reason=f"it has: {listed}", next_step="Name one: --context or context=")
+    chosen = contexts[name]
+    return Choice(
+        context=name,
+        namespace=chosen.get("namespace") or "default",
+        cluster=_named(config, "clusters", chosen, name),
+        user=_named(config, "users", chosen, name),
+    )
+
+
+def _named(config: Json, section: str, context: Json, name: str) -> Json:
+    key = _FILES[section][0]
+    wanted = context.get(key)
+    found = [item.get(key) or {} for item in config[section] if item["name"] == wanted]
+    if not found:
+        listed = ", ".join(sorted(item["name"] for item in config[section])) or "none"
+        raise KubeClusterError(
+            f"context {name!r} names the {key} {wanted!r}, which the kubeconfig does not have",
+            reason=f"its {section} are: {listed}",
+            next_step=f"Correct the context: kubectl config set-context {name} --{key}=...",
+        )
+    return dict(found[0])
 
 
 def _absolute(item: Json, fields: tuple[str, ...], folder: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpudask.cli import kubeconfig
-from gpudask.cli.exits import CliError, Exit
+from gpudask import KubeClusterError
+from gpudask.cli.exits import Exit
+from gpudask.kubecluster import kubeconfig
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 
@@ -32,8 +33,10 @@ def test_the_first_file_wins_and_the_first_current_context(tmp_path: Path):
     config = kubeconfig.load(None, {"KUBECONFIG": f"{first}:/missing:{second}"})
 
     assert config is not None
-    assert kubeconfig.choose(config, None) == ("two", "default")
-    assert kubeconfig.choose(config, "x") == ("x", "in-a")
+    current, other = kubeconfig.choose(config, None), kubeconfig.choose(config, "x")
+    assert (current.context, current.namespace) == ("two", "default")
+    assert (other.context, other.namespace) == ("x", "in-a")
+    assert other.cluster["server"] == "https://first"
     assert config["clusters"][0]["cluster"]["server"] == "https://first"
     assert config["clusters"][0]["cluster"]["certificate-authority"] == str(tmp_path / "a" / "ca.crt")
 
@@ -66,7 +69,7 @@ def test_a_context_needs_a_kubeconfig(tmp_path: Path):
     result = invoke("get", "--context", "lab", env={"HOME": str(tmp_path), "KUBECONFIG": ""})
 
     assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
-    assert "there is no kubeconfig, so there is no context 'lab'" in result.stderr
+    assert "there is no kubeconfig, so there is no context 'lab': KUBECONFIG is not set" in result.stderr
 
 
 def test_a_credential_plugin_beside_the_file_is_found(tmp_path: Path):
@@ -86,7 +89,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, text: str | None, said: st
     if text is not None:
         path.write_text(text)
 
-    with pytest.raises(CliError, match=said):
+    with pytest.raises(KubeClusterError, match=said):
         kubeconfig.load(str(path), {})
 
 
@@ -94,10 +97,33 @@ def test_an_unknown_context_is_answered_with_those_there_are(tmp_path: Path):
     config = kubeconfig.load(str(write(tmp_path / "config", "x", {"x": None, "two": None})), {})
 
     assert config is not None
-    with pytest.raises(CliError, match=r"no context 'z' in the kubeconfig. It has: two, x"):
+    with pytest.raises(
+        KubeClusterError, match=r"no context 'z' in the kubeconfig: it has: two, x. Name one: --context or context="
+    ):
         kubeconfig.choose(config, "z")
 
 
 def test_a_missing_file_in_kubeconfig_is_no_silence():
-    with pytest.raises(CliError, match="KUBECONFIG=/missing: no such file"):
+    with pytest.raises(KubeClusterError, match="KUBECONFIG=/missing: no such file"):
         kubeconfig.load(None, {"KUBECONFIG": "/missing"})
+
+
+def test_several_files_may_be_given_at_once_and_each_must_be_there(tmp_path: Path):
+    first = write(tmp_path / "a" / "config", None, {"x": None})
+    second = write(tmp_path / "b" / "config", "two", {"two": None})
+    config = kubeconfig.load(f"{first}:{second}", {})
+
+    assert config is not None
+    assert kubeconfig.choose(config, None).context == "two"
+    with pytest.raises(KubeClusterError, match="cannot read kubeconfig /missing"):
+        kubeconfig.load(f"{first}:/missing", {})
+
+
+def test_a_context_that_names_no_cluster_there_is_names_those_there_are(tmp_path: Path):
+    path = write(tmp_path / "config", "x", {"x": None})
+    path.write_text(path.read_text().replace("cluster: k", "cluster: gone"))
+    config = kubeconfig.load(str(path), {})
+
+    assert config is not None
+    with pytest.raises(KubeClusterError, match=r"context 'x' names the cluster 'gone'.*its clusters are: k\. Correct"):
+        kubeconfig.choose(config, None)

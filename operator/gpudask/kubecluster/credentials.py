@@ -1,0 +1,143 @@
+"""What proves to an API server who asks: kr8s reads it, from a kubeconfig's user or a pod's service account.
+
+Each reading gives a value of its own: kr8s' object is changed in place while it is read again, and for a moment knows
+no server. Reading may start a credential plugin, the program of a cloud that makes a token.
+"""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import contextlib
+import shlex
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from kr8s.asyncio import Api
+
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.kubeconfig import Choice
+
+Json = dict[str, Any]
+_PLUGIN_SECONDS = 120  # a person may have to log in in a browser meanwhile
+_NO_FILE = "(no kubeconfig)"  # kr8s would look for one by itself; where what it is given is missing, it asks the pod
+_WRITTEN = {"client-key": "client_key_file", "client-certificate": "client_cert_file"}
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Where the server is, and what it is shown.
+
+    Attributes:
+        server: its URL.
+        token: empty where a certificate is shown.
+        tls: how its certificate is checked and which is shown; True: as any web server's.
+        proxy: the URL of the kubeconfig's proxy.
+        tls_name: the name in the server's certificate, where it is not the URL's.
+    """
+
+    server: str
+    token: str
+    tls: ssl.SSLContext | bool
+    proxy: str | None = None
+    tls_name: str | None = None
+
+
+async def read(choice: Choice | None) -> Credentials:
+    """The credentials of a kubeconfig's context, or of the pod that this runs in where there is none.
+
+    Raises:
+        KubeClusterError: there are none, a file of them is missing, or the credential plugin fails or does not end
+            within 120 s.
+    """
+    config = _one_context(choice) if choice else _NO_FILE
+    api = Api(bypass_factory=True, kubeconfig=config, context=choice.context if choice else None)
+    try:
+        # anyio's limit, not asyncio's: anyio's processes end with it.
+        with anyio.fail_after(_PLUGIN_SECONDS):
+            await api.auth.reauthenticate()
+        tls = await api.auth.ssl_context()
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise _not_read(choice, error) from error
+    finally:
+        _remove_written(api, choice.user if choice else {})
+    return Credentials(
+        server=str(api.auth.server),
+        token=(api.auth.token or "").strip(),
+        tls=tls,
+        proxy=api.auth.proxy,
+        tls_name=api.auth.tls_server_name,
+    )
+
+
+def _remove_written(api: Api, user: Json) -> None:
+    """kr8s puts a key that is in the kubeconfig, or comes from a plugin, in a file, anew at each reading."""
+    for field, attribute in _WRITTEN.items():
+        written = getattr(api.auth, attribute)
+        if written and str(written) != user.get(field):
+            with contextlib.suppress(OSError):
+                Path(written).unlink()
+
+
+def _one_context(choice: Choice) -> Json:
+    """The kubeconfig's part that is in force, with what kr8s does not read itself: the token that lies in a file."""
+    for part in (choice.cluster, choice.user):
+        for field in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
+            if part.get(field) and not Path(part[field]).is_file():
+                raise KubeClusterError(
+                    f"context {choice.context!r} of the kubeconfig cannot be used",
+                    reason=f"its {field} {part[field]} is not there",
+                    next_step="Put the file there, or correct the kubeconfig",
+                )
+    user = dict(choice.user)
+    if user.get("tokenFile"):
+        user["token"] = Path(user["tokenFile"]).read_text().strip()
+    chosen = {"cluster": "cluster", "user": "user", "namespace": choice.namespace}
+    return {
+        "current-context": choice.context,
+        "contexts": [{"name": choice.context, "context": chosen}],
+        "clusters": [{"name": "cluster", "cluster": choice.cluster}],
+        "users": [{"name": "user", "user": user}],
+    }
+
+
+def _not_read(choice: Choice | None, error: Exception) -> KubeClusterError:
+    if choice is None:
+        return KubeClusterError(
+            "this pod has no credentials for the API server",
+            reason=str(error) or type(error).__name__,
+            next_step="Give it a service account, with automountServiceAccountToken: true, or a kubeconfig",
+        )
+    if plugin := choice.user.get("exec"):
+        return _plugin_failed(choice.context, plugin, error)
+    return KubeClusterError(
+        f"context {choice.context!r} of the kubeconfig has no credentials that can be used",
+        reason=str(error) or type(error).__name__,
+        next_step=f"Log in again; `kubectl --context {choice.context} version` should then answer",
+    )
+
+
+def _plugin_failed(context: str, plugin: Json, error: Exception) -> KubeClusterError:
+    command = str(plugin.get("command", ""))
+    line = shlex.join([command, *map(str, plugin.get("args") or [])])
+    install = str(plugin.get("installHint") or f"Install {command!r}, which your kubeconfig starts for a token").strip()
+    run = f"Run it by hand to see what it wants: {line}"
+    if isinstance(error, TimeoutError):
+        reason, step = f"{command!r} did not end within {_PLUGIN_SECONDS} s", run
+    elif isinstance(error, FileNotFoundError):
+        reason, step = f"{command!r} is not installed, or not on PATH", f"{install}, or put it on PATH"
+    elif isinstance(error, OSError):
+        reason, step = f"{command!r} cannot be started: {error.strerror or error}", install
+    elif isinstance(error, RuntimeError):
+        reason, step = f"{command!r} says: {_said(error)}", run
+    else:
+        reason, step = f"{command!r} gave no token and no certificate ({type(error).__name__}: {error})", run
+    return KubeClusterError(f"no credentials for context {context!r} of the kubeconfig", reason=reason, next_step=step)
+
+
+def _said(error: RuntimeError) -> str:
+    """The plugin's standard error, after kr8s' own line."""
+    first, _, rest = str(error).partition("\n")
+    return rest.strip() or first

@@ -1,0 +1,100 @@
+"""A connection to one port of one pod, in Kubernetes' port-forward protocol over a websocket.
+
+Each frame begins with its channel: 0 for what goes to the port and comes from it, 1 for why it ended. The first frame
+of each channel only names the port. The protocol:
+https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import httpx_ws
+
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.request import FORBIDDEN, Connection, path_of
+from gpudask.kubecluster.rights import rbac_step
+
+logger = logging.getLogger(__name__)
+
+_DATA, _ERROR = b"\x00", 1
+_OPEN_SECONDS = 20.0
+
+
+class PodPort:
+    """What was opened: bytes go in and come out."""
+
+    def __init__(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
+        self._socket = socket
+        self._named: set[int] = set()
+
+    async def send(self, data: bytes) -> None:
+        """Send some bytes.
+
+        Raises:
+            ConnectionError: the connection broke.
+        """
+        try:
+            await self._socket.send_bytes(_DATA + data)
+        except httpx_ws.HTTPXWSException as error:
+            raise ConnectionError(f"the connection to the pod broke: {error!r}") from error
+
+    async def receive(self) -> bytes:
+        """The next bytes that come; empty when the connection has ended, whichever way."""
+        while True:
+            try:
+                message = await self._socket.receive_bytes()
+            except httpx_ws.HTTPXWSException as error:
+                logger.debug("the port-forward broke: %r", error)
+                return b""
+            channel, content = message[0], message[1:]
+            if channel not in self._named:
+                self._named.add(channel)
+            elif channel == _ERROR:
+                logger.debug("the port-forward ended: %s", content.decode(errors="replace"))
+                return b""
+            elif content:
+                return content
+
+
+@asynccontextmanager
+async def open_port(
+    server: Connection, pod: str, port: int, *, limit_seconds: float = _OPEN_SECONDS
+) -> AsyncIterator[PodPort]:
+    """Connect to `port` of `pod`, through the API server. Whether something listens there is not known yet.
+
+    Raises:
+        KubeClusterError: the server refuses (the message has the rule that is missing), cannot be reached, or has not
+            opened it within `limit_seconds`.
+    """
+    path = f"{path_of('v1', server.namespace)}/pods/{pod}/portforward"
+    what = f"cannot forward port {port} of pod {pod}"
+    is_open = False
+    try:
+        opening = server.session.websocket(path, params={"ports": str(port)}, limit_seconds=limit_seconds)
+        async with opening as socket:
+            is_open = True
+            yield PodPort(socket)
+    except httpx_ws.WebSocketUpgradeError as error:
+        status = error.response.status_code
+        raise KubeClusterError(
+            what,
+            reason=f"the API server answers {status}",
+            # Forwarding over websockets is a GET, over SPDY it was a POST: kubectl's users know `create`.
+            next_step=rbac_step("pods/portforward", server.namespace, "get", "create")
+            if status == FORBIDDEN
+            else "See the pod's events: kubectl describe pod",
+            status=status,
+        ) from error
+    except (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException) as error:
+        if is_open:
+            raise
+        late = f"{server.session.address} did not open it within {limit_seconds:g} s"
+        raise KubeClusterError(
+            what,
+            reason=late if isinstance(error, TimeoutError) else server.session.words(error),
+            next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
+        ) from error

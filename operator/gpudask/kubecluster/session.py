@@ -1,0 +1,176 @@
+"""HTTP and websockets to one API server, with credentials that are read again when the server refuses them.
+
+Tokens end: at EKS, GKE and AKS after an hour. kr8s' own session answers a 401 by closing every connection that it
+holds, and the ports that are forwarded with them; and it takes each 403 for a 401. Here a websocket has a client of its
+own, which nothing but its own end closes, and requests share one, which is replaced without breaking what runs on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import httpx_ws
+
+from gpudask.kubecluster.credentials import Credentials
+
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
+_UNAUTHORIZED = 401
+
+
+class Session:
+    """One API server, as whoever the credentials say."""
+
+    def __init__(self, credentials: Credentials, read: Callable[[], Awaitable[Credentials]]) -> None:
+        self._pool = _Pool(credentials)
+        self._read = read
+        self._reading = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, read: Callable[[], Awaitable[Credentials]]) -> Session:
+        """A session with what `read` gives now, and again whenever the server answers 401; nothing is asked yet."""
+        return cls(await read(), read)
+
+    @property
+    def address(self) -> str:
+        """The server's URL."""
+        return self._pool.credentials.server
+
+    def words(self, error: Exception) -> str:
+        """What an error of the connection says, or what its kind means where it says nothing."""
+        if isinstance(error, httpx.ConnectTimeout):
+            return f"{self.address} does not answer: no connection within {CONNECT_SECONDS:g} s"
+        if isinstance(error, httpx.TimeoutException):
+            return f"{self.address} did not answer within {ANSWER_SECONDS:g} s"
+        return f"{self.address}: {str(error) or type(error).__name__}"
+
+    @asynccontextmanager
+    async def response(
+        self, method: str, path: str, *, silence_seconds: float | None = 0, **options: Any
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer to one request, whatever its status, its body not yet read.
+
+        Args:
+            method: of HTTP.
+            path: on the server.
+            silence_seconds: how long the server may be silent before and within its answer; 0: 30 s, None: for ever.
+            options: of httpx, such as `params`, `headers`, `content`.
+
+        Raises:
+            httpx.HTTPError: no answer: no connection within 10 s, or silence.
+            KubeClusterError: the credentials were refused, and could not be read again.
+        """
+        options["timeout"] = _limits(silence_seconds)
+        async with AsyncExitStack() as stack:
+            pool = self._pool
+            answer = await stack.enter_async_context(pool.ask(method, path, options))
+            if answer.status_code == _UNAUTHORIZED:
+                await stack.aclose()
+                pool = await self._renewed(pool)
+                answer = await stack.enter_async_context(pool.ask(method, path, options))
+            yield answer
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, *, params: dict[str, str], limit_seconds: float
+    ) -> AsyncIterator[httpx_ws.AsyncWebSocketSession]:
+        """A websocket on a connection of its own, opened as whoever the credentials say now.
+
+        What is raised inside the block comes out in an ExceptionGroup: catch it there.
+
+        Raises:
+            TimeoutError: it was not open within `limit_seconds`.
+            httpx.HTTPError: no connection.
+            httpx_ws.WebSocketUpgradeError: the server answered no.
+            KubeClusterError: the credentials were refused, and could not be read again.
+        """
+        async with AsyncExitStack() as stack:
+
+            async def opened(credentials: Credentials) -> httpx_ws.AsyncWebSocketSession:
+                async with asyncio.timeout(limit_seconds):
+                    return await stack.enter_async_context(_websocket(credentials, path, params))
+
+            pool = self._pool
+            try:
+                socket = await opened(pool.credentials)
+            except httpx_ws.WebSocketUpgradeError as error:
+                if error.response.status_code != _UNAUTHORIZED:
+                    raise
+                socket = await opened((await self._renewed(pool)).credentials)
+            yield socket
+
+    async def _renewed(self, refused: _Pool) -> _Pool:
+        async with self._reading:
+            if self._pool is refused:  # else another request's 401 was answered meanwhile
+                self._pool = _Pool(await self._read())
+                await refused.retire()
+            return self._pool
+
+
+class _Pool:
+    """The connections that requests share as long as the credentials hold."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self._client = _client(credentials)
+        self._asking = 0
+        self._is_retired = False
+
+    @asynccontextmanager
+    async def ask(self, method: str, path: str, options: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+        """The answer to one request."""
+        self._asking += 1
+        try:
+            async with self._client.stream(
+                method, path, follow_redirects=True, extensions=_extensions(self.credentials), **options
+            ) as response:
+                yield response
+        finally:
+            self._asking -= 1
+            await self._close_if_done()
+
+    async def retire(self) -> None:
+        """Close the connections once the last that asks has its answer."""
+        self._is_retired = True
+        await self._close_if_done()
+
+    async def _close_if_done(self) -> None:
+        if self._is_retired and not self._asking:
+            await self._client.aclose()
+
+
+@asynccontextmanager
+async def _websocket(
+    credentials: Credentials, path: str, params: dict[str, str]
+) -> AsyncIterator[httpx_ws.AsyncWebSocketSession]:
+    async with _client(credentials) as client:
+        opening: AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession] = httpx_ws.aconnect_ws(
+            path, client, params=params, extensions=_extensions(credentials)
+        )
+        async with opening as socket:
+            yield socket
+
+
+def _client(credentials: Credentials) -> httpx.AsyncClient:
+    headers = {"User-Agent": "gpudask", "Content-Type": "application/json"}
+    if credentials.token:
+        headers["Authorization"] = f"Bearer {credentials.token}"
+    return httpx.AsyncClient(
+        base_url=credentials.server,
+        headers=headers,
+        verify=credentials.tls,
+        proxy=credentials.proxy,
+        timeout=_limits(),
+    )
+
+
+def _limits(silence_seconds: float | None = 0) -> httpx.Timeout:
+    read = ANSWER_SECONDS if silence_seconds == 0 else silence_seconds
+    return httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=read)
+
+
+def _extensions(credentials: Credentials) -> dict[str, Any]:
+    return {"sni_hostname": credentials.tls_name} if credentials.tls_name else {}
