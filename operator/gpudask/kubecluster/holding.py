@@ -44,6 +44,7 @@ class Hold:
         self._pods = n
         self._timeout_seconds = timeout_seconds
         self._by = f"{user()}, who holds it"
+        self._is_taken = False
         self._before: Json | None = None
         self._beginning: asyncio.Task[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -92,7 +93,7 @@ class Hold:
         overrides.choose_pool(body, self._pool)
         refuse_shared(body, self._pool)
         # Noted before it is replaced: an answer that is lost leaves a size that is set.
-        self._before = overrides.entry_of(body, self._pool)
+        self._is_taken, self._before = True, overrides.entry_of(body, self._pool)
         return await self._put(body, self._wanted())
 
     async def _put(self, body: Json, entry: Json | None) -> Json:
@@ -126,6 +127,8 @@ class Hold:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
+        if not self._is_taken:
+            return
         patience = Patience(_GIVE_BACK_SECONDS)
         try:
             while await patience.ask(self._write(self._give_back)) is None:

@@ -141,7 +141,8 @@ class LinkedCluster(FollowingCluster):
 
     async def _connect(self) -> Route:
         """The way to the scheduler; sets up what leads there."""
-        is_inside = self._is_inside() and not self._always_forwards
+        is_inside = "KUBERNETES_SERVICE_HOST" in os.environ and not (self._kubeconfig or self._context)
+        is_inside = is_inside and not self._always_forwards
         try:
             self._server = await Server.connect(self._wanted_namespace, self._kubeconfig, self._context)
             self.namespace = self._server.namespace
@@ -172,10 +173,6 @@ class LinkedCluster(FollowingCluster):
                 logger.info("the way to the scheduler of cluster %s is made again: %s", self.name, error)
             await forwarding.stop(self._forwards)
             await asyncio.sleep(_RETRY_SECONDS)
-
-    def _is_inside(self) -> bool:
-        """Whether the program runs in a pod of the cluster's own Kubernetes."""
-        return "KUBERNETES_SERVICE_HOST" in os.environ and not (self._kubeconfig or self._context)
 
     def _may_be_blind(self) -> bool:
         """Whether it may do without the API server."""
