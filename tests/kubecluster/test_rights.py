@@ -37,6 +37,8 @@ class Program:
         config = yaml.safe_load(kubectl.kubeconfig.read_text())
         token = kubectl("create", "token", "program").stdout.strip()
         config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+        for item in config["contexts"]:
+            item["context"]["namespace"] = kubectl.namespace
         path.write_text(yaml.safe_dump(config))
         self.server = urlsplit(config["clusters"][0]["cluster"]["server"])
 
