@@ -102,8 +102,10 @@ def repair(server: fake.FakeServer) -> None:
 
 
 def test_a_hold_that_was_refused_has_nothing_to_give_back(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
-    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="no pool 'gpus'"):
-        cluster.hold("gpus", 1).__enter__()
+    with KubeCluster.from_name("demo") as cluster:
+        demo.forbidden.add("GET demo")
+        with pytest.raises(KubeClusterError, match="cannot get gpudaskclusters/demo"):
+            cluster.hold("gpu", 1).__enter__()
     assert "given back" not in caplog.text
 
 
