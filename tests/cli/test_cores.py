@@ -11,6 +11,7 @@ from gpudask.cli.delete_command import loss
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.goals import Goal, Kind, read_goal
 from gpudask.cli.logs_command import choose
+from gpudask.kubecluster import overrides
 from tests.builders import a_manifest, a_pool
 
 Json = dict[str, Any]
@@ -61,26 +62,25 @@ def test_what_is_no_size_is_refused(words: list[str]):
 
 
 def test_a_size_is_an_entry_with_who_and_until_when():
-    applied = sizes.changed(a_body(), {"gpu": 4}, NOW, "alice")
+    entries = sizes.wanted(a_body(), {"gpu": 4}, NOW, "alice")
 
-    assert applied["spec"]["overrides"] == [
-        {"pool": "gpu", "replicas": 4, "by": "alice", "until": "2026-12-01T18:00:00Z"}
-    ]
-    assert applied["metadata"]["resourceVersion"] == "7"
+    assert entries == {"gpu": {"pool": "gpu", "replicas": 4, "by": "alice", "until": "2026-12-01T18:00:00Z"}}
+    assert overrides.changed(a_body(), entries)["metadata"]["resourceVersion"] == "7"
 
 
 def test_what_was_set_before_stays_and_what_is_given_back_goes():
     before = [{"pool": "cpu", "replicas": 2, "by": "alice"}, {"pool": "gpu", "replicas": 1, "by": "alice"}]
     body = a_body(overrides=before, managers={"gpudask-client": ["cpu", "gpu"]})
 
-    assert sizes.changed(body, {"gpu": None}, None, "bob")["spec"]["overrides"] == before[:1]
+    entries = sizes.wanted(body, {"gpu": None}, None, "bob")
+    assert overrides.changed(body, entries)["spec"]["overrides"] == before[:1]
 
 
 def test_anothers_size_is_not_called_given_back():
     body = a_body(overrides=[{"pool": "gpu", "replicas": 1}], managers={"argocd": ["gpu"]})
 
     with pytest.raises(CliError, match="set by argocd as well"):
-        sizes.changed(body, {"gpu": None}, None, "bob")
+        sizes.wanted(body, {"gpu": None}, None, "bob")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_anothers_size_is_not_called_given_back():
 )
 def test_an_unknown_pool_is_answered_with_those_there_are(asked: Json, said: str, code: Exit):
     with pytest.raises(CliError, match=said) as caught:
-        sizes.changed(a_body(), asked, None, "bob")
+        sizes.wanted(a_body(), asked, None, "bob")
     assert caught.value.code == code
 
 

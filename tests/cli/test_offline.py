@@ -1,6 +1,7 @@
 """Commands that need no server: create --dry-run, render, convert."""
 
 from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -128,12 +129,15 @@ def test_an_example_is_rendered_with_its_pods_at_the_start():
         ({"replicas": 3}, [], 3),
         ({"autoscale": {"min": 2, "max": 9}}, [], 2),
         ({"replicas": 3}, [{"pool": "cpu", "replicas": 0}], 0),
+        ({"replicas": 3}, [{"pool": "cpu", "replicas": 0, "until": "2026-12-01T18:00:01Z"}], 0),
+        ({"replicas": 3}, [{"pool": "cpu", "replicas": 0, "until": "2026-12-01T18:00:00Z"}], 3),
     ],
 )
 def test_as_many_worker_pods_are_rendered_as_at_the_start(pool: dict[str, Any], overrides: list[Any], pods: int):
     cluster = a_cluster(a_pool(**pool), overrides=overrides)
 
-    assert sum("-worker-" in item["metadata"]["name"] for item in objects(cluster, {})) == pods
+    now = datetime(2026, 12, 1, 18, tzinfo=UTC).timestamp()
+    assert sum("-worker-" in item["metadata"]["name"] for item in objects(cluster, {}, now=now)) == pods
     assert sum("-worker-" in item["metadata"]["name"] for item in objects(cluster, {}, one_of_each=True)) == 1
 
 

@@ -37,6 +37,10 @@ class FakeServer:
     """Who asked for each: the header `Authorization`."""
     logs: dict[str, list[str]] = field(default_factory=dict)
     """Pod -> the lines of its log; `POD previous` -> those of the container before."""
+    unread_logs: dict[str, int] = field(default_factory=dict)
+    """Pod -> the status with which its log is refused."""
+    broken: int | None = None
+    """The status of every answer about clusters and pods, as while a server restarts; 0: the connection is reset."""
     events: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
     ingresses: list[Json] = field(default_factory=list)
@@ -189,6 +193,8 @@ class FakeServer:
         name = request.match_info["name"] + (" previous" if "previous" in request.query else "")
         if refusal := self._refuse(request):
             return refusal
+        if name in self.unread_logs:
+            return _status(self.unread_logs[name], f"no log of {name}")
         if name not in self.logs:
             return _status(400, "no such container")
         lines = self.logs[name][-int(request.query.get("tailLines", "1000000")) :]
@@ -287,6 +293,11 @@ class FakeServer:
         writer.close()
 
     def _refuse(self, request: web.Request) -> web.Response | None:
+        if self.broken == 0:
+            assert request.transport is not None
+            request.transport.abort()
+        if self.broken is not None:
+            return _status(self.broken or 500, "the server is restarting")
         what = f"{request.method} {request.path.rpartition('/')[2]}"
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
 

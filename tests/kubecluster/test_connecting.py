@@ -10,7 +10,7 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import forward, linked
+from gpudask.kubecluster import following, forward
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside
 
@@ -90,7 +90,7 @@ def test_a_connection_that_a_pod_left_silent_is_cut_when_another_pod_bears_its_n
 
 
 def test_a_silent_scheduler_is_asked_again(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linked, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(following, "_ANSWER_SECONDS", 0.5)
     with KubeCluster.from_name("demo", quiet=True) as cluster:
         demo.silence_connections()
         cluster.wait_for_workers(2, timeout=10)

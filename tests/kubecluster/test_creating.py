@@ -78,6 +78,14 @@ def test_one_that_is_to_stay_stays(operated: fake.FakeServer):
     assert "mine" in operated.clusters
 
 
+def test_what_was_found_goes_where_that_is_set_later(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        assert cluster.shutdown_on_close is False
+        cluster.shutdown_on_close = True
+
+    assert demo.clusters == {}
+
+
 def test_one_that_exists_is_connected_to_and_stays(demo: fake.FakeServer, capsys: pytest.CaptureFixture[str]):
     with KubeCluster("demo", n_workers=7) as cluster:
         assert len(cluster.scheduler_info["workers"]) == 2
@@ -143,11 +151,23 @@ from gpudask import KubeCluster
 cluster = KubeCluster("mine", shutdown_on_close={shutdown})
 print("created")
 """
+CHANGED = PROGRAM + "cluster.shutdown_on_close = not cluster.shutdown_on_close"
 
 
-@pytest.mark.parametrize(("shutdown", "left"), [("True", ["demo"]), ("False", ["demo", "mine"])])
-def test_the_end_of_the_interpreter_deletes_what_it_created(operated: fake.FakeServer, shutdown: str, left: list[str]):
-    program = PROGRAM.format(shutdown=shutdown)
+@pytest.mark.parametrize(
+    ("program", "shutdown", "left"),
+    [
+        (PROGRAM, "True", ["demo"]),
+        (PROGRAM, "False", ["demo", "mine"]),
+        (CHANGED, "True", ["demo", "mine"]),
+        (CHANGED, "False", ["demo"]),
+    ],
+    ids=["goes", "stays", "is to stay after all", "is to go after all"],
+)
+def test_the_end_of_the_interpreter_deletes_what_it_created(
+    operated: fake.FakeServer, program: str, shutdown: str, left: list[str]
+):
+    program = program.format(shutdown=shutdown)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
 
     assert "created" in done.stdout, done.stderr
@@ -226,6 +246,31 @@ def test_logs_are_those_of_the_pods(demo: fake.FakeServer):
         assert logs["demo-scheduler-00000"] == "Scheduler at\nready"
         assert logs["demo-gpu-worker-0"].startswith("no log yet")
         assert list(cluster.get_logs(pool="gpu")) == ["demo-gpu-worker-0"]
+
+
+def test_logs_that_cannot_be_read_say_so_beside_those_that_can(demo: fake.FakeServer):
+    demo.logs["demo-scheduler-00000"] = ["ready"]
+    demo.pods += [fake.pod(f"demo-gpu-worker-{number}", "worker") for number in (0, 1)]
+    demo.unread_logs = {"demo-gpu-worker-0": 404, "demo-gpu-worker-1": 500}
+
+    with KubeCluster.from_name("demo") as cluster:
+        logs = cluster.get_logs(cluster=False)
+
+    assert logs.pop("demo-gpu-worker-1").startswith("not read: ")
+    assert logs == {"demo-scheduler-00000": "ready", "demo-gpu-worker-0": "no log: the pod has gone meanwhile"}
+
+
+def test_only_logs_that_are_asked_for_are_given(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        assert list(cluster.get_logs(scheduler=False, workers=False)) == ["Cluster"]
+
+
+@pytest.mark.parametrize("status", [0, 503])
+def test_without_an_api_server_that_answers_logs_come_from_dask(demo: fake.FakeServer, status: int):
+    with KubeCluster.from_name("demo") as cluster:
+        demo.broken = status
+        assert "Scheduler" in cluster.get_logs()
+        demo.broken = None
 
 
 def test_without_rights_on_pods_logs_come_from_dask(demo: fake.FakeServer):

@@ -9,6 +9,7 @@ import pytest
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import holding
+from gpudask.kubecluster.overrides import MIRROR
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
@@ -63,6 +64,49 @@ def test_holding_gives_back_what_was_set_before(demo: fake.FakeServer):
         with cluster.hold("gpu", 1):
             assert overrides(demo) == {"gpu": {"replicas": 1}, "cpu": {"replicas": 2}}
         assert overrides(demo) == {"gpu": {"min": 0, "max": 3}, "cpu": {"replicas": 2}}
+
+
+def test_holding_gives_back_what_a_user_of_the_stock_client_set(demo: fake.FakeServer):
+    theirs = {"pool": "gpu", "replicas": 2, "by": "kr8s on DaskWorkerGroup demo-gpu"}
+    demo.clusters["demo"]["spec"]["overrides"] = [theirs]
+    demo.clusters["demo"]["metadata"]["managedFields"] = [fake.managed_fields(MIRROR, "gpu")]
+
+    with KubeCluster.from_name("demo") as cluster:
+        with cluster.hold("gpu", 1):
+            assert overrides(demo) == {"gpu": {"replicas": 1}}
+        assert demo.clusters["demo"]["spec"]["overrides"] == [theirs]
+
+
+def test_what_ended_while_a_pool_was_held_does_not_come_back(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(2, pool="gpu")
+        demo.clusters["demo"]["spec"]["overrides"][0]["until"] = "2026-01-01T00:00:00Z"
+        with cluster.hold("gpu", 1):
+            pass
+    assert overrides(demo) == {}
+
+
+@pytest.mark.parametrize("status", [0, 503])
+def test_a_size_is_given_back_once_the_api_server_answers_again(demo: fake.FakeServer, status: int):
+    with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+        demo.broken = status
+        threading.Thread(target=repair, args=[demo]).start()
+    assert overrides(demo) == {}
+
+
+def repair(server: fake.FakeServer) -> None:
+    """Once it was asked in vain."""
+    asked = len(server.requests)
+    eventually(lambda: len(server.requests) > asked, "a question")
+    server.broken = None
+
+
+def test_a_hold_that_was_refused_has_nothing_to_give_back(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
+    with KubeCluster.from_name("demo") as cluster:
+        demo.forbidden.add("GET demo")
+        with pytest.raises(KubeClusterError, match="cannot get gpudaskclusters/demo"):
+            cluster.hold("gpu", 1).__enter__()
+    assert "given back" not in caplog.text
 
 
 def test_holding_gives_the_size_back_after_an_error(demo: fake.FakeServer):

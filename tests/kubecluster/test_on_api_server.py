@@ -26,6 +26,9 @@ class Sizes(KubeCluster):
         self._server = await Server.connect(self._wanted_namespace)
         self.namespace = self._server.namespace
 
+    async def wait_for_exactly(self, *_: object) -> list[str]:
+        return []
+
 
 @pytest.fixture
 def sizes(in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sizes]:
@@ -87,6 +90,20 @@ def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here
     gpudask = invoke("scale", "demo", "gpu=auto", "-n", in_namespace.namespace)
     assert gpudask.exit_code == 0, gpudask.output
     assert overrides(in_namespace) == {"cpu": 1}
+
+
+def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_namespace: Kubectl):
+    theirs = '{"spec": {"overrides": [{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}]}}'
+    in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+
+    with sizes.hold("gpu", 2):
+        assert overrides(in_namespace) == {"gpu": 2}
+    assert limits(in_namespace) == {"gpu": (1, 3)}
+
+    with sizes.hold("gpu", 2):
+        theirs = theirs.replace('"max": 3', '"max": 5')
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+    assert limits(in_namespace) == {"gpu": (1, 5)}, "what somebody set meanwhile stays"
 
 
 def test_an_override_that_a_manifest_holds_too_is_reported_when_it_stays(sizes: Sizes, in_namespace: Kubectl):

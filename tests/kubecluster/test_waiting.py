@@ -7,7 +7,7 @@ import pytest
 from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import sized, starting
+from gpudask.kubecluster import starting, waiting
 from tests.kubecluster import fake_server as fake
 
 
@@ -75,7 +75,7 @@ def test_who_was_asked_for_long_is_asked_less_often(asked_for: float, pause: flo
 def test_a_worker_that_comes_ends_the_wait_though_it_is_not_yet_time_to_ask(
     demo: fake.FakeServer, dask: SpecCluster, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sized, "_POLL_SECONDS", 60.0)
+    monkeypatch.setattr(waiting, "_POLL_SECONDS", 60.0)
     options = {"cls": Worker, "options": {"nthreads": 1, "dashboard": False}}
 
     def add() -> None:

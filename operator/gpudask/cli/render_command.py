@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -45,6 +46,6 @@ def render_command(
 def _objects(body: Json, namespace: str, *, one_of_each: bool) -> list[Json]:
     cluster = checked(body, namespace, PLACEHOLDER_UID)
     try:
-        return objects(cluster, sources(), one_of_each=one_of_each)
+        return objects(cluster, sources(), now=time.time(), one_of_each=one_of_each)
     except ValueError as error:
         raise CliError(f"{cluster.name}: the template cannot be merged: {error}") from error

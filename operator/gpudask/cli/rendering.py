@@ -9,6 +9,7 @@ from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
+from gpudask.planning.sizes import active_override
 
 Json = dict[str, Any]
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
@@ -16,12 +17,13 @@ PLACEHOLDER_TOKEN = "the-operator-writes-a-token-here"  # noqa: S105 - no secret
 PLACEHOLDER_NONCE = "xxxxx"
 
 
-def objects(cluster: Cluster, preload: dict[str, str], *, one_of_each: bool = False) -> list[Json]:
+def objects(cluster: Cluster, preload: dict[str, str], *, now: float = 0.0, one_of_each: bool = False) -> list[Json]:
     """What the operator would make of `cluster` in its first pass.
 
     Args:
         cluster: a parsed manifest, with any uid.
         preload: the files that run inside the scheduler, relative path -> text.
+        now: seconds since 1970: an override that has ended by then sets nothing. Without it, none has ended.
         one_of_each: one worker pod a pool instead of as many as at the start.
     """
     scheduler = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
@@ -36,16 +38,16 @@ def objects(cluster: Cluster, preload: dict[str, str], *, one_of_each: bool = Fa
     workers = [
         worker_pod(cluster, pool, number, PLACEHOLDER_NONCE)
         for pool in cluster.spec.pools
-        for number in range(1 if one_of_each else initial_size(cluster, pool))
+        for number in range(1 if one_of_each else initial_size(cluster, pool, now))
     ]
     return [*beside, scheduler_pod(cluster, scheduler, preload), *workers]
 
 
-def initial_size(cluster: Cluster, pool: Pool) -> int:
+def initial_size(cluster: Cluster, pool: Pool, now: float) -> int:
     """Pods of `pool` before there is any demand: an override's, the fixed number, or the least."""
-    for override in cluster.spec.overrides:
-        if override.pool == pool.name:
-            return (override.min or 0) if override.replicas is None else override.replicas
+    override = active_override(cluster.spec.overrides, pool.name, now)
+    if override is not None:
+        return (override.min or 0) if override.replicas is None else override.replicas
     if pool.autoscale is not None:
         return pool.autoscale.min
     return 1 if pool.replicas is None else pool.replicas

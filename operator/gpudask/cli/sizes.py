@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api.values import seconds
 from gpudask.cli.exits import CliError, Exit
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster import sizes as written
+from gpudask.kubecluster.writing import rewrite
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
 AUTO = "auto"
-_ATTEMPTS = 5
-_CONFLICT = 409
 
 
 def read_sizes(words: list[str]) -> dict[str, int | None]:
@@ -53,23 +50,22 @@ def read_length(text: str) -> float:
     return length
 
 
-def changed(body: Json, sizes: dict[str, int | None], until: datetime | None, by: str) -> Json:
-    """What to apply so that the pools of `body` get these sizes, and all that we set before stays.
+def wanted(body: Json, sizes: dict[str, int | None], until: datetime | None, by: str) -> dict[str, Json | None]:
+    """The overrides of the pools of `body` that make these sizes; None: none.
 
     Raises:
         CliError: no such pool, or one that is given back is somebody else's as well.
     """
-    entries = overrides.own_entries(body)
+    entries: dict[str, Json | None] = {}
     for word, size in sizes.items():
         pool = _choose(body, word)
         if size is None:
             _refuse_others(body, pool)
-            entries.pop(pool, None)
-        else:
-            entries[pool] = {"pool": pool, "replicas": size, "by": by}
-            if until is not None:
-                entries[pool]["until"] = until.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return overrides.apply_body(body, entries)
+            entries[pool] = None
+            continue
+        end = {} if until is None else {"until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        entries[pool] = {"pool": pool, "replicas": size, "by": by, **end}
+    return entries
 
 
 def told(body: Json, sizes: dict[str, int | None]) -> str:
@@ -93,24 +89,11 @@ async def write(server: Server, name: str, sizes: dict[str, int | None], until: 
         CliError: no such pool, or one that cannot be given back.
         KubeClusterError: no such cluster, or the API server refuses.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
-        body = await server.cluster(name)
-        try:
-            return await _send(server, body, sizes, changed(body, sizes, until, _user()))
-        except KubeClusterError as error:
-            if error.status != _CONFLICT or attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("unreachable: the last attempt returns or raises")
 
+    async def put(body: Json) -> Json:
+        return await written.put(server, body, wanted(body, sizes, until, written.user()))
 
-async def _send(server: Server, body: Json, sizes: dict[str, int | None], wanted: Json) -> Json:
-    """Apply `wanted`; what the mirror set is replaced instead: an apply would mix with it."""
-    pools = [_choose(body, word) for word in sizes]
-    if all(overrides.is_applied(body, pool) for pool in pools):
-        return await server.apply(wanted)
-    entries = {entry["pool"]: entry for entry in wanted.get("spec", {}).get("overrides", [])}
-    patch = overrides.replaced(body, {pool: entries.get(pool) for pool in pools})
-    return await server.merge(body["metadata"]["name"], patch, overrides.FIELD_MANAGER)
+    return (await rewrite(server, name, put))[1]
 
 
 def _choose(body: Json, pool: str) -> str:
@@ -134,10 +117,3 @@ def _refuse_others(body: Json, pool: str) -> None:
             f"the override of pool {pool!r} of cluster {name!r} is set by {', '.join(owners)} as well:"
             f" remove it there, or with kubectl edit gdc {name}, under spec.overrides"
         )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        return f"uid {os.getuid()}"

@@ -2,7 +2,7 @@
 
 Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
 kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
-with`. The link to the scheduler is in linked.py, sizes in sized.py; here, how the cluster comes, goes and looks.
+with`. Here is how a cluster comes and goes; the link to its scheduler is in linked.py, sizes in sized.py.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
@@ -14,20 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import dask.config
-from distributed.core import Status
 from distributed.security import Security
-from distributed.utils import Log
 
-from gpudask.kubecluster import display, lifecycle
+from gpudask.kubecluster import lifecycle
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.lifecycle import Created, CreateMode
-from gpudask.kubecluster.logs import pod_logs
 from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of
 from gpudask.kubecluster.manifest_file import read_manifest
 from gpudask.kubecluster.naming import cluster_name
-from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.server import Server
-from gpudask.kubecluster.sized import SizedCluster
+from gpudask.kubecluster.shown import ShownCluster
 from gpudask.kubecluster.sizes import user
 
 logger = logging.getLogger(__name__)
@@ -36,7 +32,7 @@ Json = dict[str, Any]
 _CONNECT_SECONDS, _CREATE_SECONDS = 120.0, 600.0
 
 
-class KubeCluster(SizedCluster):
+class KubeCluster(ShownCluster):
     """A GpuDaskCluster, from outside Kubernetes or inside it: found by its name, or created.
 
     ```python
@@ -71,6 +67,9 @@ class KubeCluster(SizedCluster):
         quiet: print nothing.
         scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
         timeout: seconds to wait for the scheduler to be ready: by default 600 where it may be created, else 120.
+        resource_timeout: the stock client's word for `timeout`.
+        port_forward_cluster_ip: forward ports also inside Kubernetes, as the stock client does.
+        jupyter: start Jupyter beside the scheduler, whose image has to have jupyter-server: `jupyter_link`.
         compare_versions: whether Python and packages of client, scheduler and workers are compared.
         security: TLS settings, for `protocol: tls` or `wss`; Dask's configuration where it is left out.
         kubeconfig: a path, instead of KUBECONFIG.
@@ -98,11 +97,14 @@ class KubeCluster(SizedCluster):
         protocol: str | None = None,
         pools: Sequence[Any] | None = None,
         custom_cluster_spec: Any = None,
-        create_mode: CreateMode | str = CreateMode.CREATE_OR_CONNECT,
+        create_mode: CreateMode | str | None = None,
         shutdown_on_close: bool | None = None,
         quiet: bool = False,
         scheduler_forward_port: int | None = None,
         timeout: float | None = None,
+        resource_timeout: float | None = None,
+        port_forward_cluster_ip: bool | None = None,
+        jupyter: bool = False,
         compare_versions: bool = True,
         security: Security | None = None,
         kubeconfig: str | None = None,
@@ -113,11 +115,11 @@ class KubeCluster(SizedCluster):
         custom = read_manifest(custom_cluster_spec)
         self._words = Words(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
-            pools, custom,
+            pools, custom, jupyter or None,
         )  # fmt: skip
-        self._mode = CreateMode(create_mode)
-        self.shutdown_on_close = shutdown_on_close
-        self._created: Created | None = None
+        self._mode = CreateMode(create_mode or CreateMode.CREATE_OR_CONNECT)
+        self._shutdown_on_close = shutdown_on_close
+        self._found: Created | None = None
         wanted = name or name_of(custom) or None
         full_name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
         self._manifest = {} if self._mode is CreateMode.CONNECT_ONLY else self._make(full_name)
@@ -125,7 +127,8 @@ class KubeCluster(SizedCluster):
         super().__init__(
             full_name,
             namespace=namespace or self._manifest.get("metadata", {}).get("namespace"),
-            timeout=timeout if timeout is not None else (_CREATE_SECONDS if creates else _CONNECT_SECONDS),
+            timeout=_limit_seconds(timeout, resource_timeout, _CREATE_SECONDS if creates else _CONNECT_SECONDS),
+            port_forward=bool(port_forward_cluster_ip),
             security=security,
             scheduler_forward_port=scheduler_forward_port,
             compare_versions=compare_versions,
@@ -155,96 +158,52 @@ class KubeCluster(SizedCluster):
         body, is_new = await lifecycle.find_or_create(
             server, self._manifest or {"metadata": {"name": self.name}}, self._mode
         )
-        if self.shutdown_on_close is None:
-            self.shutdown_on_close = is_new
+        if self._shutdown_on_close is None:
+            self._shutdown_on_close = is_new
         if is_new:
             self._log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {chosen(body)}")
         elif said := self._words.said():
             self._log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(said)}")
-        if self.shutdown_on_close:
-            uid = body["metadata"]["uid"]
-            self._created = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
-            lifecycle.delete_at_exit(self._created)
+        uid = body["metadata"]["uid"]
+        self._found = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
+        self._note_end()
         return body
+
+    @property
+    def shutdown_on_close(self) -> bool:
+        """Whether the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
+        return bool(self._shutdown_on_close)
+
+    @shutdown_on_close.setter
+    def shutdown_on_close(self, value: bool) -> None:
+        self._shutdown_on_close = value
+        self._note_end()
+
+    def _note_end(self) -> None:
+        """Note for the interpreter's end whether the cluster goes then."""
+        if self._found is not None:
+            (lifecycle.delete_at_exit if self._shutdown_on_close else lifecycle.keep)(self._found)
 
     async def _close(self) -> None:
         await super()._close()
-        if self._created is None:
+        if self._found is None:
             return
-        if self.shutdown_on_close:
+        if self._shutdown_on_close:
             try:
-                await lifecycle.delete(self._created)
+                await lifecycle.delete(self._found)
             except KubeClusterError as error:  # not raised: it would hide why a start failed
                 logger.warning("gpudask: %s; it is tried again when this program ends", error)
                 return
-        lifecycle.keep(self._created)
-        self._created = None
+        lifecycle.keep(self._found)
+        self._found = None
 
-    def suspend(self) -> Any:
-        """Give up every pod once its tasks end, the scheduler last, and keep the resource; `resume` undoes it."""
-        return self.sync(self._suspend, on=True)
 
-    def resume(self, timeout: float | None = None) -> Any:
-        """Undo `suspend`, and wait until the scheduler is ready. Clients of before are to be made anew.
-
-        Args:
-            timeout: seconds; by default the class's.
-
-        Raises:
-            KubeClusterError: it is not ready in time.
-        """
-        return self.sync(self._resume, timeout)
-
-    async def _suspend(self, *, on: bool) -> None:
-        self._body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
-
-    async def _resume(self, limit_seconds: float | None) -> None:
-        await self._suspend(on=False)
-        if limit_seconds is not None:
-            self._timeout_seconds = limit_seconds
-        generation = self._body["metadata"].get("generation", 0)
-        await self._wait_for_scheduler(self.require_server(), is_inside=not self._forwards, generation=generation)
-
-    # ------------------------------------------------------------------ logs and looks
-
-    def get_logs(
-        self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
-    ) -> Any:
-        """The logs of the cluster's pods by pod name, as Kubernetes has them: those that crash included.
-
-        Args:
-            cluster: what this object said.
-            scheduler: the scheduler's.
-            workers: the workers'.
-            pool: only this pool's.
-            tail: only that many lines of each from the end.
-
-        Raises:
-            KubeClusterError: the API server refuses, and nothing is connected.
-        """
-        return self.sync(self._get_logs, cluster=cluster, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
-
-    async def _get_logs(
-        self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
-    ) -> Any:
-        component = "" if scheduler and workers and not pool else "worker" if workers else "scheduler"
-        try:
-            logs = await pod_logs(self.require_server(), self.name, component=component, pool=pool, tail=tail)
-        except KubeClusterError as error:
-            if error.status not in (0, FORBIDDEN) or self.status != Status.running:
-                raise
-            # Without rights on pods, what the processes themselves remember.
-            return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
-        if cluster and not pool:
-            logs["Cluster"] = Log("\n".join(line for _, line in self._cluster_manager_logs))
-        return logs
-
-    def __repr__(self) -> str:
-        pools = display.as_text(display.pool_rows(self._body, self.scheduler_info["workers"]))
-        address = self.scheduler_address
-        return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
-
-    def _repr_html_(self, cluster_status: Any = None) -> str:
-        rows = display.as_html(display.pool_rows(self._body, self.scheduler_info["workers"]))
-        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + rows)
-        return html
+def _limit_seconds(timeout: float | None, resource_timeout: float | None, default: float) -> float:
+    if timeout is not None and resource_timeout is not None:
+        raise KubeClusterError(
+            f"timeout={timeout:g} beside resource_timeout={resource_timeout:g}",
+            reason="both are the seconds to wait for the scheduler",
+            next_step="Write timeout= alone",
+        )
+    given = resource_timeout if timeout is None else timeout
+    return default if given is None else given

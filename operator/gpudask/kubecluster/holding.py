@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.sizes import refuse_shared, set_override, user
+from gpudask.kubecluster.patience import Patience
+from gpudask.kubecluster.sizes import put, refuse_shared, user
+from gpudask.kubecluster.writing import rewrite
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,6 +27,8 @@ Json = dict[str, Any]
 # A program that is killed gives nothing back: its hold ends by itself after so long, and one that lives renews it.
 _LEASE = timedelta(minutes=15)
 _RENEW_SECONDS = 240.0
+# An API server that restarts is back within seconds.
+_GIVE_BACK_SECONDS, _RETRY_SECONDS = 30.0, 1.0
 
 
 class Hold:
@@ -39,6 +44,7 @@ class Hold:
         self._pods = n
         self._timeout_seconds = timeout_seconds
         self._by = f"{user()}, who holds it"
+        self._is_taken = False
         self._before: Json | None = None
         self._beginning: asyncio.Task[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -69,54 +75,89 @@ class Hold:
 
     async def _begin(self) -> list[str]:
         self._beginning = asyncio.current_task()
-        server, name = self._cluster.require_server(), self._cluster.name
-        body = await server.cluster(name)
-        overrides.choose_pool(body, self._pool)
-        refuse_shared(body, self._pool)
-        self._before = overrides.own_entries(body).get(self._pool)
         try:
-            await set_override(server, name, self._pool, self._wanted())
+            body = await self._write(self._take)
             self._renewing = asyncio.create_task(self._renew())
-            section = next(pool for pool in body["spec"]["pools"] if pool["name"] == self._pool)
+            section = overrides.section_of(body, self._pool)
             expected = self._pods * Pool.model_validate(section).workers_per_pod
             return await self._cluster.wait_for_exactly(expected, self._pool, self._timeout_seconds)
         except BaseException as error:
             await self._end(error)
             raise
 
+    async def _write(self, write: Callable[[Json], Awaitable[Json]]) -> Json:
+        """The cluster as it is after `write`."""
+        return (await rewrite(self._cluster.require_server(), self._cluster.name, write))[1]
+
+    async def _take(self, body: Json) -> Json:
+        overrides.choose_pool(body, self._pool)
+        refuse_shared(body, self._pool)
+        # Noted before it is replaced: an answer that is lost leaves a size that is set.
+        self._is_taken, self._before = True, overrides.entry_of(body, self._pool)
+        return await self._put(body, self._wanted())
+
+    async def _put(self, body: Json, entry: Json | None) -> Json:
+        return await put(self._cluster.require_server(), body, {self._pool: entry})
+
     def _wanted(self) -> Json:
         until = datetime.now(UTC) + _LEASE
-        return {"replicas": self._pods, "by": self._by, "until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        ending = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"pool": self._pool, "replicas": self._pods, "by": self._by, "until": ending}
 
     async def _renew(self) -> None:
         """Until it is ended, or somebody sets another size."""
-        server, name = self._cluster.require_server(), self._cluster.name
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             try:
-                if not await self._is_ours():
+                if not self._is_ours(await self._write(self._prolong)):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
                     return
-                await set_override(server, name, self._pool, self._wanted())
             except KubeClusterError as error:
                 logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
 
-    async def _is_ours(self) -> bool:
+    async def _prolong(self, body: Json) -> Json:
+        return await self._put(body, self._wanted()) if self._is_ours(body) else body
+
+    def _is_ours(self, body: Json) -> bool:
         """Whether the pool has the size that this hold has set."""
-        body = await self._cluster.require_server().cluster(self._cluster.name)
-        entry = overrides.own_entries(body).get(self._pool, {})
+        entry = overrides.entry_of(body, self._pool) or {}
         return (entry.get("by"), entry.get("replicas")) == (self._by, self._pods)
 
     async def _end(self, error: BaseException | None) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-        before = None if self._before is None else {key: self._before[key] for key in self._before if key != "pool"}
+        if not self._is_taken:
+            return
+        patience = Patience(_GIVE_BACK_SECONDS)
         try:
-            if await self._is_ours():  # else what somebody else has set since is theirs to give back
-                await set_override(self._cluster.require_server(), self._cluster.name, self._pool, before)
+            while await patience.ask(self._write(self._give_back)) is None:
+                if patience.is_over:
+                    raise self._not_given_back(patience)
+                await asyncio.sleep(_RETRY_SECONDS)
         except KubeClusterError as failure:
             if error is None:
                 raise
             # The error of the program is what its author has to see.
             logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
+
+    async def _give_back(self, body: Json) -> Json:
+        """What stood before stands again, whoever set it; but what somebody has set since is theirs to give back."""
+        if not self._is_ours(body):
+            return body
+        before = self._before if self._before is not None and not _has_ended(self._before) else None
+        if before is None:
+            refuse_shared(body, self._pool)
+        return await self._put(body, before)
+
+    def _not_given_back(self, patience: Patience) -> KubeClusterError:
+        return KubeClusterError(
+            f"the size of pool {self._pool!r} was not given back",
+            reason=patience.trouble,
+            next_step=f"It ends by itself within {_LEASE.seconds // 60} minutes",
+        )
+
+
+def _has_ended(entry: Json) -> bool:
+    """Whether an override's own time was over while the pool was held."""
+    return "until" in entry and datetime.fromisoformat(entry["until"]) <= datetime.now(UTC)

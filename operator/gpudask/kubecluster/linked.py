@@ -1,25 +1,24 @@
-"""A cluster manager's link to its scheduler: made, followed, made again when it breaks, and let go."""
+"""A cluster manager's link to its scheduler: made, and let go. How it is followed is in following.py."""
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator
-from typing import Any, Self, TypeVar
+from collections.abc import Generator
+from typing import Any, Self
 
 from distributed.core import Status, rpc
-from distributed.deploy.cluster import Cluster
-from distributed.objects import SchedulerInfo
 from distributed.security import Security
 
-from gpudask.kubecluster import routes
+from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.agreement import check_versions, images_of
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.forward import PortForward
+from gpudask.kubecluster.following import FollowingCluster
+from gpudask.kubecluster.patience import Patience, may_pass
 from gpudask.kubecluster.request import NOT_FOUND
-from gpudask.kubecluster.routes import COMM_PORT, DASHBOARD_PORT, Route
+from gpudask.kubecluster.routes import DASHBOARD_PORT, Route
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.starting import scheduler_is_ready
 
@@ -28,11 +27,9 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 _RETRY_SECONDS = 1.0
 _HANDSHAKE_SECONDS = 60.0
-_ANSWER_SECONDS = 10.0
-T = TypeVar("T")
 
 
-class LinkedCluster(Cluster):
+class LinkedCluster(FollowingCluster):
     """A `distributed.deploy.Cluster` that is linked to the scheduler of an existing GpuDaskCluster.
 
     The arguments are those of `KubeCluster`, which also creates clusters.
@@ -49,6 +46,7 @@ class LinkedCluster(Cluster):
         timeout: float,
         security: Security | None,
         scheduler_forward_port: int | None,
+        port_forward: bool,
         compare_versions: bool,
         kubeconfig: str | None,
         context: str | None,
@@ -64,12 +62,12 @@ class LinkedCluster(Cluster):
         self._kubeconfig, self._context = kubeconfig, context
         self._timeout_seconds = timeout
         self._dashboard_port = scheduler_forward_port or 0
+        self._always_forwards = port_forward
         self._compares_versions = compare_versions
         self._server: Server | None = None
-        self._forwards: dict[int, PortForward] = {}
+        self._forwards: forwarding.Forwards = {}
         self._dashboard = ""
         self._body: Json = {}
-        self._news_of_workers = asyncio.Event()
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
@@ -143,7 +141,7 @@ class LinkedCluster(Cluster):
 
     async def _connect(self) -> Route:
         """The way to the scheduler; sets up what leads there."""
-        is_inside = Access(self._kubeconfig, self._context).is_inside()
+        is_inside = Access(self._kubeconfig, self._context).is_inside() and not self._always_forwards
         try:
             self._server = await Server.connect(self._wanted_namespace, self._kubeconfig, self._context)
             self.namespace = self._server.namespace
@@ -154,82 +152,41 @@ class LinkedCluster(Cluster):
             # A pod without any permission can still work: the Service has a known name.
             logger.info("going to the scheduler's Service without asking the API server: %s", error)
             return routes.inside({"metadata": {"name": self.name, "namespace": self._wanted_namespace}, "spec": {}})
-        await self._wait_for_scheduler(self._server, is_inside=is_inside)
-        if is_inside:
-            return routes.inside(self._body)
-        way = await routes.outside(
-            self._body,
-            self._server,
-            connection_args=self.security.get_connection_args("client"),
-            tell=self._log,
-        )
-        return way or await self._forwarded(self._server)
+        return await self._way(self._server, is_inside=is_inside)
+
+    async def _way(self, server: Server, *, is_inside: bool) -> Route:
+        """The way to the scheduler once it is ready; its pod may be replaced, or the API server, while it is made."""
+        patience = Patience(self._timeout_seconds)
+        while True:
+            await self._wait_for_scheduler(server, patience, is_inside=is_inside)
+            if is_inside:
+                return routes.inside(self._body)
+            try:
+                outside = await routes.outside(
+                    self._body, server, connection_args=self.security.get_connection_args("client"), tell=self._log
+                )
+                return outside or await forwarding.forwarded(
+                    server, self._body, self._forwards, dashboard_port=self._dashboard_port
+                )
+            except KubeClusterError as error:
+                if patience.is_over or not (may_pass(error) or error.status == NOT_FOUND):
+                    raise
+                logger.info("the way to the scheduler of cluster %s is made again: %s", self.name, error)
+            await forwarding.stop(self._forwards)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     def _may_be_blind(self) -> bool:
         """Whether it may do without the API server."""
         return True
 
-    async def _forwarded(self, server: Server) -> Route:
-        protocol = self._body["spec"].get("protocol", "tcp")
-        if protocol == "ucxx":
-            raise KubeClusterError(
-                f"cluster {self.name!r} speaks ucxx",
-                reason="that protocol cannot go through a forwarded port",
-                next_step="Run the program inside the cluster, or set spec.protocol: tcp",
-            )
-        ways = [
-            self._forward(server, COMM_PORT),
-            self._forward(server, DASHBOARD_PORT, local_port=self._dashboard_port),
-        ]
-        # Both end before either's error is raised, so that closing finds all that listens.
-        made = await asyncio.gather(*ways, return_exceptions=True)
-        if failed := [each for each in made if isinstance(each, BaseException)]:
-            raise failed[0]
-        comm, dashboard = made
-        return Route(f"{protocol}://127.0.0.1:{comm}", f"http://127.0.0.1:{dashboard}/status")
-
-    async def _forward(self, server: Server, port: int, local_port: int = 0) -> int:
-        self._forwards[port] = PortForward(server, self.name, port, local_port)
-        await self._forwards[port].start()
-        return self._forwards[port].local_port
-
-    async def _wait_for_scheduler(self, server: Server, *, is_inside: bool, generation: int = 0) -> None:
+    async def _wait_for_scheduler(
+        self, server: Server, patience: Patience, *, is_inside: bool, generation: int = 0
+    ) -> None:
         self._body = await scheduler_is_ready(
-            server,
-            self._body,
-            limit_seconds=self._timeout_seconds,
-            quiet=self.quiet,
-            needs_pods=not is_inside,
-            generation=generation,
+            server, self._body, patience, quiet=self.quiet, needs_pods=not is_inside, generation=generation
         )
 
-    # ------------------------------------------------------------------ keeping it, letting it go
-
-    async def _watch_worker_status(self, comm: Any) -> None:
-        """Follow the scheduler's list of workers, over a new connection when one is lost."""
-        while True:
-            await super()._watch_worker_status(comm)
-            while True:
-                if self.status != Status.running:
-                    return
-                try:
-                    comm = await self.answered(self._subscribe())
-                    break
-                except OSError:
-                    await asyncio.sleep(_RETRY_SECONDS)
-
-    def _update_worker_status(self, op: str, msg: Any) -> None:
-        super()._update_worker_status(op, msg)
-        self._news_of_workers.set()
-
-    async def answered(self, asked: Awaitable[T]) -> T:
-        """What the scheduler answers.
-
-        Raises:
-            OSError: the scheduler or the way to it is being replaced, or it is busy: ask again.
-        """
-        # Without a limit, a question into a connection that died unseen is waited for as long as TCP tries: for ever.
-        return await asyncio.wait_for(asked, _ANSWER_SECONDS)
+    # ------------------------------------------------------------------ using it, letting it go
 
     async def compare_versions_again(self) -> None:
         """Compare versions with the workers that run by now, where a pool has an image of its own.
@@ -241,24 +198,9 @@ class LinkedCluster(Cluster):
             assert self.scheduler_comm is not None
             await check_versions(self.scheduler_comm, self.name, self._body)
 
-    async def _subscribe(self) -> Any:
-        assert self.scheduler_comm is not None
-        comm = await self.scheduler_comm.live_comm()
-        await comm.write({"op": "subscribe_worker_status"})
-        self.scheduler_info = SchedulerInfo(await comm.read())
-        self._watch_worker_status_comm = comm
-        return comm
-
     async def _close(self) -> None:
-        if self._watch_worker_status_task is not None:
-            # The base closes the connection that it knows and waits for this task, which may just be making another.
-            self._watch_worker_status_task.cancel()
-            await asyncio.wait([self._watch_worker_status_task])
-            self._watch_worker_status_task = None
         await super()._close()
-        for forward in self._forwards.values():
-            await forward.stop()
-        self._forwards.clear()
+        await forwarding.stop(self._forwards)
 
     def close(self, timeout: float | None = None) -> Any:
         """Disconnect, and delete the cluster where `shutdown_on_close` says so."""

@@ -14,12 +14,13 @@ from pydantic import BaseModel
 
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pool_words import duration, extra_args, pod_resources, size
+from gpudask.kubecluster.pool_words import duration, env_list, extra_args, pod_resources, size
 
 Json = dict[str, Any]
 Size = int | tuple[int, int]
 DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)
+JUPYTER = "--jupyter"  # of `dask scheduler`
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Words:
     protocol: str | None = None
     pools: Sequence[Any] | None = None
     custom_cluster_spec: Any = None
+    jupyter: bool | None = None
 
     def said(self) -> list[str]:
         """The words that were given."""
@@ -74,9 +76,14 @@ def chosen(body: Json) -> str:
 def _spec(words: Words, default_image: str) -> Json:
     spec: Json = {"image": words.image or default_image}
     if words.env:
-        spec["env"] = _env(words.env)
+        spec["env"] = env_list(words.env)
+    scheduler: Json = {}
     if words.scheduler_service_type is not None:
-        spec["scheduler"] = {"service": {"type": words.scheduler_service_type}}
+        scheduler["service"] = {"type": words.scheduler_service_type}
+    if words.jupyter:
+        scheduler["extraArgs"] = [JUPYTER]
+    if scheduler:
+        spec["scheduler"] = scheduler
     if words.protocol is not None:
         spec["protocol"] = words.protocol
     if words.idle_timeout:  # 0 is never, as in the stock client
@@ -101,12 +108,6 @@ def _pools(words: Words) -> list[Json]:
             "cannot make a cluster without any worker", "n_workers=0 and gpus=0", "Write n_workers=(0, 4) or gpus=8"
         )
     return pools
-
-
-def _env(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
-    if isinstance(env, Mapping):
-        return [{"name": str(name), "value": str(value)} for name, value in env.items()]
-    return [dict(item) for item in env]
 
 
 def _custom(name: str, custom: Any) -> Json:

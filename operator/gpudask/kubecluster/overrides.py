@@ -48,6 +48,16 @@ def choose_pool(body: Json, pool: str | None) -> str:
     return pool
 
 
+def section_of(body: Json, pool: str) -> Json:
+    """What the manifest says of `pool`, one that there is."""
+    return next(section for section in body["spec"]["pools"] if section["name"] == pool)
+
+
+def entry_of(body: Json, pool: str) -> Json | None:
+    """The override of `pool`, whoever set it."""
+    return next((entry for entry in body["spec"].get("overrides", []) if entry["pool"] == pool), None)
+
+
 def own_entries(body: Json) -> dict[str, Json]:
     """The overrides that this client's field manager has set, by pool."""
     owned = _owned_pools(body, FIELD_MANAGER)
@@ -60,19 +70,20 @@ def other_owners(body: Json, pool: str) -> list[str]:
     return sorted(manager for manager in managers if pool in _owned_pools(body, manager))
 
 
-def apply_body(body: Json, entries: dict[str, Json]) -> Json:
-    """What to apply so that our overrides become `entries`.
+def changed(body: Json, entries: dict[str, Json | None]) -> Json:
+    """What to apply so that our overrides of these pools become `entries`, None: none, and our others stay.
 
     It names the resourceVersion that was read: two clients that write at once get a 409, not a lost entry.
     """
+    wanted = {pool: entry for pool, entry in {**own_entries(body), **entries}.items() if entry is not None}
     metadata = body["metadata"]
     result: Json = {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
     }
-    if entries:
-        result["spec"] = {"overrides": [entries[pool] for pool in sorted(entries)]}
+    if wanted:
+        result["spec"] = {"overrides": [wanted[pool] for pool in sorted(wanted)]}
     return result
 
 

@@ -87,6 +87,13 @@ def duration(word: str, value: Any) -> str:
     return text
 
 
+def env_list(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Environment variables by name as a pod has them; those that are so already stay."""
+    if isinstance(env, Mapping):
+        return [{"name": str(name), "value": str(value)} for name, value in env.items()]
+    return [dict(item) for item in env]
+
+
 def extra_args(command: str | Sequence[str] | None) -> Json:
     """A pool's `extraArgs`, from the stock client's whole `worker_command`.
 

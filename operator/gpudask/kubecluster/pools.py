@@ -9,9 +9,8 @@ from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pool_words import size
-from gpudask.kubecluster.request import CONFLICT
 from gpudask.kubecluster.server import Server
-from gpudask.kubecluster.sizes import WRITE_ATTEMPTS
+from gpudask.kubecluster.writing import rewrite
 
 Json = dict[str, Any]
 
@@ -42,8 +41,8 @@ def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
     return pool | fields
 
 
-async def add_pool(server: Server, name: str, pool: Json) -> None:
-    """Add `pool` to cluster `name`.
+async def add_pool(server: Server, name: str, pool: Json) -> Json:
+    """Add `pool` to cluster `name`; the cluster as it is then.
 
     Raises:
         KubeClusterError: there is one of that name, it is not valid, or the server refuses.
@@ -58,11 +57,11 @@ async def add_pool(server: Server, name: str, pool: Json) -> None:
             )
         return [*body["spec"]["pools"], pool]
 
-    await _edit(server, name, added)
+    return await _edit(server, name, added)
 
 
-async def remove_pool(server: Server, name: str, pool: str) -> None:
-    """Remove `pool` from cluster `name`; its pods finish what they run first.
+async def remove_pool(server: Server, name: str, pool: str) -> Json:
+    """Remove `pool` from cluster `name`; its pods finish what they run first. The cluster as it is then.
 
     Raises:
         KubeClusterError: there is no such pool, it is the last one, or the server refuses.
@@ -79,22 +78,17 @@ async def remove_pool(server: Server, name: str, pool: str) -> None:
             )
         return pools
 
-    await _edit(server, name, left)
+    return await _edit(server, name, left)
 
 
-async def _edit(server: Server, name: str, change: Callable[[Json], list[Json]]) -> None:
-    for attempt in range(1, WRITE_ATTEMPTS + 1):
-        body = await server.cluster(name)
+async def _edit(server: Server, name: str, change: Callable[[Json], list[Json]]) -> Json:
+    async def write(body: Json) -> Json:
         pools = change(body)
         _check(body, pools)
         version = body["metadata"]["resourceVersion"]
-        try:
-            await server.merge(name, {"metadata": {"resourceVersion": version}, "spec": {"pools": pools}})
-        except KubeClusterError as error:
-            if error.status != CONFLICT or attempt == WRITE_ATTEMPTS:
-                raise
-            continue  # another write came between: read again
-        return
+        return await server.merge(name, {"metadata": {"resourceVersion": version}, "spec": {"pools": pools}})
+
+    return (await rewrite(server, name, write))[1]
 
 
 def _check(body: Json, pools: list[Json]) -> None:

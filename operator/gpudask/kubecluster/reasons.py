@@ -6,6 +6,10 @@ from typing import Any
 
 Json = dict[str, Any]
 SILENT = "the operator has reported nothing yet: is it running?"
+OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
+OPERATOR_STEP = (
+    "See whether the operator runs: kubectl get pods -A -l app.kubernetes.io/name=gpudask, or gpudask doctor"
+)
 
 
 def unseen(body: Json) -> str:
@@ -25,7 +29,7 @@ def unseen(body: Json) -> str:
 def where_to_look(body: Json) -> str:
     """What to type to learn more than `why_not_ready` says."""
     if unseen(body):
-        return "See whether the operator runs: kubectl get pods -A -l app.kubernetes.io/name=gpudask, or gpudask doctor"
+        return OPERATOR_STEP
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
     return f"See kubectl describe gdc {name} -n {namespace}"
 
@@ -43,6 +47,11 @@ def why_not_ready(body: Json) -> str:
     if status.get("reason"):
         return f"{status.get('phase', '')}, {status['reason']}"
     return "the operator gives no reason"
+
+
+def why_no_scheduler(body: Json) -> str:
+    """The same, where no scheduler is ready, which the operator may not have seen yet."""
+    return unseen(body) or (OUTDATED if _says_ready(body) else why_not_ready(body))
 
 
 def why_pool_waits(body: Json, pool: str | None) -> str:
@@ -83,7 +92,7 @@ def waits_for(body: Json, pods: list[Json]) -> list[str]:
     if body["spec"].get("suspend"):
         lines.append("the cluster is suspended: resume() starts it")
     elif not schedulers:
-        lines.append(f"scheduler: no pod yet: {why_not_ready(body)}")
+        lines.append(f"scheduler: no pod yet: {why_no_scheduler(body)}")
     lines += [f"scheduler: {words}" for pod in schedulers if (words := why_pod_waits(pod))]
     for item in status.get("pools", []):
         if item.get("ready", 0) < item.get("desired", 0) or item.get("message"):
@@ -96,3 +105,7 @@ def _why_container_waits(waiting: Json, container: Json) -> str:
     if reason == "ContainerCreating":
         return f"its node pulls image {container.get('image', '')} or prepares its volumes"
     return f"{reason}: {message}" if message else str(reason)
+
+
+def _says_ready(body: Json) -> bool:
+    return bool(((body.get("status") or {}).get("scheduler") or {}).get("ready"))

@@ -1,55 +1,44 @@
-"""A cluster manager's sizes: set, held, given back, and waited for."""
+"""A cluster manager's sizes: set, held, and given back."""
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distributed.core import Status
-from distributed.objects import SchedulerInfo
-
-from gpudask.kubecluster import overrides
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster import overrides, stock
 from gpudask.kubecluster.holding import Hold
-from gpudask.kubecluster.linked import LinkedCluster
-from gpudask.kubecluster.placement import pool_of
+from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.pools import add_pool, pool_of_words, remove_pool
-from gpudask.kubecluster.progress import Progress
-from gpudask.kubecluster.reasons import where_to_look, why_not_ready, why_pool_waits
 from gpudask.kubecluster.sizes import set_limits, set_size
-
-_POLL_SECONDS = 0.25
-# Asking takes longer the more workers there are: at most a fifth of the time is for that.
-_LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _PAUSE_SHARE = 0.02, 2.0, 4
-_TELL_SECONDS = 2.0
+from gpudask.kubecluster.waiting import WaitingCluster
 
 
-class SizedCluster(LinkedCluster):
+class SizedCluster(WaitingCluster):
     """What `KubeCluster` does to pools. Sizes are overrides under a field manager of their own: Git keeps its own."""
 
-    def scale(self, n: int | None, pool: str | None = None) -> Any:
+    def scale(self, n: int | None, pool: str | None = None, *, worker_group: str | None = None) -> Any:
         """Set a pool to `n` pods until `unscale`; `None` gives the size back to its manifest.
 
         Args:
             n: pods, not workers: a pod with 4 GPUs holds 4 workers.
             pool: the pool's name; may be left out where there is only one.
+            worker_group: the stock client's word for `pool`; its `default` is the pool of that name, else the first
+                one without GPUs.
 
         Raises:
             KubeClusterError: no such pool, several pools and none named, or the API server refuses.
         """
-        return self.sync(self._scale, n, pool)
+        return self.sync(self._scale, n, stock.one_of(pool, worker_group), is_group=worker_group is not None)
 
     def unscale(self, pool: str | None = None) -> Any:
         """Remove what `scale` or `adapt` set, so that the manifest's replicas or autoscale hold again."""
         return self.sync(self._scale, None, pool)
 
-    async def _scale(self, n: int | None, pool: str | None) -> None:
-        await set_size(self.require_server(), self.name, n, pool)
-        await self._read_again()
+    async def _scale(self, n: int | None, pool: str | None, *, is_group: bool = False) -> None:
+        if is_group and pool == stock.DEFAULT_GROUP:
+            pool = stock.default_pool(await self.require_server().cluster(self.name))
+        self._body = await set_size(self.require_server(), self.name, n, pool)
 
     def adapt(  # type: ignore[override]  # Dask's takes a class of its own
         self, minimum: int | None = None, maximum: int | None = None, pool: str | None = None
@@ -69,8 +58,7 @@ class SizedCluster(LinkedCluster):
         return self.sync(self._adapt, minimum, maximum, pool)
 
     async def _adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
-        await set_limits(self.require_server(), self.name, minimum, maximum, pool)
-        await self._read_again()
+        self._body = await set_limits(self.require_server(), self.name, minimum, maximum, pool)
 
     def hold(self, pool: str, n: int, *, timeout: float | None = 600) -> Hold:
         """A fixed set of workers for a while, for XGBoost, PyTorch or cuML; `async with` in an asynchronous program.
@@ -108,8 +96,7 @@ class SizedCluster(LinkedCluster):
         return self.sync(self._add_pool, pool_of_words(name, n_workers, gpus, fields))
 
     async def _add_pool(self, pool: dict[str, Any]) -> None:
-        await add_pool(self.require_server(), self.name, pool)
-        await self._read_again()
+        self._body = await add_pool(self.require_server(), self.name, pool)
 
     def remove_pool(self, name: str) -> Any:
         """Remove a pool; its pods finish what they run, and hand over their results first.
@@ -119,90 +106,67 @@ class SizedCluster(LinkedCluster):
         """
         return self.sync(self._remove_pool, name)
 
-    async def _remove_pool(self, name: str) -> None:
-        body = await self.require_server().cluster(self.name)
-        if name in overrides.own_entries(body):
-            await set_size(self.require_server(), self.name, None, name)
-        await remove_pool(self.require_server(), self.name, name)
-        await self._read_again()
-
-    async def _read_again(self) -> None:
-        self._body = await self.require_server().cluster(self.name)
-
-    # ------------------------------------------------------------------ waiting
-
-    def wait_for_workers(self, n_workers: int, timeout: float | None = None, pool: str | None = None) -> Any:
-        """Wait until `n_workers` Dask workers run, of `pool` where it is given. It says what it waits for.
-
-        Args:
-            n_workers: workers, not pods.
-            timeout: seconds; without it, for ever.
-            pool: the pool's name.
+    def add_worker_group(  # noqa: PLR0917 - the stock client's order
+        self,
+        name: str,
+        n_workers: int = 3,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        worker_command: str | Sequence[str] | None = None,
+        env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        custom_spec: Any = None,
+    ) -> Any:
+        """`add_pool` in the stock client's words; `custom_spec` is refused: a pool has a template.
 
         Raises:
-            KubeClusterError: they did not come in time; the message has the operator's reason. Or nothing would pass to
-                them: they have another Python, from an image of their pool's own.
+            KubeClusterError: as `add_pool`, or a word cannot be used: the message says what to write.
         """
-        return self.sync(self._wait_for_pool, n_workers, timeout, pool)
+        pool = stock.pool_of_group(
+            name,
+            n_workers=n_workers,
+            image=image,
+            resources=resources,
+            worker_command=worker_command,
+            env=env,
+            custom_spec=custom_spec,
+        )
+        return self.sync(self._add_pool, pool)
 
-    async def _wait_for_pool(self, n_workers: int, limit_seconds: float | None, pool: str | None) -> None:
-        if pool is not None:
-            overrides.choose_pool(await self.require_server().cluster(self.name), pool)
-        await self._wait(lambda running: running >= n_workers, n_workers, pool, limit_seconds)
+    def delete_worker_group(self, name: str) -> Any:
+        """`remove_pool` in the stock client's words."""
+        return self.remove_pool(name)
 
-    async def wait_for_exactly(self, n_workers: int, pool: str, limit_seconds: float | None) -> list[str]:
-        """Wait until `pool` has `n_workers` running workers, no more and no fewer; their addresses."""
-        return await self._wait(lambda running: running == n_workers, n_workers, pool, limit_seconds)
+    async def _remove_pool(self, name: str) -> None:
+        server = self.require_server()
+        body = await server.cluster(self.name)
+        if overrides.entry_of(body, name) is not None and not overrides.other_owners(body, name):
+            await set_size(server, self.name, None, name)
+        self._body = await remove_pool(server, self.name, name)
 
-    async def _wait(
-        self, enough: Callable[[int], bool], n_workers: int, pool: str | None, limit_seconds: float | None
-    ) -> list[str]:
-        began = told = time.monotonic()
-        whose = f" of pool {pool!r}" if pool else ""
-        with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
-            while True:
-                asked = time.monotonic()
-                running = await self._running(pool)
-                now = time.monotonic()
-                if enough(len(running)):
-                    break
-                what = f"{len(running)} of {n_workers} workers{whose}"
-                if limit_seconds is not None and now - began > limit_seconds:
-                    raise await self._too_late(f"{what} came within {limit_seconds:g} s", pool)
-                if now - told > _TELL_SECONDS and self._server is not None:
-                    told = now
-                    progress.show([f"{what} run: {await self._why(pool)}"])
-                await self._pause(now - asked)
-        await self.compare_versions_again()
-        return running
+    # ------------------------------------------------------------------ all pools at once
 
-    async def _pause(self, asking_took_seconds: float) -> None:
-        """Until the scheduler tells of a worker that came or went, or it is time to ask again."""
-        least = min(_LONGEST_PAUSE_SECONDS, max(_LEAST_PAUSE_SECONDS, _PAUSE_SHARE * asking_took_seconds))
-        await asyncio.sleep(least)
-        # A worker runs some milliseconds after it came, and the scheduler does not tell of that.
-        if any(worker["status"] == Status.init.name for worker in self.scheduler_info["workers"].values()):
-            return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news_of_workers.wait(), max(0.0, _POLL_SECONDS - least))
+    def suspend(self) -> Any:
+        """Give up every pod once its tasks end, the scheduler last, and keep the resource; `resume` undoes it."""
+        return self.sync(self._suspend, on=True)
 
-    async def _running(self, pool: str | None) -> list[str]:
-        assert self.scheduler_comm is not None
-        self._news_of_workers.clear()  # what is told from now on may not be in the answer
-        try:
-            self.scheduler_info = SchedulerInfo(await self.answered(self.scheduler_comm.identity()))
-        except OSError:  # the scheduler or the connection is being replaced: none is known to run
-            await asyncio.sleep(_POLL_SECONDS)
-            return []
-        return [
-            address
-            for address, worker in self.scheduler_info["workers"].items()
-            if worker["status"] == Status.running.name and (pool is None or pool_of(worker["name"], self.name) == pool)
-        ]
+    def resume(self, timeout: float | None = None) -> Any:
+        """Undo `suspend`, and wait until the scheduler is ready. Clients of before are to be made anew.
 
-    async def _why(self, pool: str | None) -> str:
-        await self._read_again()
-        return why_pool_waits(self._body, pool) or why_not_ready(self._body)
+        Args:
+            timeout: seconds; by default the class's.
 
-    async def _too_late(self, what: str, pool: str | None) -> KubeClusterError:
-        return KubeClusterError(what, reason=await self._why(pool), next_step=where_to_look(self._body))
+        Raises:
+            KubeClusterError: it is not ready in time.
+        """
+        return self.sync(self._resume, timeout)
+
+    async def _suspend(self, *, on: bool) -> None:
+        self._body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
+
+    async def _resume(self, limit_seconds: float | None) -> None:
+        await self._suspend(on=False)
+        patience = Patience(self._timeout_seconds if limit_seconds is None else limit_seconds)
+        generation = self._body["metadata"].get("generation", 0)
+        await self._wait_for_scheduler(
+            self.require_server(), patience, is_inside=not self._forwards, generation=generation
+        )

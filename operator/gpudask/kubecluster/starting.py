@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 from gpudask.kubecluster.answering import answers
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.pods import has_started, is_ready, list_pods
 from gpudask.kubecluster.progress import Progress
-from gpudask.kubecluster.reasons import waits_for, where_to_look, why_not_ready
-from gpudask.kubecluster.request import FORBIDDEN
+from gpudask.kubecluster.reasons import (
+    OPERATOR_STEP,
+    OUTDATED,
+    waits_for,
+    where_to_look,
+    why_no_scheduler,
+    why_not_ready,
+)
+from gpudask.kubecluster.request import ENVIRONMENT_STEP, FORBIDDEN
 from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
@@ -27,15 +36,26 @@ class _Seen(Enum):
     READY = auto()
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What is there of the scheduler, and a line for each thing that keeps it."""
+
+    seen: _Seen
+    lines: list[str]
+
+
 async def scheduler_is_ready(
-    server: Server, body: Json, *, limit_seconds: float, quiet: bool, needs_pods: bool, generation: int = 0
+    server: Server, body: Json, patience: Patience, *, quiet: bool, needs_pods: bool, generation: int = 0
 ) -> Json:
     """Wait until the scheduler of a cluster answers; the cluster as it is then.
+
+    Its pod is looked at, and the cluster's status only where pods may not be listed: an operator that is behind, or
+    away, leaves a status that speaks of a scheduler which is gone.
 
     Args:
         server: where.
         body: the cluster as last read.
-        limit_seconds: how long.
+        patience: how long. An API server that does not answer meanwhile is asked again.
         quiet: do not say what it waits for.
         needs_pods: whether permission to list pods and to forward their ports is needed later anyway: without the
             first, that is an error now, and with the second the scheduler is asked before its pod is ready.
@@ -45,53 +65,62 @@ async def scheduler_is_ready(
         KubeClusterError: not in time, or the cluster is suspended or deleted; or the server refuses.
     """
     name = body["metadata"]["name"]
-    deadline = time.monotonic() + limit_seconds
     started: float | None = None
     with Progress(f"cluster {name}", quiet=quiet) as progress:
-        while (seen := await _look(server, body, progress, needs_pods, generation)) is not _Seen.READY:
+        while True:
             if body["spec"].get("suspend"):
                 raise _suspended(body)
+            look = await patience.ask(_look(server, body, needs_pods, generation))
+            if look is not None and look.seen is _Seen.READY:
+                return body
+            progress.show([patience.trouble] if look is None else look.lines)
+            if patience.is_over:
+                raise _not_ready(body, patience)
             now = time.monotonic()
-            if now > deadline:
-                raise _not_ready(body, limit_seconds)
-            started = (started or now) if seen is _Seen.STARTED else None
+            started = (started or now) if look is not None and look.seen is _Seen.STARTED else None
             await asyncio.sleep(_POLL_SECONDS if started is None else _pause(now - started))
-            body = await server.cluster(name)
-    return body
+            body = await patience.ask(server.cluster(name)) or body
 
 
 def _pause(asked_for_seconds: float) -> float:
     return min(_ASK_AT_MOST_SECONDS, max(_ASK_SECONDS, asked_for_seconds * _ASK_SHARE))
 
 
-async def _look(server: Server, body: Json, progress: Progress, needs_pods: bool, generation: int) -> _Seen:
-    status = body.get("status", {})
-    is_of_now = status.get("observedGeneration", 0) >= generation
-    if is_of_now and status.get("scheduler", {}).get("ready", False) and not body["spec"].get("suspend"):
-        return _Seen.READY
+async def _look(server: Server, body: Json, needs_pods: bool, generation: int) -> _Look:
     try:
         # The pod's own readiness: it is known some hundred milliseconds before the status says so.
         pods = await list_pods(server, body["metadata"]["name"], component="scheduler")
     except KubeClusterError as error:
-        if needs_pods or error.status != FORBIDDEN:
+        if error.status != FORBIDDEN:
             raise
-        progress.show([f"scheduler: {why_not_ready(body)}"])
-        return _Seen.NOTHING
+        if _is_told_ready(body, generation):
+            return _Look(_Seen.READY, [])
+        if needs_pods:
+            raise
+        return _Look(_Seen.NOTHING, [f"scheduler: {why_not_ready(body)}"])
     if any(is_ready(pod) for pod in pods):
-        return _Seen.READY
-    progress.show(waits_for(body, pods))
+        return _Look(_Seen.READY, [])
+    lines = waits_for(body, pods)
     youngest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     if youngest is None or not (needs_pods and has_started(youngest)):
-        return _Seen.NOTHING
-    return _Seen.READY if await answers(server, youngest["metadata"]["name"]) else _Seen.STARTED
+        return _Look(_Seen.NOTHING, lines)
+    is_there = await answers(server, youngest["metadata"]["name"])
+    return _Look(_Seen.READY if is_there else _Seen.STARTED, lines)
 
 
-def _not_ready(body: Json, limit_seconds: float) -> KubeClusterError:
-    name = body["metadata"]["name"]
+def _is_told_ready(body: Json, generation: int) -> bool:
+    status = body.get("status") or {}
+    is_of_now = status.get("observedGeneration", 0) >= generation
+    return is_of_now and bool(status.get("scheduler", {}).get("ready", False))
+
+
+def _not_ready(body: Json, patience: Patience) -> KubeClusterError:
+    reason = patience.trouble or why_no_scheduler(body)
+    look = OPERATOR_STEP if reason == OUTDATED else where_to_look(body)
     return KubeClusterError(
-        f"the scheduler of cluster {name!r} was not ready within {limit_seconds:g} s",
-        reason=why_not_ready(body),
-        next_step=f"{where_to_look(body)}, or wait longer: timeout=600",
+        f"the scheduler of cluster {body['metadata']['name']!r} was not ready within {patience.limit_seconds:g} s",
+        reason=reason,
+        next_step=ENVIRONMENT_STEP if patience.trouble else f"{look}, or wait longer: timeout=600",
     )
 
 

@@ -1,0 +1,81 @@
+"""How long a wait goes on, and which failures it goes on over: an API server that restarts is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import TypeVar
+
+import httpx
+import httpx_ws
+import kr8s
+
+from gpudask.kubecluster.errors import KubeClusterError
+
+T = TypeVar("T")
+# What a connection that breaks, an answer that is cut off or one that does not come ends with.
+_BROKEN = (
+    httpx.HTTPError,
+    httpx_ws.HTTPXWSException,
+    kr8s.APITimeoutError,
+    ConnectionError,
+    TimeoutError,
+    ValueError,
+)
+# A question that was asked is given so long, also where the wait is over before: else a short wait hears nothing.
+_LEAST_SECONDS = 5.0
+
+
+def may_pass(error: KubeClusterError) -> bool:
+    """Whether the same request may be answered a little later: nothing answered, 429, or 5xx."""
+    if error.status == 0:
+        return isinstance(error.__cause__, _BROKEN)
+    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class Patience:
+    """The time limit of one wait, and why the API server's last answer did not come.
+
+    Attributes:
+        limit_seconds: of the whole wait; None: it goes on for ever.
+        trouble: the words for the question that was asked last; empty where it was answered.
+    """
+
+    def __init__(self, limit_seconds: float | None) -> None:
+        self.limit_seconds = limit_seconds
+        self.trouble = ""
+        self._deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the limit has passed; never without one."""
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def within(self, most_seconds: float) -> float:
+        """Seconds for one question: `most_seconds`, or less where the limit is near."""
+        if self._deadline is None:
+            return most_seconds
+        return min(most_seconds, max(_LEAST_SECONDS, self._deadline - time.monotonic()))
+
+    async def ask(self, question: Awaitable[T], most_seconds: float = 30.0) -> T | None:
+        """What the API server answers; None where it did not, and may do so later: `trouble` has why.
+
+        Raises:
+            KubeClusterError: its answer is no, and will be: a right is missing, there is no such object.
+        """
+        within_seconds = self.within(most_seconds)
+        try:
+            async with asyncio.timeout(within_seconds):
+                answer = await question
+        except TimeoutError:
+            self.trouble = f"the API server does not answer: no word within {within_seconds:g} s"
+            return None
+        except KubeClusterError as error:
+            if not may_pass(error):
+                raise
+            self.trouble = f"the API server does not answer: {error.reason}"
+            return None
+        self.trouble = ""
+        return answer

@@ -1,0 +1,70 @@
+"""Words of `dask_kubernetes.operator.KubeCluster` that are others here: worker groups are pools. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.pool_words import env_list, extra_args, pod_resources, size
+
+Json = dict[str, Any]
+DEFAULT_GROUP = "default"
+
+
+def one_of(pool: str | None, worker_group: str | None) -> str | None:
+    """The pool that is meant by one of the two words.
+
+    Raises:
+        KubeClusterError: both are given, and differ.
+    """
+    if pool is not None and worker_group not in (None, pool):
+        raise KubeClusterError(
+            f"pool={pool!r} beside worker_group={worker_group!r}",
+            reason="both name the pool",
+            next_step="Write pool= alone",
+        )
+    return pool if worker_group is None else worker_group
+
+
+def default_pool(body: Json) -> str:
+    """The pool that the stock client means when it names none, as the mirror has it.
+
+    It is `default`, else the first one without GPUs, else the first.
+    """
+    pools = body["spec"]["pools"]
+    plain = [pool["name"] for pool in pools if pool.get("gpu") is None]
+    names = [pool["name"] for pool in pools]
+    return DEFAULT_GROUP if DEFAULT_GROUP in names else [*plain, *names][0]
+
+
+def pool_of_group(
+    name: str,
+    *,
+    n_workers: int,
+    image: str | None,
+    resources: Mapping[str, Any] | None,
+    worker_command: str | Sequence[str] | None,
+    env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    custom_spec: Any,
+) -> Json:
+    """The pool that `add_worker_group` asks for.
+
+    Raises:
+        KubeClusterError: a word cannot be used.
+    """
+    if custom_spec is not None:
+        raise KubeClusterError(
+            "add_worker_group with custom_spec",
+            reason="that is a whole pod of the stock operator's, and this one writes its pods itself",
+            next_step=f"Write add_pool({name!r}, n_workers={n_workers}, template={{'spec': ...}}) with what you add to"
+            " its pods",
+        )
+    return {
+        "name": name,
+        **size("n_workers", n_workers),
+        **({"image": image} if image else {}),
+        **pod_resources(resources),
+        **extra_args(worker_command),
+        **({"env": env_list(env)} if env else {}),
+    }

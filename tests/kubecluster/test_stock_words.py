@@ -1,0 +1,111 @@
+"""The stock client's words: each is taken where it means something here, or refused with what to write instead."""
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+from dask_kubernetes.operator import KubeCluster as Stock
+
+from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster.manifest import Words, manifest
+from tests.kubecluster import fake_server as fake
+
+# Of its own display; ours is another.
+_LEFT_OUT = {"generate_rich_output"}
+
+
+def words_of(function: Callable) -> set[str]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name for name, word in inspect.signature(function).parameters.items() if word.kind in named}
+
+
+def names_of(stock: type) -> list[str]:
+    own = {name for name in vars(stock) if not name.startswith("_")}
+    return sorted(own - _LEFT_OUT)
+
+
+@pytest.mark.parametrize("name", ["__init__", *names_of(Stock)])
+def test_whatever_the_stock_client_takes_is_taken_here(name: str):
+    theirs, ours = getattr(Stock, name), getattr(KubeCluster, name)
+
+    assert callable(theirs) == callable(ours)
+    if callable(theirs):
+        assert words_of(theirs) <= words_of(ours)
+
+
+def pools(server: fake.FakeServer) -> list[fake.Json]:
+    listed: list[fake.Json] = server.clusters["demo"]["spec"]["pools"]
+    return listed
+
+
+def sizes(server: fake.FakeServer) -> dict[str, int]:
+    return {entry["pool"]: entry["replicas"] for entry in server.clusters["demo"]["spec"].get("overrides", [])}
+
+
+def test_a_worker_group_is_a_pool(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(3, worker_group="gpu")
+        cluster.scale(2, worker_group="default")
+        assert sizes(demo) == {"gpu": 3, "cpu": 2}
+        with pytest.raises(KubeClusterError, match=r"pool='cpu' beside worker_group='gpu'.*Write pool= alone"):
+            cluster.scale(3, pool="cpu", worker_group="gpu")
+
+
+def test_the_default_group_is_the_pool_of_that_name_where_there_is_one(demo: fake.FakeServer):
+    pools(demo).append({"name": "default", "gpu": {}})
+
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(2, worker_group="default")
+
+    assert sizes(demo) == {"default": 2}
+
+
+def test_worker_groups_are_added_and_deleted(demo: fake.FakeServer):
+    words = {
+        "image": "me/dask:1",
+        "resources": {"requests": {"memory": "8Gi"}},
+        "worker_command": "dask worker --lifetime 1h",
+        "env": {"LEVEL": 3},
+    }
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.add_worker_group("himem", 2, **words)
+        assert pools(demo)[-1] == {
+            "name": "himem",
+            "replicas": 2,
+            "image": "me/dask:1",
+            "resources": {"memory": "8Gi"},
+            "extraArgs": ["--lifetime", "1h"],
+            "env": [{"name": "LEVEL", "value": "3"}],
+        }
+        cluster.delete_worker_group("himem")
+        assert [pool["name"] for pool in pools(demo)] == ["cpu", "gpu"]
+        with pytest.raises(KubeClusterError, match=r"add_pool\('big', n_workers=3, template="):
+            cluster.add_worker_group("big", custom_spec={"containers": []})
+
+
+def test_resource_timeout_limits_the_start(server: fake.FakeServer):
+    with pytest.raises(KubeClusterError, match="not ready within 0 s"):
+        KubeCluster.from_name("demo", resource_timeout=0)
+    with pytest.raises(KubeClusterError, match=r"timeout=5 beside resource_timeout=60.*Write timeout= alone"):
+        KubeCluster.from_name("demo", timeout=5, resource_timeout=60)
+
+
+def test_ports_are_forwarded_inside_too_where_that_is_asked_for(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(demo.port))
+
+    with KubeCluster.from_name("demo", port_forward_cluster_ip=True) as cluster:
+        assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
+    assert demo.forwards
+
+
+def test_jupyter_starts_beside_the_scheduler(demo: fake.FakeServer):
+    spec = manifest("mine", Words(jupyter=True, scheduler_service_type="NodePort"))["spec"]
+    assert spec["scheduler"] == {"service": {"type": "NodePort"}, "extraArgs": ["--jupyter"]}
+
+    with KubeCluster.from_name("demo") as cluster:
+        with pytest.raises(KubeClusterError, match=r"has no Jupyter.*jupyter=True"):
+            _ = cluster.jupyter_link
+        demo.clusters["demo"]["spec"]["scheduler"] = {"extraArgs": ["--jupyter"]}
+        cluster.scale(1, pool="gpu")
+        assert cluster.jupyter_link == cluster.dashboard_link.replace("/status", "/jupyter/lab")
