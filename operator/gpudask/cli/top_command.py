@@ -12,7 +12,8 @@ import typer
 from gpudask.cli import access, output, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
-from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Namespace
+from gpudask.cli.following import may_pass
+from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def top_command(
     once: Annotated[bool, typer.Option("--once", help="Print it once; what is no terminal gets that anyway.")] = False,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 2.0,
     all_namespaces: AllNamespaces = False,
+    output_form: Annotated[
+        Document | None, typer.Option("--output", "-o", help="For programs: what is shown, once, in bare numbers.")
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -45,6 +49,7 @@ def top_command(
       gpudask top demo
       gpudask top -A
       gpudask top demo --once
+      gpudask top -A -o json
     """  # noqa: D301
     if name is not None and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
@@ -53,6 +58,9 @@ def top_command(
         return [await server.cluster(name)] if name else await server.clusters(all_namespaces=all_namespaces)
 
     async def show(server: Server) -> None:
+        if output_form is not None:
+            typer.echo(output.as_text(views.snapshot(await look(server), datetime.now(UTC)), output_form), nl=False)
+            return
         if once or not sys.stdout.isatty():
             output.console().print(picture(await look(server), datetime.now(UTC), namespaces=all_namespaces))
             return
@@ -71,7 +79,7 @@ async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
             try:
                 view: Any = picture(await look(), datetime.now(UTC), namespaces=namespaces)
             except KubeClusterError as error:
-                if error.status:  # deleted, or no longer allowed
+                if not may_pass(error):  # deleted, or no longer allowed
                     raise
                 view = Text(f"{error}\ntrying again ...")
             live.update(view, refresh=True)
@@ -82,8 +90,7 @@ def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> G
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    held = sum(pool.get("gpusHeld", 0) for body in bodies for pool in _pools(body))
-    busy = sum(pool.get("gpusBusy", 0) for body in bodies for pool in _pools(body))
+    held, busy = views.gpus(bodies)
     head = f"{now:%H:%M:%S} UTC   clusters {len(bodies)}   GPUs held {held}, busy {busy}"
     lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in views.troubles(body)]
     return Group(
@@ -92,7 +99,3 @@ def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> G
         output.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces)),
         *(Text(line) for line in (["", *lines] if lines else [])),
     )
-
-
-def _pools(body: Json) -> list[Json]:
-    return (body.get("status") or {}).get("pools") or []
