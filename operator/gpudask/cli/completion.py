@@ -54,7 +54,9 @@ def clusters(ctx: typer.Context) -> list[str]:
 
 def pools(ctx: typer.Context) -> list[str]:
     """The pools of the cluster that was named."""
-    named = [body for body in _bodies(ctx) if body["metadata"]["name"] == ctx.params.get("name")]
+    # Where an option's value is still missing, what else was typed has not been told apart yet.
+    name = ctx.params.get("name") or next(iter(ctx.args), None)
+    named = [body for body in _bodies(ctx) if body["metadata"]["name"] == name]
     return [pool["name"] for body in named for pool in body["spec"]["pools"]]
 
 

@@ -56,9 +56,8 @@ def mirror(facts: Facts) -> list[Finding]:
 def _of_one_that_is_off(facts: Facts) -> list[Finding]:
     ours = [kind for kind in facts.dask_kinds or {} if kind not in facts.foreign_kinds]
     if ours and _running(facts):
-        text = (
-            f"it is off, but {', '.join(sorted(ours))} of {GROUP} are still our chart's, where the stock operator runs"
-        )
+        listed = ", ".join(sorted(ours))
+        text = f"off, but {listed} of {GROUP} are still our chart's, and the stock operator runs on them"
         mend = "install its own definitions: helm upgrade of the stock chart, or kubectl apply -f its crds"
         return [Finding(_MIRROR, Level.WARNING, text, mend)]
     if ours:
