@@ -1,4 +1,4 @@
-"""The doctor's judgement: facts in, findings out."""
+"""The doctor's judgement of what was installed, and of rights: facts in, findings out."""
 
 from pathlib import Path
 from typing import Any
@@ -11,104 +11,23 @@ from gpudask.cli.doctor.checks import judge, unreachable
 from gpudask.cli.doctor.facts import Facts, watched
 from gpudask.cli.doctor.findings import Level
 from gpudask.cli.doctor.rights import MIRROR, OPERATOR, Right, of_key
-from tests.builders import a_manifest, a_pool
+from tests.builders import a_pool
+from tests.cli.doctor_builders import (
+    OURS,
+    STOCK,
+    VERSION,
+    a_body,
+    a_definition,
+    a_deployment,
+    a_stock_deployment,
+    an_operator_pod,
+    found,
+    well,
+)
 
 Json = dict[str, Any]
-VERSION = "0.1.0"
 GOLDEN = Path(__file__).parents[1] / "chart" / "golden"
 ROOT = Path(__file__).parents[2]
-MIRROR_ON = {"name": "GPUDASK_MIRROR", "value": "true"}
-OURS = {kind: ["gpudask"] for kind in ("DaskCluster", "DaskWorkerGroup", "DaskAutoscaler")}
-STOCK: dict[str, list[str]] = {kind: [] for kind in (*OURS, "DaskJob")}
-
-
-def a_node(
-    name: str, *, labelled: bool = True, gpus: int = 1, taint: str = "", room: Json | None = None, **labels: str
-) -> Json:
-    taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
-    present = {"nvidia.com/gpu.present": "true"} if labelled else {}
-    there = {"cpu": "8", "memory": "32Gi", "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
-    status = {"capacity": there | (room or {}), "allocatable": there | (room or {})}
-    return {"metadata": {"name": name, "labels": present | labels}, "spec": {"taints": taints}, "status": status}
-
-
-def left(node: Json, **allocatable: str) -> Json:
-    """`node`, of whose GPUs only so many can be used."""
-    usable = node["status"]["allocatable"] | {"nvidia.com/gpu": allocatable["gpus"]}
-    return node | {"status": node["status"] | {"allocatable": usable}}
-
-
-def away(node: Json) -> Json:
-    """`node`, whose kubelet no longer answers."""
-    return node | {"status": {"capacity": {}, "conditions": [{"type": "Ready", "status": "Unknown"}]}}
-
-
-def a_deployment(
-    name: str = "gpudask",
-    version: str = VERSION,
-    *,
-    ready: int = 1,
-    replicas: int = 1,
-    namespaces: str = "",
-    mirror: bool = False,
-    conditions: list[Json] | None = None,
-) -> Json:
-    labels = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
-    labels |= {"app.kubernetes.io/instance": name} | ({"app.kubernetes.io/version": version} if version else {})
-    env = [{"name": "GPUDASK_WATCH_NAMESPACES", "value": namespaces}, *([MIRROR_ON] if mirror else [])]
-    template = {"metadata": {"labels": labels}, "spec": {"serviceAccountName": name, "containers": [{"env": env}]}}
-    metadata = {"name": name, "namespace": "system", "labels": labels}
-    status = {"readyReplicas": ready, "conditions": conditions or []}
-    return {"metadata": metadata, "spec": {"replicas": replicas, "template": template}, "status": status}
-
-
-def a_stock_deployment(*, labelled: bool = True) -> Json:
-    labels = {"app.kubernetes.io/name": "dask-kubernetes-operator"} if labelled else {}
-    template = {"spec": {"containers": [{"image": "ghcr.io/dask/dask-kubernetes-operator:2026.3.0"}]}}
-    return {
-        "metadata": {"name": "their-operator", "namespace": "dask", "labels": labels},
-        "spec": {"replicas": 1, "template": template},
-    }
-
-
-def an_operator_pod(waiting: Json, last: str = "") -> Json:
-    state = {"state": {"waiting": waiting}, "lastState": {"terminated": {"message": last}} if last else {}}
-    metadata = {"name": "gpudask-1", "namespace": "system", "labels": a_deployment()["metadata"]["labels"]}
-    return {"metadata": metadata, "status": {"phase": "Pending", "containerStatuses": [state]}}
-
-
-def a_definition() -> Json:
-    return crd.render() | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-
-
-def a_body(*pools: Json, status: Json | None = None, **spec: Any) -> Json:
-    body = a_manifest(*pools, **spec)
-    body["metadata"] |= {"namespace": "lab", "uid": "uid", "generation": 2}
-    return body | {"status": {"observedGeneration": 2} if status is None else status}
-
-
-def well(**changes: Any) -> Facts:
-    """A Kubernetes as it should be."""
-    facts: Json = {
-        "version": {"gitVersion": "v1.36.3", "minor": "36"},
-        "namespace": "lab",
-        "user": "alice",
-        "crd": a_definition(),
-        "served": True,
-        "dask_kinds": {},
-        "deployments": [a_deployment()],
-        "operator_pods": [],
-        "daemon_sets": [],
-        "nodes": [a_node("n1"), a_node("n2", labelled=False, gpus=0)],
-        "clusters": [a_body(a_pool("cpu"), a_pool("gpu", gpu={"count": 1}))],
-        "may_not": [],
-        "operator_may_not": [],
-    }
-    return Facts(**(facts | changes))
-
-
-def found(facts: Facts) -> list[tuple[str, Level, str]]:
-    return [(item.check, item.level, item.text) for item in judge(facts, VERSION) if item.level != Level.OK]
 
 
 def test_a_healthy_cluster_has_no_finding_but_good_ones():
@@ -124,17 +43,6 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
         "clusters",
         "pools",
     ]
-
-
-A_PLUGIN = {
-    "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"},
-    "status": {"desiredNumberScheduled": 1, "numberReady": 0},
-}
-GKE = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
-PLAIN = a_node("n", labelled=False)
-AMD = a_node("n", labelled=False, gpus=0, room={"amd.com/gpu": "8"})
-A_NETWORK_NODE = a_node("n", labelled=False, gpus=0, room={"nvidia.com/hostdev": "4"})
-BARE = {"template": {"spec": {"containers": [{}]}}}
 
 
 def changed(**fields: Json) -> Json:
@@ -367,66 +275,6 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "are still our chart's, and the stock operator runs on them",
             "helm upgrade of the stock chart",
         ),
-        ({"nodes": None, "refused": {"nodes": "forbidden"}}, "GPU nodes", Level.UNKNOWN, "forbidden", "gpudask doctor"),
-        (
-            {"nodes": [a_node("n", gpus=0)], "clusters": []},
-            "device plugin",
-            Level.PROBLEM,
-            "node n is labelled nvidia.com/gpu.present=true, but offers no nvidia.com/gpu",
-            "install NVIDIA's device plugin",
-        ),
-        (
-            {"nodes": [a_node("n", gpus=0)], "clusters": [], "daemon_sets": None},
-            "device plugin",
-            Level.PROBLEM,
-            "offers no nvidia.com/gpu",
-            "see whether a device plugin runs there",
-        ),
-        (
-            {"nodes": [a_node("n", gpus=0)], "clusters": [], "daemon_sets": [A_PLUGIN]},
-            "device plugin",
-            Level.PROBLEM,
-            "offers no nvidia.com/gpu",
-            "kubectl logs -n kube-system daemonset/nvidia-device-plugin (0 of 1 pods of it are ready)",
-        ),
-        (
-            {"nodes": [left(a_node("n", gpus=8), gpus="0")], "clusters": []},
-            "device plugin",
-            Level.PROBLEM,
-            "registered with 8 nvidia.com/gpu, of which none can be used now",
-            "nvidia-smi",
-        ),
-        (
-            {"nodes": [left(a_node("n", gpus=8), gpus="7")]},
-            "device plugin",
-            Level.WARNING,
-            "node n is short of 1 of 8 nvidia.com/gpu",
-            "nvidia-smi",
-        ),
-        (
-            {"nodes": [away(a_node("n"))], "clusters": []},
-            "GPU nodes",
-            Level.WARNING,
-            "node n is not ready",
-            "kubectl describe node n",
-        ),
-        (
-            {
-                "nodes": [a_node("n", labelled=False, gpus=0) | {"metadata": {"name": "n", "labels": GKE}}],
-                "clusters": [],
-            },
-            "device plugin",
-            Level.PROBLEM,
-            "labelled cloud.google.com/gke-accelerator=nvidia-l4, but offers no",
-            "install NVIDIA's device plugin",
-        ),
-        (
-            {"nodes": [a_node("n", labelled=False)], "clusters": []},
-            "GPU nodes",
-            Level.WARNING,
-            "node n: 1 nvidia.com/gpu, but without the label nvidia.com/gpu.present=true",
-            "kubectl label node n nvidia.com/gpu.present=true",
-        ),
         (
             {"deployments": [a_deployment(namespaces="team")]},
             "cluster lab/demo",
@@ -487,27 +335,6 @@ def test_one_fault_is_one_finding_with_a_remedy(changes: Json, check: str, level
         ),
         ({"crd": None, "refused": {"crd": "forbidden"}}, "resource definition", "serves v1alpha1"),
         ({"deployments": [a_deployment(namespaces="a"), a_deployment("b", namespaces="lab")]}, "operator", "0.1.0"),
-        ({"clusters": [a_body(a_pool("gpu", gpu={"nodeSelector": {}}))], "nodes": [PLAIN]}, "GPU nodes", "1 nvidia"),
-        ({"nodes": [AMD]}, "GPU nodes", "node n: 8 amd.com/gpu"),
-        (
-            {"nodes": [a_node("n", gpus=0, labelled=False, room={"nvidia.com/hostdev": "4"})]},
-            "GPU nodes",
-            "no node has",
-        ),
-        (
-            {"nodes": [a_node(f"n{number}", taint="nvidia.com/gpu") for number in range(5)]},
-            "GPU nodes",
-            "nodes n0, n1, n2 and 2 more: 1 nvidia.com/gpu, taints nvidia.com/gpu:NoSchedule each",
-        ),
-        (
-            {
-                "nodes": [a_node("n", gpus=0, labelled=False)],
-                "clusters": [a_body(a_pool("special", gpu={"count": 1}))],
-                "deployments": [a_deployment(), {"metadata": {"name": "karpenter", "namespace": "k"}, "spec": BARE}],
-            },
-            "pool lab/demo special",
-            "no node has the labels nvidia.com/gpu.present=true; karpenter may add a node",
-        ),
     ],
 )
 def test_what_is_no_fault_is_no_alarm(changes: Json, check: str, said: str):
@@ -516,73 +343,6 @@ def test_what_is_no_fault_is_no_alarm(changes: Json, check: str, said: str):
 
     assert {item.level for item in findings} == {Level.OK}
     assert said in findings[0].text
-
-
-@pytest.mark.parametrize(
-    ("pool", "node", "said"),
-    [
-        (
-            {"gpu": {"count": 1}},
-            a_node("n", labelled=False, gpus=0),
-            "no node has the labels nvidia.com/gpu.present=true",
-        ),
-        (
-            {"gpu": {"count": 4}},
-            a_node("n", gpus=2),
-            "a pod wants 4 of nvidia.com/gpu, no node of it offers more than 2",
-        ),
-        (
-            {"gpu": {"count": 1, "resourceName": "nvidia.com/mig-1g.10gb"}},
-            a_node("n"),
-            "wants 1 of nvidia.com/mig-1g.10gb, no node of it offers more than 0",
-        ),
-        ({"gpu": {"count": 1}}, a_node("n", taint="team"), "taints that it does not tolerate: team:NoSchedule"),
-        (
-            {"template": {"spec": {"nodeSelector": {"zone": "b"}}}},
-            a_node("n", zone="a"),
-            "no node has the labels zone=b",
-        ),
-        (
-            {"resources": {"cpu": 4, "memory": "64Gi"}},
-            a_node("n"),
-            "a pod wants 64Gi of memory, no node of it offers more than 32Gi",
-        ),
-    ],
-)
-def test_a_pool_that_no_node_can_take_is_named(pool: Json, node: Json, said: str):
-    facts = well(nodes=[node], clusters=[a_body(a_pool("special", **pool))])
-    [finding] = [item for item in judge(facts, VERSION) if item.check.startswith("pool ")]
-
-    assert finding.check == "pool lab/demo special"
-    assert said in finding.text
-    assert finding.mend
-
-
-@pytest.mark.parametrize(
-    "pool",
-    [
-        {"gpu": {"count": 1}, "template": {"spec": {"tolerations": [{"key": "team", "operator": "Exists"}]}}},
-        {"gpu": {"count": 1}, "template": {"spec": {"tolerations": [{"operator": "Exists"}]}}},
-    ],
-)
-def test_a_taint_that_a_template_tolerates_is_no_obstacle(pool: Json):
-    facts = well(nodes=[a_node("n", taint="team")], clusters=[a_body(a_pool("special", **pool))])
-
-    assert found(facts) == []
-
-
-def test_the_usual_taint_of_gpu_nodes_is_tolerated():
-    facts = well(nodes=[a_node("n", taint="nvidia.com/gpu")], clusters=[a_body(a_pool("gpu", gpu={"count": 1}))])
-
-    assert found(facts) == []
-
-
-def test_no_gpu_node_is_a_warning_only_where_a_pool_wants_one():
-    nodes = [a_node("n", labelled=False, gpus=0)]
-
-    assert found(well(nodes=nodes, clusters=[a_body(a_pool("cpu"))])) == []
-    checks = [check for check, _, _ in found(well(nodes=nodes))]
-    assert checks == ["GPU nodes", "pool lab/demo gpu"]
 
 
 def test_a_stored_spec_that_is_not_valid_is_named():
@@ -598,21 +358,6 @@ def test_no_server_is_one_problem():
 @pytest.mark.parametrize(("value", "expected"), [("", [""]), ("a, b", ["a", "b"])])
 def test_the_namespaces_that_an_operator_watches(value: str, expected: list[str]):
     assert watched(a_deployment(namespaces=value)) == expected
-
-
-@pytest.mark.parametrize(
-    ("key", "node_of", "mend"),
-    [
-        ("node.kubernetes.io/unschedulable", "n", "kubectl uncordon n"),
-        ("node.kubernetes.io/not-ready", "n", "kubectl describe node n"),
-        ("team", "n", "tolerate them"),
-    ],
-)
-def test_a_taint_is_mended_by_what_it_means(key: str, node_of: str, mend: str):
-    facts = well(nodes=[a_node(node_of, taint=key)], clusters=[a_body(a_pool("gpu", gpu={"count": 1}))])
-    [finding] = [item for item in judge(facts, VERSION) if item.check.startswith("pool ")]
-
-    assert finding.mend.startswith(mend)
 
 
 def granted(file: str) -> set[Right]:

@@ -59,13 +59,18 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except CliError as error:
-            say(f"error: {error}")
+            _tell(str(error))
             raise typer.Exit(error.code) from error
         except KubeClusterError as error:
-            say(f"error: {error}")
+            _tell(str(error))
             raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
         except (KeyboardInterrupt, asyncio.CancelledError) as error:
             raise typer.Exit(Exit.INTERRUPTED) from error
+
+
+def _tell(text: str) -> None:
+    """An error, as the one line that a script's log has of it; what others said may have more."""
+    say(f"error: {' '.join(text.split())}")
 
 
 def make_app() -> typer.Typer:
