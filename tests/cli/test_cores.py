@@ -1,11 +1,13 @@
 """The pure parts of commands: sizes, goals, rows, losses, which pods' logs, the line of Python."""
 
+import io
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from gpudask.cli import sizes, views
+from gpudask.cli import sizes, tables, views
 from gpudask.cli.connect_command import client_line
 from gpudask.cli.delete_command import loss
 from gpudask.cli.exits import CliError, Exit
@@ -265,6 +267,22 @@ def test_pools_without_any_status_are_rows_too():
         ["cpu", "0/0", "0", "-"],
         ["gpu", "0/0", "0", "0/0"],
     ]
+
+
+NARROW = ["NAMESPACE", "NAME", "PHASE", "AGE", "REASON"]
+ROW = ["lab", "a-cluster-of-some-length", "Pending", "119m", "pool gpu has 0 of 3 pods: 0/3 nodes have [a] GPU"]
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 40, 10])
+def test_a_narrow_terminal_breaks_no_cell_and_drops_no_column(width: int):
+    printed = io.StringIO()
+    tables.show(Console(file=printed, width=width), tables.table(NARROW, [ROW], width))
+    head, row, *notes = [line.split() for line in printed.getvalue().splitlines()]
+
+    assert row[:4] == ROW[:4]
+    assert head[:4] == NARROW[:4]
+    said = " ".join(" ".join([*row[4:], *(word for line in notes for word in line)]).split())
+    assert said.replace(" ", "").endswith(ROW[-1].replace(" ", ""))
 
 
 def test_a_snapshot_has_numbers_where_a_status_has_none():

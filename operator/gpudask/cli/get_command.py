@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, views
+from gpudask.cli import access, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.following import follow
@@ -69,10 +69,10 @@ def get_command(
     console = output.console()
     wide = output_form == Listing.WIDE
     columns, rows = views.cluster_rows(bodies, now, wide=wide, namespaces=all_namespaces)
-    console.print(output.table(columns, rows))
+    tables.show(console, tables.table(columns, rows, console.width))
     for body in bodies if names else []:
         console.print()
-        console.print(output.table(*views.pool_rows([body])))
+        tables.show(console, tables.table(*views.pool_rows([body]), console.width))
         for line in views.troubles(body):
             console.print(line, markup=False, highlight=False)
 

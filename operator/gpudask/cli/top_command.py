@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, views
+from gpudask.cli import access, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.following import may_pass
@@ -42,7 +42,7 @@ def top_command(
 ) -> None:
     """Show pools, GPUs and demand live.
 
-    Pods are ready of desired, GPUs busy of held. ctrl-C ends it.
+    Pods are ready of desired, GPUs busy of held; tasks wait or run. ctrl-C ends it.
 
     \b
     Example:
@@ -62,7 +62,9 @@ def top_command(
             typer.echo(output.as_text(views.snapshot(await look(server), datetime.now(UTC)), output_form), nl=False)
             return
         if once or not sys.stdout.isatty():
-            output.console().print(picture(await look(server), datetime.now(UTC), namespaces=all_namespaces))
+            console = output.console()
+            now = datetime.now(UTC)
+            tables.show(console, picture(await look(server), now, console.width, namespaces=all_namespaces))
             return
         await _live(lambda: look(server), interval, namespaces=all_namespaces)
 
@@ -73,20 +75,25 @@ async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
     from rich.live import Live  # noqa: PLC0415 - what is printed once does without
     from rich.text import Text  # noqa: PLC0415
 
-    with Live(picture(await look(), datetime.now(UTC), namespaces=namespaces), auto_refresh=False, screen=True) as live:
+    console = output.console()
+
+    async def view() -> Group:
+        return picture(await look(), datetime.now(UTC), console.width, namespaces=namespaces)
+
+    with Live(await view(), console=console, auto_refresh=False, screen=True) as live:
         while True:
             await asyncio.sleep(interval)
             try:
-                view: Any = picture(await look(), datetime.now(UTC), namespaces=namespaces)
+                shown: Any = await view()
             except KubeClusterError as error:
                 if not may_pass(error):  # deleted, or no longer allowed
                     raise
-                view = Text(f"{error}\ntrying again ...")
-            live.update(view, refresh=True)
+                shown = Text(f"{error}\ntrying again ...")
+            live.update(shown, refresh=True)
 
 
-def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> Group:
-    """Clusters and pools as one thing that rich draws."""
+def picture(bodies: list[Json], now: datetime, width: int, *, namespaces: bool = False) -> Group:
+    """Clusters and pools as one thing that rich draws in a terminal of `width` characters."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -96,6 +103,6 @@ def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> G
     return Group(
         Text(head),
         Text(),
-        output.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces)),
+        *tables.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces), width).renderables,
         *(Text(line) for line in (["", *lines] if lines else [])),
     )

@@ -31,12 +31,12 @@ def cluster_rows(bodies: list[Json], now: datetime, *, wide: bool = False, names
 
 
 def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = False) -> Rows:
-    """A row for each pool: pods ready of desired, workers, GPUs busy of held, tasks, and why it has its size.
+    """A row for each pool: pods ready of desired, workers, GPUs busy of held, tasks that wait and run, size and why.
 
     A cluster without any status yet has a row for each pool of its spec.
     """
     columns = [*(["NAMESPACE"] if namespaces else []), *(["CLUSTER"] if clusters else [])]
-    columns += ["POOL", "PODS", "WORKERS", "GPUS BUSY/HELD", "TASKS WAIT", "RUN", "SIZE BY", "WHY"]
+    columns += ["POOL", "PODS", "WORKERS", "GPUS", "WAIT", "RUN", "SIZE BY", "WHY"]
     rows = []
     for body in bodies:
         for pool in _pools(body):
