@@ -81,6 +81,21 @@ def test_what_exists_is_not_overwritten(demo: Shell):
     assert "exists already" in result.stderr
 
 
+def test_of_several_in_a_file_one_that_is_refused_holds_back_no_other(demo: Shell):
+    text = MIXED.read_text()
+    result = demo("create", "-f", "-", stdin=f"{text}---\n{text.replace('name: demo', 'name: second', 1)}")
+
+    assert (result.exit_code, result.stdout) == (Exit.FAILED, "gpudaskcluster.gpudask.dev/second created\n")
+    assert "error: cannot create cluster 'demo': it exists already" in result.stderr
+
+
+def test_of_several_names_an_unknown_one_leaves_all_as_they_are(demo: Shell):
+    for command in ("suspend", "delete"):
+        result = demo(command, "demo", "dmeo")
+        assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, ""), command
+        assert not demo.cluster()["spec"].get("suspend"), command
+
+
 def test_a_misspelt_field_is_refused_in_the_servers_words(shell: Shell):
     text = MIXED.read_text().replace("autoscale:", "autoscail:")
     result = shell("create", "-f", "-", stdin=text)
@@ -135,7 +150,7 @@ def test_an_unknown_cluster_has_an_exit_code_of_its_own(demo: Shell):
     ):
         result = demo(*command)
         assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, ""), command
-        assert "there are: demo" in result.stderr
+        assert "there are: demo. Use one of these names, or another namespace, with -n" in result.stderr
 
 
 def overrides(shell: Shell) -> Json:

@@ -32,6 +32,7 @@ from gpudask.cli.wait_command import wait_command
 from gpudask.kubecluster.errors import KubeClusterError
 
 PLUGIN = "kubectl-gpudask"
+_NAMESPACE = "another namespace=", "another namespace, with -n"  # as Python's words are written in a shell
 CODES = "Exit codes: " + "; ".join(f"{code.value} {code.words}" for code in Exit) + "."
 COMMANDS: dict[str, Callable[..., None]] = {
     "get": get_command,
@@ -62,7 +63,7 @@ class Commands(TyperGroup):
             _tell(str(error))
             raise typer.Exit(error.code) from error
         except KubeClusterError as error:
-            _tell(str(error))
+            _tell(str(error).replace(*_NAMESPACE))
             raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
         except (KeyboardInterrupt, asyncio.CancelledError) as error:
             raise typer.Exit(Exit.INTERRUPTED) from error
