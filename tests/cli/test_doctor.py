@@ -294,14 +294,14 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "cluster lab/demo",
             Level.WARNING,
             "the operator has reported nothing yet",
-            "kubectl get pods -A",
+            "kubectl logs deployment/gpudask -n system",
         ),
         (
             {"clusters": [a_body(status={"observedGeneration": 1})]},
             "cluster lab/demo",
             Level.WARNING,
             "has not looked at generation 2",
-            "kubectl get pods -A",
+            "kubectl logs deployment/gpudask -n system",
         ),
         (
             {"clusters": [a_body(status={"observedGeneration": 2, "conditions": [ACCEPTED]})]},
@@ -353,6 +353,21 @@ def test_a_stored_spec_that_is_not_valid_is_named():
 
 def test_no_server_is_one_problem():
     assert [(item.check, item.level) for item in unreachable("refused")] == [("API server", Level.PROBLEM)]
+
+
+def test_somebody_who_may_not_list_deployments_is_told_what_discovery_tells():
+    facts = well(deployments=None, crd=None, may_not=[], nodes=None, clusters=[a_body(status={})])
+    levels = {item.check: item.level for item in judge(facts, VERSION)}
+
+    assert levels["stock Dask operator"] == levels["resource definition"] == Level.OK
+    assert levels["operator"] == Level.UNKNOWN
+    assert levels["cluster lab/demo"] == Level.WARNING
+
+
+def test_where_no_operator_is_it_is_said_once():
+    facts = well(deployments=[], clusters=[a_body(status={})])
+
+    assert [check for check, _, _ in found(facts)] == ["operator"]
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", [""]), ("a, b", ["a", "b"])])

@@ -137,7 +137,7 @@ def test_an_empty_namespace_is_no_error_and_no_output(shell: Shell):
     result = shell("get")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no clusters found" in result.stderr
+    assert f"no clusters found in namespace {shell.kubectl.namespace};" in result.stderr
 
 
 def test_an_unknown_cluster_has_an_exit_code_of_its_own(demo: Shell):
@@ -298,7 +298,7 @@ def test_the_doctor_asks_what_the_operators_account_may(demo: Shell):
         demo.kubectl("delete", "deployment", "gpudask")
 
     assert findings["operator's rights"]["level"] == "problem"
-    assert "list pods in all namespaces" in findings["operator's rights"]["text"]
+    assert "get/list/watch/create/patch/delete pods in all namespaces" in findings["operator's rights"]["text"]
 
 
 def as_somebody(shell: Shell, folder: Path, *rules: str) -> Shell:

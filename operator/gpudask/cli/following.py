@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,9 @@ def may_pass(error: KubeClusterError) -> bool:
     return error.status in (0, HTTPStatus.TOO_MANY_REQUESTS) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-async def follow(server: Server, names: list[str], *, all_namespaces: bool = False) -> AsyncIterator[tuple[Json, bool]]:
+async def follow(
+    server: Server, names: list[str], *, all_namespaces: bool = False
+) -> AsyncGenerator[tuple[Json, bool]]:
     """Clusters as they are now, then each that changes, and whether it is still there. Never ends.
 
     A watch that ends or breaks is begun again by looking anew, in which what vanished meanwhile is found. Who may not
@@ -110,7 +112,7 @@ async def _look(server: Server, names: list[str], namespace: str | None) -> tupl
 
 async def _changes(
     server: Server, names: list[str], version: str, namespace: str | None
-) -> AsyncIterator[tuple[str, Json]]:
+) -> AsyncGenerator[tuple[str, Json], None]:
     if not version:  # the only one is not there; it may be made
         await asyncio.sleep(_LEAST_PAUSE_SECONDS)
         return

@@ -52,18 +52,19 @@ def get_command(
     if watch:
         access.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
 
-    async def read(server: Server) -> list[Json]:
+    async def read(server: Server) -> tuple[list[Json], str]:
+        place = "any namespace" if all_namespaces else f"namespace {server.namespace}"
         if names:
-            return [await server.cluster(name) for name in names]
-        return await server.clusters(all_namespaces=all_namespaces)
+            return [await server.cluster(name) for name in names], place
+        return await server.clusters(all_namespaces=all_namespaces), place
 
-    bodies = access.run(target, read)
+    bodies, place = access.run(target, read)
     if output_form is not None and output_form != Listing.WIDE:
         listed = names is not None and len(names) == 1
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
         return
     if not bodies:
-        output.say("no clusters found; gpudask create makes one")
+        output.say(f"no clusters found in {place}; gpudask create makes one")
         return
     now = datetime.now(UTC)
     console = output.console()

@@ -46,7 +46,7 @@ def _drawn(columns: list[str], rows: list[list[str]], widths: list[int], *, has_
     from rich.text import Text  # noqa: PLC0415 - Text, not markup: a message may hold [brackets]
 
     # Left to itself, rich drops columns that have no room.
-    natural = None if has_words else sum(size + _GAP for size in widths)
+    natural = None if has_words else sum(size + _GAP for size in widths) - _GAP
     made = Table(width=natural, box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column, size in zip(columns, widths, strict=True):
         words = has_words and column == columns[-1]

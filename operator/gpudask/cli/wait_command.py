@@ -11,7 +11,7 @@ import typer
 
 from gpudask.cli import access, output
 from gpudask.cli.completion import goals
-from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.exits import CliError, Exit, ended
 from gpudask.cli.following import follow, may_pass
 from gpudask.cli.goals import Goal, Kind, read_goal
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output
@@ -63,8 +63,8 @@ def wait_command(
                 await waiting.follow(server)
         except TimeoutError as error:
             what = f"{name}: not {goal} within {timeout}: {waiting.why or 'no word of it came'}"
-            step = f". {where_to_look(waiting.body)}, or wait longer: --timeout" if waiting.body else ""
-            raise CliError(what + step, Exit.TIMED_OUT) from error
+            step = f" {where_to_look(waiting.body)}, or wait longer: --timeout 30m" if waiting.body else ""
+            raise CliError(ended(what) + step, Exit.TIMED_OUT) from error
 
     access.run(access.Target(kubeconfig, context, namespace), wait)
     if output_form is None:

@@ -7,7 +7,7 @@ from typing import Any
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.cli.doctor.facts import Facts, labels, watched
 from gpudask.cli.doctor.findings import Finding, Level
-from gpudask.kubecluster.reasons import unseen, where_to_look
+from gpudask.kubecluster.reasons import unseen
 
 Json = dict[str, Any]
 _TOLD = ("Accepted", "Mirrored")
@@ -39,13 +39,22 @@ def _cluster(facts: Facts, body: Json) -> list[Finding]:
     except InvalidSpecError as error:
         return [Finding(check, Level.PROBLEM, str(error), f"correct it: {edit}")]
     if words := unseen(body):
-        return [Finding(check, Level.WARNING, words.removesuffix(": is it running?"), where_to_look(body))]
+        return _unseen(facts, check, words.removesuffix(": is it running?"))
     conditions = (body.get("status") or {}).get("conditions") or []
     bad = [item for item in conditions if item["type"] in _TOLD and item["status"] == "False"]
     return [
         Finding(check, Level.WARNING, f"{item['type']} is False, {item['reason']}: {item.get('message', '')}", edit)
         for item in bad
     ]
+
+
+def _unseen(facts: Facts, check: str, words: str) -> list[Finding]:
+    if facts.deployments is None:
+        return [Finding(check, Level.WARNING, words, "let an administrator see whether it runs: gpudask doctor")]
+    if not facts.running:
+        return []  # the check of the operator says so
+    home = facts.running[0]["metadata"]
+    return [Finding(check, Level.WARNING, words, f"kubectl logs deployment/{home['name']} -n {home['namespace']}")]
 
 
 def _is_run(facts: Facts, namespace: str) -> bool:

@@ -54,7 +54,7 @@ def nodes(facts: Facts) -> list[Finding]:
 def is_ready(node: Json) -> bool:
     """Whether the kubelet of a node answers; one that says nothing of it counts as ready."""
     conditions = {item["type"]: item["status"] for item in (node.get("status") or {}).get("conditions") or []}
-    return conditions.get("Ready", "True") == "True"
+    return bool(conditions.get("Ready", "True") == "True")
 
 
 def taint(item: Json) -> str:

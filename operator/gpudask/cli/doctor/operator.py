@@ -12,7 +12,7 @@ from gpudask.kubecluster.reasons import why_pod_waits
 
 Json = dict[str, Any]
 _CHECK, _RIGHTS = "operator", "operator's rights"
-_NAMED = 6
+_NAMED = 10
 
 
 def deployments(facts: Facts, version: str) -> list[Finding]:
@@ -32,7 +32,11 @@ def rights(facts: Facts) -> list[Finding]:
         return [facts.unread(_RIGHTS, "operator_may_not")]
     if not facts.operator_may_not:
         return [Finding(_RIGHTS, Level.OK, "its service account may do all that it needs")]
-    missing = [f"{right} in {namespace or 'all namespaces'}" for namespace, right in facts.operator_may_not]
+    verbs: dict[str, list[str]] = {}
+    for namespace, right in facts.operator_may_not:
+        what = f"{str(right).partition(' ')[2]} in {namespace or 'all namespaces'}"
+        verbs.setdefault(what, []).append(right.verb)
+    missing = [f"{'/'.join(listed)} {what}" for what, listed in verbs.items()]
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     text = f"its service account may not: {', '.join(missing[:_NAMED])}{more}"
     mend = f"{_upgrade(facts.running[0])} --set rbac.create=true, or apply the roles as charts/README.md shows"

@@ -51,7 +51,8 @@ MIRROR = (
     *_rights(GROUP, (PLURAL,), "patch"),
 )
 USER = {
-    **dict.fromkeys(_rights(GROUP, (PLURAL,), "get", "list", "watch"), "get, wait, top"),
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "get"), "get, wait, top of one cluster"),
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "list"), "get, top"),
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "create"), "create"),
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "patch"), "scale, suspend, resume"),
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "delete"), "delete"),
@@ -59,7 +60,7 @@ USER = {
     **dict.fromkeys(_rights("", ("pods/log",), "get"), "logs"),
     **dict.fromkeys(_rights("", ("pods/portforward",), "get", "create"), "connect, dashboard"),
 }
-"""A user's rights, each with the commands that it is for."""
+"""A user's rights, each with the commands that it is for. Who may not watch is served by asking again and again."""
 
 
 def of_key(secret: str) -> tuple[Right, ...]:

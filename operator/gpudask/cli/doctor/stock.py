@@ -19,14 +19,16 @@ _PLURALS = {kind: f"{kind.lower()}s.{GROUP}" for kind in (*KINDS, "DaskJob")}
 
 def operator(facts: Facts) -> list[Finding]:
     """Whether the stock operator runs. It may, beside ours, where ours mirrors nothing."""
+    if facts.dask_kinds is not None and not facts.foreign_kinds and not _running(facts):
+        return [Finding(_STOCK, Level.OK, "it is not installed")]
     if facts.deployments is None:
         return [facts.unread(_STOCK, "deployments")]
     if stock := _running(facts):
         where = ", ".join(place(item) for item in stock)
         return [Finding(_STOCK, Level.OK, f"it runs beside this one, with kinds of its own: {where}")]
-    if facts.foreign_kinds:
-        return [Finding(_STOCK, Level.OK, "it does not run; its resource definitions are still installed")]
-    return [Finding(_STOCK, Level.OK, "it is not installed")]
+    if facts.dask_kinds is None:
+        return [facts.unread(_STOCK, "dask_kinds")]
+    return [Finding(_STOCK, Level.OK, "it does not run; its resource definitions are still installed")]
 
 
 def mirror(facts: Facts) -> list[Finding]:
