@@ -1,11 +1,13 @@
 """The pure parts of commands: sizes, goals, rows, losses, which pods' logs, the line of Python."""
 
+import io
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from gpudask.cli import sizes, views
+from gpudask.cli import sizes, tables, views
 from gpudask.cli.connect_command import client_line
 from gpudask.cli.delete_command import loss
 from gpudask.cli.exits import CliError, Exit
@@ -138,7 +140,14 @@ def test_when_a_goal_is_reached(goal: str, status: Json, reached: bool):
 @pytest.mark.parametrize(
     ("goal", "status", "why"),
     [
-        ("ready", WAITS, "SchedulerReady is False, SchedulerPending: pulls its image"),
+        (
+            "ready",
+            WAITS,
+            (
+                "SchedulerReady is False, SchedulerPending: pulls its image;"
+                " pool gpu: 1 of 4 desired pods are ready, 0/3 nodes: Insufficient nvidia.com/gpu"
+            ),
+        ),
         ("ready", {}, "the operator has reported nothing yet: is it running?"),
         (
             "workers=gpu:4",
@@ -156,6 +165,51 @@ def test_when_a_goal_is_reached(goal: str, status: Json, reached: bool):
 )
 def test_a_wait_says_why(goal: str, status: Json, why: str):
     assert read_goal(goal).why(a_body(status)) == why
+
+
+def a_pod(name: str, component: str, pool: str = "") -> Json:
+    labels = {"dask.org/component": component} | ({"gpudask.dev/pool": pool} if pool else {})
+    return {"metadata": {"name": name, "labels": labels}}
+
+
+def a_waiting_pod(name: str, pool: str = "gpu", **waiting: str) -> Json:
+    status = {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
+    return a_pod(name, "worker", pool) | {"status": status}
+
+
+FULL = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+NOWHERE = a_pod("demo-gpu-worker-2", "worker", "gpu") | {"status": {"phase": "Pending", "conditions": [FULL]}}
+PULLS = [a_waiting_pod(f"demo-gpu-worker-{number}", reason="ErrImagePull", message="no x") for number in range(2)]
+WORDS_OF_PODS = (
+    " pod demo-gpu-worker-0 and 1 more: ErrImagePull: no x;"
+    " pod demo-gpu-worker-2: no node can take it: 0/3 nodes are available"
+)
+MISSING = {"type": "Ready", "status": "False", "reason": "PodsMissing", "message": "pool gpu has 0 of 3 pods"}
+SHORT = {"observedGeneration": 3, "conditions": [MISSING], "pools": [{"name": "gpu", "desired": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("goal", "status", "why"),
+    [
+        (
+            "ready",
+            SHORT,
+            "Ready is False, PodsMissing: pool gpu has 0 of 3 pods;" + WORDS_OF_PODS,
+        ),
+        (
+            "workers=gpu:3",
+            {},
+            "0 of 3 workers of pool gpu run; the operator has reported nothing yet: is it running?;" + WORDS_OF_PODS,
+        ),
+        (
+            "workers=gpu:3",
+            SHORT | {"pools": [{"name": "gpu", "desired": 3, "message": "exceeded quota: q"}]},
+            "0 of 3 workers of pool gpu run; 0 of 3 desired pods are ready, exceeded quota: q",
+        ),
+    ],
+)
+def test_what_the_operator_does_not_say_of_pods_kubernetes_says(goal: str, status: Json, why: str):
+    assert read_goal(goal).why(a_body(status), [*PULLS, NOWHERE]) == why
 
 
 def test_waiting_for_a_pool_that_is_not_there_ends_at_once():
@@ -215,6 +269,32 @@ def test_pools_without_any_status_are_rows_too():
     ]
 
 
+NARROW = ["NAMESPACE", "NAME", "PHASE", "AGE", "REASON"]
+ROW = ["lab", "a-cluster-of-some-length", "Pending", "119m", "pool gpu has 0 of 3 pods: 0/3 nodes have [a] GPU"]
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 40, 10])
+def test_a_narrow_terminal_breaks_no_cell_and_drops_no_column(width: int):
+    printed = io.StringIO()
+    tables.show(Console(file=printed, width=width), tables.table(NARROW, [ROW], width))
+    head, row, *notes = [line.split() for line in printed.getvalue().splitlines()]
+
+    assert row[:4] == ROW[:4]
+    assert head[:4] == NARROW[:4]
+    said = " ".join(" ".join([*row[4:], *(word for line in notes for word in line)]).split())
+    assert said.replace(" ", "").endswith(ROW[-1].replace(" ", ""))
+
+
+def test_a_snapshot_has_numbers_where_a_status_has_none():
+    pool = {"name": "gpu", "ready": 1, "gpusHeld": 2, "gpusBusy": 1, "demand": {"waiting": 5}}
+    shot = views.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW)
+
+    assert (shot["time"], shot["gpusHeld"], shot["gpusBusy"]) == ("2026-12-01T18:00:00Z", 2, 1)
+    assert [cluster["phase"] for cluster in shot["clusters"]] == ["Running", ""]
+    assert shot["clusters"][0]["pools"] == [pool | {"desired": 0, "pods": 0, "workers": 0}]
+    assert {pool["name"]: pool["ready"] for pool in shot["clusters"][1]["pools"]} == {"cpu": 0, "gpu": 0}
+
+
 def test_troubles_are_the_conditions_that_are_not_as_they_should_be():
     degraded = {"type": "Degraded", "status": "True", "reason": "Frozen", "message": "no word"}
 
@@ -249,11 +329,6 @@ def test_what_a_deletion_loses():
         " its scheduler holds 9 tasks and results, which are lost"
     )
     assert loss(a_body()) == "demo: no worker pods and no tasks are known"
-
-
-def a_pod(name: str, component: str, pool: str = "") -> Json:
-    labels = {"dask.org/component": component} | ({"gpudask.dev/pool": pool} if pool else {})
-    return {"metadata": {"name": name, "labels": labels}}
 
 
 PODS = [

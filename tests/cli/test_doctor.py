@@ -1,4 +1,4 @@
-"""The doctor's judgement: facts in, findings out."""
+"""The doctor's judgement of what was installed, and of rights: facts in, findings out."""
 
 from pathlib import Path
 from typing import Any
@@ -10,59 +10,24 @@ from gpudask.api import crd
 from gpudask.cli.doctor.checks import judge, unreachable
 from gpudask.cli.doctor.facts import Facts, watched
 from gpudask.cli.doctor.findings import Level
-from gpudask.cli.doctor.rights import OPERATOR, Right
-from tests.builders import a_manifest, a_pool
+from gpudask.cli.doctor.rights import MIRROR, OPERATOR, Right, of_key
+from tests.builders import a_pool
+from tests.cli.doctor_builders import (
+    OURS,
+    STOCK,
+    VERSION,
+    a_body,
+    a_definition,
+    a_deployment,
+    a_stock_deployment,
+    an_operator_pod,
+    found,
+    well,
+)
 
 Json = dict[str, Any]
-VERSION = "0.1.0"
-RBAC = Path(__file__).parents[1] / "chart" / "golden" / "rbac-everywhere.yaml"
-
-
-def a_node(name: str, *, labelled: bool = True, gpus: int = 1, taint: str = "", **labels: str) -> Json:
-    taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
-    present = {"nvidia.com/gpu.present": "true"} if labelled else {}
-    status = {"allocatable": {"cpu": "8", "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})}
-    return {"metadata": {"name": name, "labels": present | labels}, "spec": {"taints": taints}, "status": status}
-
-
-def a_deployment(name: str = "gpudask", version: str = VERSION, ready: int = 1, namespaces: str = "") -> Json:
-    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": "operator"}
-    labels["app.kubernetes.io/version"] = version
-    env = [{"name": "GPUDASK_WATCH_NAMESPACES", "value": namespaces}]
-    template = {"spec": {"serviceAccountName": name, "containers": [{"env": env}]}}
-    metadata = {"name": name, "namespace": "system", "labels": labels}
-    return {"metadata": metadata, "spec": {"replicas": 1, "template": template}, "status": {"readyReplicas": ready}}
-
-
-def a_definition() -> Json:
-    return crd.render() | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-
-
-def a_body(*pools: Json, **spec: Any) -> Json:
-    body = a_manifest(*pools, **spec)
-    body["metadata"] |= {"namespace": "lab", "uid": "uid"}
-    return body
-
-
-def well(**changes: Any) -> Facts:
-    """A Kubernetes as it should be."""
-    facts: Json = {
-        "version": {"gitVersion": "v1.36.3", "minor": "36"},
-        "namespace": "lab",
-        "crd": a_definition(),
-        "stock_crd": {},
-        "deployments": [a_deployment()],
-        "daemon_sets": [],
-        "nodes": [a_node("n1"), a_node("n2", labelled=False, gpus=0)],
-        "clusters": [a_body(a_pool("cpu"), a_pool("gpu", gpu={"count": 1}))],
-        "may_not": [],
-        "operator_may_not": [],
-    }
-    return Facts(**(facts | changes))
-
-
-def found(facts: Facts) -> list[tuple[str, Level, str]]:
-    return [(item.check, item.level, item.text) for item in judge(facts, VERSION) if item.level != Level.OK]
+GOLDEN = Path(__file__).parents[1] / "chart" / "golden"
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_healthy_cluster_has_no_finding_but_good_ones():
@@ -75,16 +40,23 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
         "your rights",
         "stock Dask operator",
         "GPU nodes",
+        "clusters",
         "pools",
     ]
 
 
-def older() -> Json:
+def changed(**fields: Json) -> Json:
+    """Our definition with these fields of the spec's schema, None for one that is not there."""
     definition = a_definition()
     properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    del properties["rollout"]
-    properties["pools"]["items"]["properties"]["name"] = {"type": "string"}
+    for name, schema in fields.items():
+        properties.pop(name) if schema is None else properties.update({name: schema})
     return definition
+
+
+def conditioned(kind: str, status: str, message: str) -> Json:
+    condition = {"type": kind, "status": status, "message": message}
+    return crd.render() | {"status": {"conditions": [{"type": "Established", "status": "True"}, condition]}}
 
 
 def unserved() -> Json:
@@ -93,110 +65,284 @@ def unserved() -> Json:
     return definition
 
 
+def stored(*versions: str) -> Json:
+    definition = a_definition()
+    return definition | {"status": definition["status"] | {"storedVersions": list(versions)}}
+
+
+ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", "message": "unknown field"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "check", "level", "said"),
+    ("changes", "check", "level", "said", "mend"),
     [
-        ({"version": {"gitVersion": "v1.28.1", "minor": "28+"}}, "API server", Level.PROBLEM, "1.29 is the oldest"),
-        ({"crd": {}}, "resource definition", Level.PROBLEM, "is not installed"),
-        ({"crd": unserved()}, "resource definition", Level.PROBLEM, "serves v1beta7, this program speaks v1alpha1"),
-        ({"crd": crd.render()}, "resource definition", Level.PROBLEM, "is not established"),
-        ({"crd": older()}, "resource definition", Level.WARNING, "spec.pools.name, spec.rollout"),
-        ({"crd": None, "refused": {"crd": "forbidden"}}, "resource definition", Level.UNKNOWN, "forbidden"),
-        ({"deployments": []}, "operator", Level.PROBLEM, "no deployment of it"),
-        ({"deployments": [a_deployment(ready=0)]}, "operator", Level.PROBLEM, "gpudask in namespace system has no pod"),
+        (
+            {"version": {"gitVersion": "v1.28.1", "minor": "28+"}},
+            "API server",
+            Level.PROBLEM,
+            "1.29 is the old",
+            "1.29",
+        ),
+        ({"crd": {}}, "resource definition", Level.PROBLEM, "is not installed", "helm install gpudask"),
+        (
+            {"crd": unserved()},
+            "resource definition",
+            Level.PROBLEM,
+            "serves v1beta7, this program speaks v1alpha1",
+            "kubectl apply --server-side",
+        ),
+        ({"crd": crd.render()}, "resource definition", Level.PROBLEM, "is not established", "kubectl describe crd"),
+        (
+            {"crd": conditioned("NamesAccepted", "False", '"gdc" is already in use')},
+            "resource definition",
+            Level.PROBLEM,
+            '"gdc" is already in use',
+            "kubectl describe crd",
+        ),
+        (
+            {"crd": conditioned("Terminating", "True", "")},
+            "resource definition",
+            Level.PROBLEM,
+            "is being deleted, and all clusters with it",
+            "kubectl describe crd",
+        ),
+        (
+            {"crd": changed(rollout=None)},
+            "resource definition",
+            Level.WARNING,
+            "is older than this program: it lacks spec.rollout",
+            "kubectl apply --server-side --force-conflicts -f charts/gpudask/crds",
+        ),
+        (
+            {"crd": changed(novelty={"type": "string"})},
+            "resource definition",
+            Level.WARNING,
+            "is newer than this program, which does not know: spec.novelty",
+            "pip install --upgrade '.[cli]'",
+        ),
+        (
+            {"crd": changed(image={"type": "integer"})},
+            "resource definition",
+            Level.WARNING,
+            "has another schema than this version: spec.image",
+            "if this program is the newer one",
+        ),
+        (
+            {"crd": stored("v1alpha0", "v1alpha1")},
+            "resource definition",
+            Level.WARNING,
+            "may still be stored as v1alpha0",
+            "kubectl get gdc -A -o json | kubectl replace -f -",
+        ),
+        (
+            {"crd": None, "served": None, "refused": {"crd": "forbidden"}},
+            "resource definition",
+            Level.UNKNOWN,
+            "forbidden",
+            "gpudask doctor",
+        ),
+        ({"crd": None, "served": False}, "resource definition", Level.PROBLEM, "the server knows no", "helm install"),
+        ({"deployments": []}, "operator", Level.PROBLEM, "no deployment of it", "helm install"),
+        (
+            {"deployments": [a_deployment(ready=0)]},
+            "operator",
+            Level.PROBLEM,
+            "gpudask in namespace system has no pod that is ready: it has no pod",
+            "kubectl describe deployment/gpudask -n system",
+        ),
+        (
+            {
+                "deployments": [a_deployment(ready=0)],
+                "operator_pods": [an_operator_pod({"reason": "ImagePullBackOff", "message": "no such image"})],
+            },
+            "operator",
+            Level.PROBLEM,
+            "gpudask-1: ImagePullBackOff: no such image",
+            "kubectl describe deployment/gpudask -n system",
+        ),
+        (
+            {
+                "deployments": [a_deployment(ready=0)],
+                "operator_pods": [an_operator_pod({"reason": "CrashLoopBackOff"}, "Traceback\nSettingsError: no such")],
+            },
+            "operator",
+            Level.PROBLEM,
+            "gpudask-1: CrashLoopBackOff; it said last: SettingsError: no such",
+            "kubectl logs deployment/gpudask -n system",
+        ),
+        (
+            {
+                "deployments": [
+                    a_deployment(
+                        ready=0, conditions=[{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
+                    )
+                ]
+            },
+            "operator",
+            Level.PROBLEM,
+            "exceeded quota",
+            "kubectl describe deployment/gpudask -n system",
+        ),
+        (
+            {"deployments": [a_deployment(ready=0, replicas=0)], "clusters": []},
+            "operator",
+            Level.PROBLEM,
+            "is scaled to 0",
+            "kubectl scale deployment/gpudask -n system --replicas=1",
+        ),
         (
             {"deployments": [a_deployment(version="9.9")]},
             "operator",
             Level.WARNING,
             "runs version 9.9, this program is 0.1",
+            "from a checkout of 9.9",
+        ),
+        (
+            {"deployments": [a_deployment(version="0.0.9")]},
+            "operator",
+            Level.WARNING,
+            "runs version 0.0.9, this program is 0.1",
+            "helm upgrade gpudask charts/gpudask -n system",
+        ),
+        (
+            {"deployments": [a_deployment(version="")]},
+            "operator",
+            Level.WARNING,
+            "does not say in which version",
+            "helm upgrade gpudask",
+        ),
+        (
+            {"deployments": [a_deployment(), a_deployment("second", namespaces="lab")]},
+            "operator",
+            Level.PROBLEM,
+            "gpudask in namespace system and second in namespace system both run the clusters of lab",
+            "helm uninstall second -n system",
+        ),
+        (
+            {"deployments": [a_deployment(), a_deployment("second")]},
+            "operator",
+            Level.PROBLEM,
+            "both run the clusters of all namespaces",
+            "watchNamespaces",
         ),
         (
             {"operator_may_not": [("team", Right("", "pods", "create")), ("", Right("policy", "x", "list"))]},
             "operator's rights",
             Level.PROBLEM,
             "create pods in team, list x.policy in all namespaces",
+            "--set rbac.create=true",
         ),
-        ({"operator_may_not": None}, "operator's rights", Level.UNKNOWN, "could not be looked at"),
-        ({"may_not": [Right("", "pods/log", "get")]}, "your rights", Level.WARNING, "you may not: get pods/log"),
+        ({"operator_may_not": None}, "operator's rights", Level.UNKNOWN, "could not be looked at", "gpudask doctor"),
         (
-            {"deployments": [a_deployment(), a_deployment("dask-kubernetes-operator")]},
-            "stock Dask operator",
+            {"may_not": [Right("", "pods/log", "get")]},
+            "your rights",
             Level.WARNING,
-            "it runs: dask-kubernetes-operator in system",
+            "you may not: get pods/log (for gpudask logs)",
+            "kubectl create rolebinding gpudask-edit -n lab --clusterrole=edit --user=alice",
         ),
-        ({"nodes": None, "refused": {"nodes": "forbidden"}}, "GPU nodes", Level.UNKNOWN, "forbidden"),
-        ({"nodes": [a_node("n", gpus=0)], "clusters": []}, "device plugin", Level.PROBLEM, "offers no nvidia.com/gpu"),
-        ({"nodes": [a_node("n", labelled=False)], "clusters": []}, "GPU nodes", Level.WARNING, "has no label"),
+        (
+            {"may_not": [Right("", "pods/log", "get")], "user": "system:serviceaccount:team:bot"},
+            "your rights",
+            Level.WARNING,
+            "you may not",
+            "--serviceaccount=team:bot",
+        ),
+        (
+            {"deployments": [a_deployment(mirror=True), a_stock_deployment()], "dask_kinds": OURS},
+            "mirror",
+            Level.PROBLEM,
+            "the stock Dask operator runs too (their-operator in namespace dask)",
+            "--set mirror.enabled=false",
+        ),
+        (
+            {"deployments": [a_deployment(mirror=True)], "dask_kinds": STOCK},
+            "mirror",
+            Level.PROBLEM,
+            "DaskAutoscaler, DaskCluster, DaskJob, DaskWorkerGroup of kubernetes.dask.org are the stock",
+            "kubectl delete crd daskautoscalers.kubernetes.dask.org",
+        ),
+        (
+            {"deployments": [a_deployment(mirror=True)], "dask_kinds": {"DaskCluster": ["gpudask"]}},
+            "mirror",
+            Level.PROBLEM,
+            "DaskWorkerGroup, DaskAutoscaler of kubernetes.dask.org are missing",
+            "-f crds/mirror.yaml, then kubectl rollout restart deployment/gpudask -n system",
+        ),
+        (
+            {"deployments": [a_deployment(), a_stock_deployment(labelled=False)], "dask_kinds": OURS},
+            "mirror",
+            Level.WARNING,
+            "are still our chart's, and the stock operator runs on them",
+            "helm upgrade of the stock chart",
+        ),
+        (
+            {"deployments": [a_deployment(namespaces="team")]},
+            "cluster lab/demo",
+            Level.PROBLEM,
+            "no operator runs namespace lab",
+            "helm upgrade gpudask charts/gpudask -n system --reuse-values --set 'watchNamespaces={team,lab}'",
+        ),
+        (
+            {"deployments": [a_deployment(namespaces="team")], "clusters": []},
+            "clusters",
+            Level.WARNING,
+            "no operator runs clusters in namespace lab",
+            "watchNamespaces={team,lab}",
+        ),
+        (
+            {"clusters": [a_body(status={})]},
+            "cluster lab/demo",
+            Level.WARNING,
+            "the operator has reported nothing yet",
+            "kubectl logs deployment/gpudask -n system",
+        ),
+        (
+            {"clusters": [a_body(status={"observedGeneration": 1})]},
+            "cluster lab/demo",
+            Level.WARNING,
+            "has not looked at generation 2",
+            "kubectl logs deployment/gpudask -n system",
+        ),
+        (
+            {"clusters": [a_body(status={"observedGeneration": 2, "conditions": [ACCEPTED]})]},
+            "cluster lab/demo",
+            Level.WARNING,
+            "Accepted is False, TemplateRefused: unknown field",
+            "kubectl edit gdc demo -n lab",
+        ),
+        ({"clusters": None, "refused": {"clusters": "no"}}, "clusters", Level.UNKNOWN, "no", "gpudask doctor"),
     ],
 )
-def test_one_fault_is_one_finding_with_a_remedy(changes: Json, check: str, level: Level, said: str):
+def test_one_fault_is_one_finding_with_a_remedy(changes: Json, check: str, level: Level, said: str, mend: str):
     [finding] = [item for item in judge(well(**changes), VERSION) if item.level != Level.OK]
 
     assert (finding.check, finding.level) == (check, level)
     assert said in finding.text
-    assert finding.mend
+    assert mend in finding.mend
 
 
 @pytest.mark.parametrize(
-    ("pool", "node", "said"),
+    ("changes", "check", "said"),
     [
+        ({"dask_kinds": OURS}, "stock Dask operator", "it is not installed"),
+        ({"dask_kinds": OURS}, "mirror", "off; the definitions that our chart once installed for it are kept"),
+        ({"dask_kinds": OURS, "deployments": [a_deployment(mirror=True)]}, "mirror", "on: the stock Dask client sees"),
+        ({"dask_kinds": STOCK}, "stock Dask operator", "it does not run; its resource definitions are still installed"),
         (
-            {"gpu": {"count": 1}},
-            a_node("n", labelled=False, gpus=0),
-            "no node has the labels nvidia.com/gpu.present=true",
+            {"dask_kinds": STOCK, "deployments": [a_deployment(), a_stock_deployment()]},
+            "stock Dask operator",
+            "it runs beside this one, with kinds of its own: their-operator in namespace dask",
         ),
-        (
-            {"gpu": {"count": 4}},
-            a_node("n", gpus=2),
-            "a pod wants 4 of nvidia.com/gpu, no node of it offers more than 2",
-        ),
-        (
-            {"gpu": {"count": 1, "resourceName": "nvidia.com/mig-1g.10gb"}},
-            a_node("n"),
-            "wants 1 of nvidia.com/mig-1g.10gb, no node of it offers more than 0",
-        ),
-        ({"gpu": {"count": 1}}, a_node("n", taint="team"), "taints that it does not tolerate: team:NoSchedule"),
-        (
-            {"template": {"spec": {"nodeSelector": {"zone": "b"}}}},
-            a_node("n", zone="a"),
-            "no node has the labels zone=b",
-        ),
+        ({"crd": None, "refused": {"crd": "forbidden"}}, "resource definition", "serves v1alpha1"),
+        ({"deployments": [a_deployment(namespaces="a"), a_deployment("b", namespaces="lab")]}, "operator", "0.1.0"),
     ],
 )
-def test_a_pool_that_no_node_can_take_is_named(pool: Json, node: Json, said: str):
-    facts = well(nodes=[node], clusters=[a_body(a_pool("special", **pool))])
-    [finding] = [item for item in judge(facts, VERSION) if item.check.startswith("pool ")]
+def test_what_is_no_fault_is_no_alarm(changes: Json, check: str, said: str):
+    facts = well(**({"clusters": []} | changes))
+    findings = [item for item in judge(facts, VERSION) if item.check == check]
 
-    assert finding.check == "pool lab/demo special"
-    assert said in finding.text
-    assert finding.mend
-
-
-@pytest.mark.parametrize(
-    "pool",
-    [
-        {"gpu": {"count": 1}, "template": {"spec": {"tolerations": [{"key": "team", "operator": "Exists"}]}}},
-        {"gpu": {"count": 1}, "template": {"spec": {"tolerations": [{"operator": "Exists"}]}}},
-    ],
-)
-def test_a_taint_that_a_template_tolerates_is_no_obstacle(pool: Json):
-    facts = well(nodes=[a_node("n", taint="team")], clusters=[a_body(a_pool("special", **pool))])
-
-    assert found(facts) == []
-
-
-def test_the_usual_taint_of_gpu_nodes_is_tolerated():
-    facts = well(nodes=[a_node("n", taint="nvidia.com/gpu")], clusters=[a_body(a_pool("gpu", gpu={"count": 1}))])
-
-    assert found(facts) == []
-
-
-def test_no_gpu_node_is_a_warning_only_where_a_pool_wants_one():
-    nodes = [a_node("n", labelled=False, gpus=0)]
-
-    assert found(well(nodes=nodes, clusters=[a_body(a_pool("cpu"))])) == []
-    checks = [check for check, _, _ in found(well(nodes=nodes))]
-    assert checks == ["GPU nodes", "pool lab/demo gpu"]
+    assert {item.level for item in findings} == {Level.OK}
+    assert said in findings[0].text
 
 
 def test_a_stored_spec_that_is_not_valid_is_named():
@@ -205,36 +351,58 @@ def test_a_stored_spec_that_is_not_valid_is_named():
     assert [(check, level) for check, level, _ in found(facts)] == [("cluster lab/demo", Level.PROBLEM)]
 
 
-def test_a_plugin_that_is_there_is_named_in_the_remedy():
-    plugin = {"metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"}}
-    facts = well(nodes=[a_node("n", gpus=0)], clusters=[], daemon_sets=[plugin])
-    [finding] = [item for item in judge(facts, VERSION) if item.check == "device plugin"]
-
-    assert "nvidia-device-plugin in kube-system" in finding.mend
-
-
 def test_no_server_is_one_problem():
     assert [(item.check, item.level) for item in unreachable("refused")] == [("API server", Level.PROBLEM)]
 
 
-@pytest.mark.parametrize(("value", "expected"), [("", [""]), ("a,b", ["a", "b"])])
+def test_somebody_who_may_not_list_deployments_is_told_what_discovery_tells():
+    facts = well(deployments=None, crd=None, may_not=[], nodes=None, clusters=[a_body(status={})])
+    levels = {item.check: item.level for item in judge(facts, VERSION)}
+
+    assert levels["stock Dask operator"] == levels["resource definition"] == Level.OK
+    assert levels["operator"] == Level.UNKNOWN
+    assert levels["cluster lab/demo"] == Level.WARNING
+
+
+def test_where_no_operator_is_it_is_said_once():
+    facts = well(deployments=[], clusters=[a_body(status={})])
+
+    assert [check for check, _, _ in found(facts)] == ["operator"]
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", [""]), ("a, b", ["a", "b"])])
 def test_the_namespaces_that_an_operator_watches(value: str, expected: list[str]):
     assert watched(a_deployment(namespaces=value)) == expected
 
 
-def test_the_operators_rights_are_those_of_the_chart():
-    [role] = [
-        item
-        for item in yaml.safe_load_all(RBAC.read_text())
-        if (item["kind"], item["metadata"]["name"]) == ("ClusterRole", "gpudask")
+def granted(file: str) -> set[Right]:
+    """What a chart's manifests grant the operator."""
+    items = [
+        item for item in yaml.safe_load_all((GOLDEN / file).read_text()) if item["kind"] in ("ClusterRole", "Role")
     ]
-    granted = {
-        Right(group, resource, verb)
-        for rule in role["rules"]
+    return {
+        Right(group, resource, verb, name)
+        for item in items
+        if item["kind"] in ("ClusterRole", "Role")
+        if item["metadata"]["name"] in ("gpudask", "gpudask-key")
+        for rule in item["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-        if group != "kubernetes.dask.org"  # of the mirror, which is a switch
+        for name in rule.get("resourceNames", [""])
     }
 
-    assert granted == set(OPERATOR)
+
+def test_the_operators_rights_are_those_of_the_chart():
+    own = {*OPERATOR, *of_key("gpudask-key")}
+
+    assert granted("rbac-everywhere.yaml") == own
+    assert granted("rbac-mirror.yaml") == own | set(MIRROR)
+
+
+def test_the_charts_kinds_of_the_mirror_are_known_as_ours():
+    shipped = yaml.safe_load_all((ROOT / "charts" / "gpudask" / "files" / "mirror.yaml").read_text())
+    kinds = {item["spec"]["names"]["kind"]: item["spec"]["names"]["categories"] for item in shipped}
+
+    assert set(kinds) == set(OURS)
+    assert Facts(dask_kinds=kinds).foreign_kinds == []

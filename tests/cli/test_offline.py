@@ -70,6 +70,9 @@ def test_environment_variables_are_for_every_pod():
         (["convert", "/no/such.yaml"], Exit.USAGE, "no such file"),
         (["convert", str(STOCK), "--strict"], Exit.FAILED, "--strict: 3 notes above are no hints"),
         (["scale", "demo", "gpu=x"], Exit.USAGE, "'gpu=x': write POOL=N"),
+        (["scale", "demo"], Exit.USAGE, "gpudask scale demo gpu=4"),
+        (["scale", "demo", "--replicas", "-1"], Exit.USAGE, "'-1': write POOL=N"),
+        (["scale", "demo", "gpu=1", "--replicas", "2"], Exit.USAGE, "each pool once, by its name"),
         (["wait", "demo", "--for", "done"], Exit.USAGE, "--for done: write ready"),
         (["wait", "demo", "--timeout", "5"], Exit.USAGE, "is not a duration"),
         (["get", "demo", "-A"], Exit.USAGE, "leave out -A"),
@@ -80,6 +83,28 @@ def test_a_mistake_is_named_with_what_to_write(arguments: list[str], code: Exit,
     result = invoke(*arguments)
 
     assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [\n", "line 2: expected the node content"),
+        ("hello", "holds plain text: write apiVersion"),
+        ("[a, b]", "holds a list: write apiVersion"),
+        ("a: 1", "holds a document without kind"),
+        ("{apiVersion: gpudask.dev/v1alpha1, kind: GpuDaskCluster, metadata: [x]}", "metadata.name: required"),
+        ("{apiVersion: gpudask.dev/v1alpha1, kind: GpuDaskCluster, metadata: {name: 3}}", "metadata.name: required"),
+        ("{apiVersion: gpudask.dev/v1alpha1, kind: GpuDaskCluster, metadata: {name: x}, spec: [1]}", "spec"),
+        ("\x07", "Write YAML"),
+        ("", "holds no manifest"),
+    ],
+)
+def test_what_is_no_manifest_is_one_line_on_standard_error(text: str, said: str):
+    for command in (["create", "--dry-run", "-f", "-"], ["render", "-"]):
+        result = invoke(*command, stdin=text)
+
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (Exit.FAILED, "", 1), result.stderr
+        assert said in result.stderr
 
 
 def test_a_manifest_from_standard_input_is_checked_and_printed_as_it_is():

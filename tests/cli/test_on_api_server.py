@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from click.testing import Result
 
 from gpudask.cli.exits import Exit
 from tests.cli.invoke import invoke
+from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
 pytestmark = pytest.mark.api
@@ -79,6 +81,21 @@ def test_what_exists_is_not_overwritten(demo: Shell):
     assert "exists already" in result.stderr
 
 
+def test_of_several_in_a_file_one_that_is_refused_holds_back_no_other(demo: Shell):
+    text = MIXED.read_text()
+    result = demo("create", "-f", "-", stdin=f"{text}---\n{text.replace('name: demo', 'name: second', 1)}")
+
+    assert (result.exit_code, result.stdout) == (Exit.FAILED, "gpudaskcluster.gpudask.dev/second created\n")
+    assert "error: cannot create cluster 'demo': it exists already" in result.stderr
+
+
+def test_of_several_names_an_unknown_one_leaves_all_as_they_are(demo: Shell):
+    for command in ("suspend", "delete"):
+        result = demo(command, "demo", "dmeo")
+        assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, ""), command
+        assert not demo.cluster()["spec"].get("suspend"), command
+
+
 def test_a_misspelt_field_is_refused_in_the_servers_words(shell: Shell):
     text = MIXED.read_text().replace("autoscale:", "autoscail:")
     result = shell("create", "-f", "-", stdin=text)
@@ -120,7 +137,7 @@ def test_an_empty_namespace_is_no_error_and_no_output(shell: Shell):
     result = shell("get")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no clusters found" in result.stderr
+    assert f"no clusters found in namespace {shell.kubectl.namespace};" in result.stderr
 
 
 def test_an_unknown_cluster_has_an_exit_code_of_its_own(demo: Shell):
@@ -133,7 +150,7 @@ def test_an_unknown_cluster_has_an_exit_code_of_its_own(demo: Shell):
     ):
         result = demo(*command)
         assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, ""), command
-        assert "there are: demo" in result.stderr
+        assert "there are: demo. Use one of these names, or another namespace, with -n" in result.stderr
 
 
 def overrides(shell: Shell) -> Json:
@@ -161,6 +178,15 @@ def test_a_size_beyond_the_schema_and_an_unknown_pool_are_refused(demo: Shell):
     assert "less than or equal to 5000" in demo("scale", "demo", "gpu=9999").stderr
     unknown = demo("scale", "demo", "x=1")
     assert (unknown.exit_code, "its pools are cpu, gpu" in unknown.stderr) == (Exit.NOT_FOUND, True)
+
+
+def test_replicas_are_of_the_only_pool(shell: Shell):
+    shell.ok("create", "one", "--image", "me/dask:1")
+    assert shell.ok("scale", "one", "--replicas", "3").endswith("scaled: cpu 3 pods\n")
+    shell.kubectl("apply", "--server-side", "-f", str(MIXED))
+
+    several = shell("scale", "demo", "--replicas", "3")
+    assert (several.exit_code, "its pools are cpu, gpu: write for example cpu=2" in several.stderr) == (2, True)
 
 
 def test_suspend_and_resume_change_one_field(demo: Shell):
@@ -206,6 +232,24 @@ def test_top_prints_once_where_there_is_no_terminal(demo: Shell):
 
     assert "GPUs held 2, busy 1" in text
     assert any(line.split()[:4] == ["demo", "gpu", "1/2", "0"] for line in text.splitlines())
+
+
+def test_top_answers_programs_once_and_in_numbers(demo: Shell):
+    pool = {"name": "gpu", "ready": 1, "desired": 2, "gpusHeld": 2, "gpusBusy": 1}
+    demo.report({"phase": "Running", "pools": [pool]})
+
+    for shot in (json.loads(demo.ok("top", "demo", "-o", "json")), yaml.safe_load(demo.ok("top", "-o", "yaml"))):
+        assert (shot["gpusHeld"], shot["gpusBusy"]) == (2, 1)
+        assert [cluster["name"] for cluster in shot["clusters"]] == ["demo"]
+        assert shot["clusters"][0]["pools"][0]["ready"] == 1
+
+
+def test_a_wait_prints_what_it_waited_for(demo: Shell):
+    demo.report(ready(demo.cluster()))
+
+    assert json.loads(demo.ok("wait", "demo", "-o", "json"))["metadata"]["name"] == "demo"
+    assert yaml.safe_load(demo.ok("wait", "demo", "-o", "yaml"))["kind"] == "GpuDaskCluster"
+    assert demo.ok("wait", "demo", "-o", "name") == "gpudaskcluster.gpudask.dev/demo\n"
 
 
 def test_without_a_scheduler_nothing_is_forwarded(demo: Shell):
@@ -254,7 +298,78 @@ def test_the_doctor_asks_what_the_operators_account_may(demo: Shell):
         demo.kubectl("delete", "deployment", "gpudask")
 
     assert findings["operator's rights"]["level"] == "problem"
-    assert "list pods in all namespaces" in findings["operator's rights"]["text"]
+    assert "get/list/watch/create/patch/delete pods in all namespaces" in findings["operator's rights"]["text"]
+
+
+def as_somebody(shell: Shell, folder: Path, *rules: str) -> Shell:
+    """The same command line in the hands of a service account with these rights: `--verb=... --resource=...`."""
+    kubectl, name = shell.kubectl, f"somebody-{folder.name[-20:].strip('_').replace('_', '-')}"
+    kubectl("create", "serviceaccount", name)
+    for number, rule in enumerate(rules):
+        kubectl("create", "role", f"{name}-{number}", *rule.split())
+        account = f"--serviceaccount={kubectl.namespace}:{name}"
+        kubectl("create", "rolebinding", f"{name}-{number}", f"--role={name}-{number}", account)
+    config = yaml.safe_load(Path(str(kubectl.kubeconfig)).read_text())
+    for user in config["users"]:
+        user["user"] = {"token": kubectl("create", "token", name).stdout.strip()}
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return Shell(replace(kubectl, kubeconfig=path))
+
+
+def test_the_doctor_of_somebody_without_rights_says_what_is_open_and_how_to_get_them(demo: Shell, tmp_path: Path):
+    somebody = as_somebody(demo, tmp_path)
+    result = somebody("doctor", "-o", "json")
+    findings = {item["check"]: item for item in json.loads(result.stdout)}
+
+    assert "Traceback" not in result.stderr
+    assert findings["resource definition"]["level"] == "ok", findings["resource definition"]
+    assert [findings[check]["level"] for check in ("operator", "GPU nodes", "clusters")] == ["unknown"] * 3
+    rights = findings["your rights"]
+    assert "create gpudaskclusters.gpudask.dev (for gpudask create)" in rights["text"]
+    assert f"--clusterrole=edit --serviceaccount={demo.kubectl.namespace}:somebody-" in rights["mend"]
+
+
+def test_who_may_only_get_can_wait(demo: Shell, tmp_path: Path):
+    somebody = as_somebody(demo, tmp_path, "--verb=get --resource=gpudaskclusters.gpudask.dev")
+    late = somebody("wait", "demo", "--timeout", "2s")
+    assert (late.exit_code, "the operator has reported nothing yet" in late.stderr) == (Exit.TIMED_OUT, True)
+
+    demo.report(ready(demo.cluster()))
+    assert somebody.ok("wait", "demo", "-o", "name") == "gpudaskcluster.gpudask.dev/demo\n"
+
+
+def test_a_refusal_is_one_line_with_the_rule_that_is_missing(demo: Shell, tmp_path: Path):
+    somebody = as_somebody(demo, tmp_path, "--verb=get --resource=gpudaskclusters.gpudask.dev")
+    for command in (["get"], ["scale", "demo", "gpu=1"], ["delete", "demo"], ["top"], ["logs", "demo"]):
+        result = somebody(*command)
+        assert (result.exit_code, result.stdout) == (Exit.FAILED, ""), command
+        assert result.stderr.splitlines()[-1].startswith("error: cannot "), command
+        assert "Ask for a Role in namespace" in result.stderr
+
+
+def test_the_doctor_knows_our_mirror_and_the_stock_operators_kinds(demo: Shell):
+    mirror = ROOT / "crds" / "mirror.yaml"
+    demo.kubectl("apply", "--server-side", "-f", str(mirror))
+    try:
+        demo.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(mirror))
+        findings = eventually_known(demo)
+    finally:
+        demo.kubectl("delete", "-f", str(mirror))
+
+    assert findings["stock Dask operator"]["text"] == "it is not installed"
+    assert findings["mirror"]["level"] == "ok"
+    assert "our chart once installed" in findings["mirror"]["text"]
+
+
+def eventually_known(shell: Shell) -> Json:
+    """The findings once the server's discovery has the kinds that were just made."""
+
+    def known() -> Json | None:
+        findings = {item["check"]: item for item in json.loads(shell("doctor", "-o", "json").stdout)}
+        return findings if "mirror" in findings else None
+
+    return eventually(known, "the mirror's kinds are discovered")
 
 
 def test_context_and_namespace_come_from_the_kubeconfig(demo: Shell, tmp_path: Path):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 from distributed import Client, SpecCluster
 
 from gpudask.cli.exits import Exit
@@ -87,6 +88,55 @@ def test_a_log_that_is_missing_hides_no_other(talkative: fake_server.FakeServer)
     assert result.stdout.splitlines() == ["[demo-cpu-worker-1] worker 1 starts", "[demo-cpu-worker-1] ready"]
     assert result.exit_code == Exit.FAILED
     assert "no log of 1 of 2 pods" in result.stderr
+
+
+def failing(server: fake_server.FakeServer, *statuses: int) -> None:  # noqa: F811 - a fixture
+    """Answer the requests after the next one with these, then as usual; a fixture's server ends with its test."""
+    refuse, script = server._refuse, iter([None, *statuses])
+
+    def refused(request: web.Request) -> web.Response | None:
+        status = next(script, None)
+        return fake_server._status(status, "it restarts") if status else refuse(request)
+
+    server._refuse = refused  # type: ignore[method-assign]
+
+
+READY = {"conditions": [{"type": "Ready", "status": "True", "reason": "AllReady"}]}
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [
+        ([], "gpudaskcluster.gpudask.dev/demo: ready\n"),
+        (["-o", "name"], "gpudaskcluster.gpudask.dev/demo\n"),
+    ],
+)
+def test_a_wait_outlasts_a_server_that_restarts(
+    server: fake_server.FakeServer,  # noqa: F811
+    form: list[str],
+    printed: str,
+):
+    server.clusters["demo"] |= {"status": READY, "kind": "GpuDaskCluster", "apiVersion": "gpudask.dev/v1alpha1"}
+    failing(server, 503, 429)
+    result = invoke("wait", "demo", "--timeout", "20s", *form)
+
+    assert (result.exit_code, result.stdout) == (Exit.OK, printed), result.stderr
+    assert "trying again: it restarts" in result.stderr or "503" in result.stderr
+
+
+def test_a_wait_that_is_over_has_the_last_words_of_the_pods(server: fake_server.FakeServer):  # noqa: F811
+    pod = fake_server.pod("demo-gpu-worker-0", "worker", ready=False, **{"gpudask.dev/pool": "gpu"})
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image: x"}
+    pod["status"] |= {"phase": "Pending", "containerStatuses": [{"state": {"waiting": waiting}}]}
+    server.pods.append(pod)
+    result = invoke("wait", "demo", "--timeout", "1500ms")
+
+    assert (result.exit_code, result.stdout) == (Exit.TIMED_OUT, "")
+    waits, error = result.stderr.splitlines()
+    assert waits.startswith("waiting: ")
+    assert "pod demo-gpu-worker-0: ImagePullBackOff: no such image: x" in waits
+    assert error.startswith("error: demo: not ready within 1500ms: ")
+    assert "ImagePullBackOff" in error
 
 
 @pytest.mark.dask

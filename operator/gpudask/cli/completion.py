@@ -1,32 +1,64 @@
-"""What the shell offers after TAB: contexts, clusters, pools. Whatever goes wrong, nothing is offered."""
+"""What the shell offers after TAB: contexts, namespaces, clusters, pools, goals.
+
+Whatever goes wrong, nothing is offered and nothing is said: the words that stand there are for the command to refuse.
+And a shell is not kept waiting: what is not known after two seconds is not offered.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from typing import Any
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gpudask.cli import access
 from gpudask.kubecluster import kubeconfig
 
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
 Json = dict[str, Any]
-_PATIENCE_SECONDS = 2.0
+VARIABLE = "_GPUDASK_COMPLETE"
+PATIENCE_SECONDS = 2.0
 
 
 def contexts(ctx: typer.Context) -> list[str]:
     """The kubeconfig's contexts."""
-    with contextlib.suppress(Exception):  # a broken kubeconfig is for the command itself to report
+
+    def read() -> list[str]:
         config = kubeconfig.load(ctx.params.get("kubeconfig"), dict(os.environ))
         return [item["name"] for item in (config or {"contexts": []})["contexts"]]
-    return []
+
+    return _quietly(read)
+
+
+def namespaces(ctx: typer.Context) -> list[str]:
+    """The namespaces, where they may be listed."""
+
+    async def listed(server: Server) -> list[str]:
+        answer = await server.call("list", "namespaces", namespace="")
+        return [item["metadata"]["name"] for item in answer["items"]]
+
+    return _asked(ctx, listed)
 
 
 def clusters(ctx: typer.Context) -> list[str]:
-    """The clusters of the namespace."""
-    return [body["metadata"]["name"] for body in _bodies(ctx)]
+    """The clusters of the namespace, but for those that were named already."""
+    named = ctx.params.get("names") or []
+    return [name for name in (body["metadata"]["name"] for body in _bodies(ctx)) if name not in named]
+
+
+def pools(ctx: typer.Context) -> list[str]:
+    """The pools of the cluster that was named."""
+    # Where an option's value is still missing, what else was typed has not been told apart yet.
+    name = ctx.params.get("name") or next(iter(ctx.args), None)
+    named = [body for body in _bodies(ctx) if body["metadata"]["name"] == name]
+    return [pool["name"] for body in named for pool in body["spec"]["pools"]]
 
 
 def sizes(ctx: typer.Context) -> list[str]:
@@ -34,19 +66,59 @@ def sizes(ctx: typer.Context) -> list[str]:
     return [f"{pool}=" for pool in pools(ctx)]
 
 
-def pools(ctx: typer.Context) -> list[str]:
-    """The pools of the cluster that was named."""
-    named = [body for body in _bodies(ctx) if body["metadata"]["name"] == ctx.params.get("name")]
-    return [pool["name"] for body in named for pool in body["spec"]["pools"]]
+def goals(ctx: typer.Context) -> list[str]:
+    """What `wait --for` takes, with the pools of the cluster where it was named before."""
+    return ["ready", "suspended", "deleted", *(f"workers={pool}:" for pool in pools(ctx))]
+
+
+def answer_alone(app: Callable[[], Any]) -> None:
+    """Run `app`, which was started to complete a line, and end with it.
+
+    Nothing reaches the terminal but the answer, and nothing that hangs, such as a name server or a program for
+    credentials, holds up the end.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    code = 0
+    try:
+        app()
+    except SystemExit as done:
+        code = done.code if isinstance(done.code, int) else 1
+    except BaseException:  # noqa: BLE001 - see above
+        code = 1
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 def _bodies(ctx: typer.Context) -> list[Json]:
+    async def listed(server: Server) -> list[Json]:
+        return await server.clusters()
+
+    return _asked(ctx, listed)
+
+
+def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
     target = access.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
 
-    async def listed() -> list[Json]:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            return await (await access.connect(target)).clusters()
+    async def ask() -> list[Any]:
+        found: list[Any] = await question(await access.connect(target))
+        return found
 
-    with contextlib.suppress(Exception):  # no server, no rights: a shell's TAB is no place to say so
-        return asyncio.run(listed())
-    return []
+    return _quietly(lambda: asyncio.run(ask()))
+
+
+def _quietly(read: Callable[[], list[Any]]) -> list[Any]:
+    """What `read` finds in time; nothing where it fails, whyever: a shell's TAB is no place to say so.
+
+    It runs in a thread: a program for credentials blocks whoever waits for it.
+    """
+    found: list[Any] = []
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            found.extend(read())
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    return list(found)

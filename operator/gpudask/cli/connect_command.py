@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.cli import access, output
-from gpudask.cli.exits import CliError
+from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.desired.names import HTTP_PORT, SCHEDULER_PORT
 from gpudask.kubecluster.reasons import why_not_ready
@@ -100,7 +100,7 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
     if not any(pod.is_ready for pod in await scheduler_pods(server, name)):
         why = why_not_ready(body)
         step = f"gpudask resume {name}" if body["spec"].get("suspend") else f"gpudask wait {name}"
-        raise CliError(f"cluster {name!r} has no scheduler that is ready: {why}. Next: {step}")
+        raise CliError(f"{ended(f'cluster {name!r} has no scheduler that is ready: {why}')} Next: {step}")
     if port == SCHEDULER_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from gpudask.cli import access, new_cluster, output
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
+from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
@@ -53,16 +55,16 @@ def create_command(
         typer.echo(output.documents(bodies, output_form or Format.YAML, whole_list=False), nl=False)
         return
 
-    async def create(server: Server) -> list[Json]:
-        return [await server.create(_placed(body, server.namespace)) for body in bodies]
-
-    made = access.run(target, create)
-    if output_form is not None:
+    made, refused = access.run(target, lambda server: _create(server, bodies))
+    if output_form is not None and made:
         typer.echo(output.documents(made, output_form), nl=False)
-        return
-    for body in made:
+    for body in made if output_form is None else []:
         typer.echo(f"{output.reference(body)} created")
         output.say(f"gpudask wait {body['metadata']['name']} waits until it is ready")
+    for error in refused[:-1]:
+        output.say(f"error: {error}")
+    if refused:
+        raise refused[-1]
 
 
 def _bodies(name: str | None, file: str | None, flags: new_cluster.Flags) -> list[Json]:
@@ -73,6 +75,27 @@ def _bodies(name: str | None, file: str | None, flags: new_cluster.Flags) -> lis
     if name is None:
         raise CliError("name the cluster, or give its manifest: -f FILE", Exit.USAGE)
     return [new_cluster.manifest(name, flags)]
+
+
+async def _create(server: Server, bodies: list[Json]) -> tuple[list[Json], list[KubeClusterError]]:
+    """Those that were made, and why others were not: as with kubectl, one that is refused holds back no other."""
+    made, refused = [], []
+    for body in bodies:
+        try:
+            made.append(await server.create(_placed(body, server.namespace)))
+        except KubeClusterError as error:
+            refused.append(_exists(body, server.namespace) if error.status == HTTPStatus.CONFLICT else error)
+    return made, refused
+
+
+def _exists(body: Json, namespace: str) -> KubeClusterError:
+    name = body["metadata"]["name"]
+    return KubeClusterError(
+        f"cannot create cluster {name!r}",
+        reason=f"it exists already in namespace {namespace!r}",
+        next_step=f"kubectl apply changes it, gpudask get {name} shows it; or choose another name",
+        status=HTTPStatus.CONFLICT,
+    )
 
 
 def _placed(body: Json, namespace: str) -> Json:

@@ -10,8 +10,8 @@ import typer
 
 from gpudask.cli import access, output
 from gpudask.cli.doctor import checks
-from gpudask.cli.doctor.facts import read_facts
 from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.reading import read_facts
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Namespace
 from gpudask.kubecluster.errors import KubeClusterError
@@ -36,7 +36,8 @@ def doctor_command(
 ) -> None:
     """Check what the operator needs, and say how to mend it.
 
-    It looks at the API server, the resource definition, the operator, rights, GPU nodes and pools.
+    It looks at the API server, the resource definition, the operator and its pods, rights, the stock operator and the
+    mirror, GPU nodes and their device plugin, clusters and pools. What it may not read it says.
 
     Only a problem changes the exit code.
 

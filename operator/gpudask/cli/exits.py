@@ -33,6 +33,11 @@ _WORDS = {
 }
 
 
+def ended(text: str) -> str:
+    """`text` as a sentence that another may follow; others' words come with and without an end."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 class CliError(Exception):
     """What ends a command: words for people, and the exit code."""
 

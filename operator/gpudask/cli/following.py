@@ -1,27 +1,42 @@
-"""Clusters as they change, for `gpudask get --watch`."""
+"""Clusters as they change: the one watch of the command line, under `gpudask get --watch` and `gpudask wait`.
+
+A request that fails and may not fail the next time does not end it: that is told, and it asks again.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api.resource import PLURAL
+from gpudask.cli.output import say
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
-_GONE = 410
-_RETRY_SECONDS = 1.0
+_LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 10.0
+# The server ends a watch after 4 minutes; one that is silent for longer leads nowhere.
+_SILENCE_SECONDS = 270.0
 
 
-async def follow(server: Server, names: list[str], *, all_namespaces: bool = False) -> AsyncIterator[tuple[Json, bool]]:
+def may_pass(error: KubeClusterError) -> bool:
+    """Whether the same request may be answered a moment later: no answer, 429 or 5xx."""
+    return error.status in (0, HTTPStatus.TOO_MANY_REQUESTS) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+async def follow(
+    server: Server, names: list[str], *, all_namespaces: bool = False
+) -> AsyncGenerator[tuple[Json, bool]]:
     """Clusters as they are now, then each that changes, and whether it is still there. Never ends.
 
-    A watch that ends or breaks is begun again with a list, in which what vanished meanwhile is found.
+    A watch that ends or breaks is begun again by looking anew, in which what vanished meanwhile is found. Who may not
+    watch looks every second; for one name the right to get is enough.
 
     Args:
         server: where; its namespace is meant unless `all_namespaces`.
@@ -29,13 +44,18 @@ async def follow(server: Server, names: list[str], *, all_namespaces: bool = Fal
         all_namespaces: of every namespace.
 
     Raises:
-        KubeClusterError: the server refuses, or cannot be reached.
+        KubeClusterError: the server refuses, and will again.
     """
     namespace = "" if all_namespaces else None
     known: dict[str, Json] = {}
+    trouble = _Trouble()
     while True:
-        answer = await server.call("list", PLURAL, namespace=namespace)
-        found = {_uid(body): body for body in answer["items"] if not names or body["metadata"]["name"] in names}
+        try:
+            found, version = await _look(server, names, namespace)
+        except KubeClusterError as error:
+            await trouble.wait_after(error)
+            continue
+        trouble.is_over()
         for uid in known.keys() - found.keys():
             yield known[uid], False
         for uid, body in found.items():
@@ -43,19 +63,70 @@ async def follow(server: Server, names: list[str], *, all_namespaces: bool = Fal
                 yield body, True
         known = found
         try:
-            async with aclosing(server.changes(_version(answer), namespace=namespace)) as changes:
+            async with aclosing(_changes(server, names, version, namespace)) as changes:
                 async for kind, body in changes:
-                    if names and body["metadata"]["name"] not in names:
-                        continue
                     if kind == "DELETED":
                         known.pop(_uid(body), None)
                     else:
                         known[_uid(body)] = body
                     yield body, kind != "DELETED"
         except KubeClusterError as error:
-            if error.status not in (0, _GONE):
+            if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.GONE) and not may_pass(error):
                 raise
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(_LEAST_PAUSE_SECONDS)  # whether it is worth a word shows when it looks again
+
+
+class _Trouble:
+    """Requests that failed in a row: each reason is told once, and the pauses grow."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._pause = _LEAST_PAUSE_SECONDS
+
+    async def wait_after(self, error: KubeClusterError) -> None:
+        """Tell what failed and wait; raise it where it would fail again."""
+        if not may_pass(error):
+            raise error
+        if error.reason != self._told:
+            self._told = error.reason
+            say(f"the API server does not answer, trying again: {error.reason}")
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+
+    def is_over(self) -> None:
+        """It answers again."""
+        if self._told:
+            say("the API server answers again")
+        self._told, self._pause = "", _LEAST_PAUSE_SECONDS
+
+
+async def _look(server: Server, names: list[str], namespace: str | None) -> tuple[dict[str, Json], str]:
+    """The clusters by their uids, and the version to watch from."""
+    if len(names) == 1 and namespace is None:
+        found = await server.find(names[0])
+        return ({_uid(found): found}, _version(found)) if found else ({}, "")
+    answer = await server.call("list", PLURAL, namespace=namespace)
+    items = [body for body in answer["items"] if not names or body["metadata"]["name"] in names]
+    return {_uid(body): body for body in items}, _version(answer)
+
+
+async def _changes(
+    server: Server, names: list[str], version: str, namespace: str | None
+) -> AsyncGenerator[tuple[str, Json], None]:
+    if not version:  # the only one is not there; it may be made
+        await asyncio.sleep(_LEAST_PAUSE_SECONDS)
+        return
+    one = names[0] if len(names) == 1 else ""
+    async with aclosing(server.changes(version, name=one, namespace=namespace)) as changes:
+        while True:
+            try:
+                kind, body = await asyncio.wait_for(anext(changes), _SILENCE_SECONDS)
+            except StopAsyncIteration:
+                return
+            except (TimeoutError, json.JSONDecodeError) as error:  # silent for too long, or cut off within a line
+                raise KubeClusterError("the watch broke", reason=str(error) or "no word", next_step="") from error
+            if not names or body["metadata"]["name"] in names:
+                yield kind, body
 
 
 def _uid(body: Json) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, views
+from gpudask.cli import access, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.following import follow
@@ -52,27 +52,28 @@ def get_command(
     if watch:
         access.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
 
-    async def read(server: Server) -> list[Json]:
+    async def read(server: Server) -> tuple[list[Json], str]:
+        place = "any namespace" if all_namespaces else f"namespace {server.namespace}"
         if names:
-            return [await server.cluster(name) for name in names]
-        return await server.clusters(all_namespaces=all_namespaces)
+            return [await server.cluster(name) for name in names], place
+        return await server.clusters(all_namespaces=all_namespaces), place
 
-    bodies = access.run(target, read)
+    bodies, place = access.run(target, read)
     if output_form is not None and output_form != Listing.WIDE:
         listed = names is not None and len(names) == 1
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
         return
     if not bodies:
-        output.say("no clusters found; gpudask create makes one")
+        output.say(f"no clusters found in {place}; gpudask create makes one")
         return
     now = datetime.now(UTC)
     console = output.console()
     wide = output_form == Listing.WIDE
     columns, rows = views.cluster_rows(bodies, now, wide=wide, namespaces=all_namespaces)
-    console.print(output.table(columns, rows))
+    tables.show(console, tables.table(columns, rows, console.width))
     for body in bodies if names else []:
         console.print()
-        console.print(output.table(*views.pool_rows([body])))
+        tables.show(console, tables.table(*views.pool_rows([body]), console.width))
         for line in views.troubles(body):
             console.print(line, markup=False, highlight=False)
 

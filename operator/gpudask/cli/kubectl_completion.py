@@ -12,6 +12,7 @@ import os
 import shlex
 import sys
 
+from gpudask.cli import completion
 from gpudask.cli.main import make_app
 
 _FILES, _NO_SPACE, _NO_FILES = 0, 2, 4  # Cobra's ShellCompDirective: Default, NoSpace, NoFileComp
@@ -19,13 +20,13 @@ _FILES, _NO_SPACE, _NO_FILES = 0, 2, 4  # Cobra's ShellCompDirective: Default, N
 
 def main() -> None:
     """Answer kubectl."""
-    sys.stdout.write(answer(candidates(sys.argv[1:])))
+    completion.answer_alone(lambda: sys.stdout.write(answer(candidates(sys.argv[1:]))))
 
 
 def candidates(words: list[str]) -> list[str]:
     """What may stand for the last of `words`, as the completion of the shells has it."""
     unfinished = words or [""]
-    os.environ["_GPUDASK_COMPLETE"] = "complete_bash"
+    os.environ[completion.VARIABLE] = "complete_bash"
     os.environ["COMP_WORDS"] = shlex.join(["gpudask", *unfinished])
     os.environ["COMP_CWORD"] = str(len(unfinished))
     printed = io.StringIO()

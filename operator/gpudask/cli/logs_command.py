@@ -102,6 +102,7 @@ def choose(body: Json, pods: list[Json], of: str) -> list[str]:
     known = [pool["name"] for pool in body["spec"]["pools"]]
     if of in (SCHEDULER, *known):
         reason = (body.get("status") or {}).get("reason") or (body.get("status") or {}).get("phase") or "no status yet"
-        raise CliError(f"{of} of cluster {cluster!r} has no pod now ({reason})", Exit.NOT_FOUND)
+        what = f"{of} of cluster {cluster!r} has no pod now ({reason})"
+        raise CliError(f"{what}: gpudask get {cluster} says why", Exit.NOT_FOUND)
     there = ", ".join([SCHEDULER, *known, *sorted(labels)])
     raise CliError(f"cluster {cluster!r} has no pool or pod {of!r}; there are: {there}", Exit.NOT_FOUND)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
+from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from gpudask.cli import completion
 from gpudask.cli.connect_command import connect_command, dashboard_command
 from gpudask.cli.convert_command import convert_command
 from gpudask.cli.create_command import create_command
@@ -28,8 +31,8 @@ from gpudask.cli.top_command import top_command
 from gpudask.cli.wait_command import wait_command
 from gpudask.kubecluster.errors import KubeClusterError
 
-_NOT_FOUND = 404
 PLUGIN = "kubectl-gpudask"
+_NAMESPACE = "another namespace=", "another namespace, with -n"  # as Python's words are written in a shell
 CODES = "Exit codes: " + "; ".join(f"{code.value} {code.words}" for code in Exit) + "."
 COMMANDS: dict[str, Callable[..., None]] = {
     "get": get_command,
@@ -57,13 +60,18 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except CliError as error:
-            say(f"error: {error}")
+            _tell(str(error))
             raise typer.Exit(error.code) from error
         except KubeClusterError as error:
-            say(f"error: {error}")
-            raise typer.Exit(Exit.NOT_FOUND if error.status == _NOT_FOUND else Exit.FAILED) from error
+            _tell(str(error).replace(*_NAMESPACE))
+            raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
         except (KeyboardInterrupt, asyncio.CancelledError) as error:
             raise typer.Exit(Exit.INTERRUPTED) from error
+
+
+def _tell(text: str) -> None:
+    """An error, as the one line that a script's log has of it; what others said may have more."""
+    say(f"error: {' '.join(text.split())}")
 
 
 def make_app() -> typer.Typer:
@@ -104,5 +112,7 @@ app = make_app()
 
 def main() -> None:
     """Run the command line; under its plugin's name it calls itself as kubectl's users do."""
+    if os.environ.get(completion.VARIABLE):
+        completion.answer_alone(lambda: app(prog_name="gpudask"))
     plugin = Path(sys.argv[0]).name.startswith(PLUGIN)
     app(prog_name="kubectl gpudask" if plugin else "gpudask")

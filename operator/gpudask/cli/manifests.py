@@ -12,6 +12,7 @@ from gpudask.api.resource import API_VERSION, KIND, Cluster, InvalidSpecError, p
 from gpudask.cli.exits import CliError, Exit
 
 Json = dict[str, Any]
+_SHAPES: dict[type, str] = {list: "list", str: "plain text"}
 
 
 def read_documents(file: str) -> list[Any]:
@@ -25,8 +26,13 @@ def read_documents(file: str) -> list[Any]:
         return [document for document in yaml.safe_load_all(text) if document is not None]
     except FileNotFoundError as error:
         raise CliError(f"no such file: {file}", Exit.USAGE) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"cannot read {file}: {error}") from error
+    except OSError as error:
+        raise CliError(f"cannot read {file}: {error.strerror}", Exit.USAGE) from error
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise CliError(f"cannot read {file}: {where}{error.problem}. Write YAML") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CliError(f"cannot read {file}: {error}. Write YAML, in UTF-8") from error
 
 
 def read_clusters(file: str) -> list[Json]:
@@ -37,16 +43,21 @@ def read_clusters(file: str) -> list[Json]:
     """
     bodies = read_documents(file)
     for body in bodies:
-        kind = body.get("kind") if isinstance(body, dict) else type(body).__name__
+        kind = body.get("kind") if isinstance(body, dict) else _SHAPES.get(type(body), "value")
         if kind == "DaskCluster":
             raise CliError(f"{file} holds a DaskCluster of the stock operator: gpudask convert {file} makes it ours")
         if kind != KIND or body.get("apiVersion") != API_VERSION:
-            raise CliError(f"{file} holds a {kind}: write apiVersion: {API_VERSION}, kind: {KIND}")
-        if not (body.get("metadata") or {}).get("name"):
-            raise CliError(f"{file}: metadata.name: required, but missing")
+            raise CliError(f"{file} holds {_article(kind)}: write apiVersion: {API_VERSION}, kind: {KIND}")
+        metadata = body.get("metadata")
+        if not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
+            raise CliError(f"{file}: metadata.name: required, a text: write metadata: {{name: demo}}")
     if not bodies:
         raise CliError(f"{file} holds no manifest: write one of kind {KIND}")
     return bodies
+
+
+def _article(kind: Any) -> str:
+    return "a document without kind" if kind is None else str(kind) if kind == "plain text" else f"a {kind}"
 
 
 def checked(body: Json, namespace: str = "default", uid: str = "unknown") -> Cluster:

@@ -1,4 +1,4 @@
-"""A manifest from a few words. Pure."""
+"""The flags of `create` as the words that KubeCluster makes a manifest of. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from gpudask.api.resource import API_VERSION, KIND
 from gpudask.cli.exits import CliError, Exit
+from gpudask.kubecluster import manifest as kubecluster
 
 Json = dict[str, Any]
 _SIZE = re.compile(r"^(?P<least>\d+)(-(?P<most>\d+))?$")
@@ -35,21 +35,19 @@ def manifest(name: str, flags: Flags) -> Json:
 
     Raises:
         CliError: a flag is missing or cannot be read.
+        KubeClusterError: what the flags say together is not valid.
     """
     if not flags.image:
         raise CliError("--image is missing: the image of every pod, such as --image me/dask:0.1.0", Exit.USAGE)
     room = {key: _plain(value) for key, value in (("cpu", flags.cpu), ("memory", flags.memory)) if value}
     resources = {"resources": _whole(room)} if room else {}
-    pools = []
+    pools: list[Json] = []
     if flags.workers is not None or flags.gpus is None:
         pools.append({"name": "cpu", **size("--workers", flags.workers or "1"), **resources})
     if flags.gpus is not None:
         pools.append({"name": "gpu", **size("--gpus", flags.gpus), "gpu": {"count": 1}, **resources})
-    spec: Json = {"image": flags.image}
-    if flags.env:
-        spec["env"] = [_variable(text) for text in flags.env]
-    spec["pools"] = pools
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
+    env = [_variable(text) for text in flags.env]
+    return kubecluster.manifest(name, kubecluster.Words(image=flags.image, env=env, pools=pools))
 
 
 def size(flag: str, text: str) -> Json:

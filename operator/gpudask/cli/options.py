@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpudask.cli.completion import clusters, contexts
+from gpudask.cli.completion import clusters, contexts, namespaces
 
 Kubeconfig = Annotated[
     str | None, typer.Option(help="The kubeconfig file; by default KUBECONFIG's, then ~/.kube/config.")
@@ -15,7 +15,10 @@ Kubeconfig = Annotated[
 Context = Annotated[
     str | None, typer.Option(help="The kubeconfig's context; by default the current one.", autocompletion=contexts)
 ]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="By default the context's own namespace.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="By default the context's own namespace.", autocompletion=namespaces),
+]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
 Name = Annotated[str, typer.Argument(help="The cluster's name.", autocompletion=clusters)]
 Names = Annotated[list[str], typer.Argument(help="The clusters' names.", autocompletion=clusters)]

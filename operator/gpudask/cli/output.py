@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +13,6 @@ from gpudask.api.resource import GROUP, SINGULAR
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 Json = dict[str, Any]
 _PIPE_COLUMNS = 10_000
@@ -68,30 +66,11 @@ def cluster_reference(name: str) -> str:
     return f"{SINGULAR}.{GROUP}/{name}"
 
 
-def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Columns without lines, as kubectl's."""
-    from rich.table import Table  # noqa: PLC0415 - help and programs' output do without
-
-    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    for row in rows:
-        made.add_row(*(_literal(cell) for cell in row))
-    return made
-
-
 def console() -> Console:
     """Standard output for tables; a pipe has no width that would cut them."""
     from rich.console import Console  # noqa: PLC0415
 
     return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS, no_color=True)
-
-
-def _literal(text: str) -> str:
-    # A message may hold [brackets], which rich would read as a style.
-    from rich.markup import escape  # noqa: PLC0415
-
-    return escape(text)
 
 
 def _without_bookkeeping(body: Json) -> Json:

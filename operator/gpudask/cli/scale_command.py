@@ -9,6 +9,7 @@ import typer
 
 from gpudask.cli import access, output, sizes
 from gpudask.cli.completion import sizes as complete_sizes
+from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Sizes = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(metavar="POOL=N...", help="Pods, or auto to give it back.", autocompletion=complete_sizes),
 ]
 
@@ -24,7 +25,8 @@ Sizes = Annotated[
 def scale_command(
     *,
     name: Name,
-    pool_sizes: Sizes,
+    pool_sizes: Sizes = None,
+    replicas: Annotated[str | None, typer.Option(metavar="N", help="As kubectl's, for a cluster of one pool.")] = None,
     lasting: Annotated[str | None, typer.Option("--for", help="How long it holds, such as 30m or 2h.")] = None,
     output_form: Output = None,
     namespace: Namespace = None,
@@ -44,7 +46,10 @@ def scale_command(
       gpudask scale demo gpu=4 cpu=10 --for 2h
       gpudask scale demo gpu=auto
     """  # noqa: D301
-    asked = sizes.read_sizes(pool_sizes)
+    words = [*(pool_sizes or []), *([] if replicas is None else [replicas])]
+    if not words:
+        raise CliError(f"say which pool is to have how many pods: gpudask scale {name} gpu=4", Exit.USAGE)
+    asked = sizes.read_sizes(words)
     until = datetime.now(UTC) + timedelta(seconds=sizes.read_length(lasting)) if lasting else None
 
     async def write(server: Server) -> Json:

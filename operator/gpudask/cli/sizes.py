@@ -35,8 +35,8 @@ def read_sizes(words: list[str]) -> dict[str, int | None]:
     return found
 
 
-def read_length(text: str) -> float:
-    """`2h` in seconds.
+def read_length(text: str, flag: str = "--for") -> float:
+    """`2h`, the value of `flag`, in seconds.
 
     Raises:
         CliError: it is no duration, or none at all.
@@ -44,9 +44,9 @@ def read_length(text: str) -> float:
     try:
         length = seconds(text)
     except ValueError as error:
-        raise CliError(f"--for {error}", Exit.USAGE) from error
+        raise CliError(f"{flag} {error}", Exit.USAGE) from error
     if length <= 0:
-        raise CliError(f"--for {text}: no time at all; write for example 2h", Exit.USAGE)
+        raise CliError(f"{flag} {text}: no time at all; write for example 2h", Exit.USAGE)
     return length
 
 

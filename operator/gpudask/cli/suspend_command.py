@@ -54,12 +54,10 @@ def resume_command(
 
 def _switch(names: list[str], target: access.Target, form: str | None, *, suspend: bool) -> None:
     async def write(server: Server) -> list[tuple[Json, bool]]:
-        written = []
-        for name in names:
-            before = bool((await server.cluster(name))["spec"].get("suspend", False))
-            body = await server.merge(name, {"spec": {"suspend": suspend}})
-            written.append((body, before != suspend))
-        return written
+        before = [await server.cluster(name) for name in names]  # one that is not there leaves all as they are
+        moved = [bool(body["spec"].get("suspend", False)) != suspend for body in before]
+        written = [await server.merge(name, {"spec": {"suspend": suspend}}) for name in names]
+        return list(zip(written, moved, strict=True))
 
     done = access.run(target, write)
     if form is not None:

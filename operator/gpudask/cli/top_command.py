@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, views
+from gpudask.cli import access, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
-from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Namespace
+from gpudask.cli.following import may_pass
+from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -32,19 +33,23 @@ def top_command(
     once: Annotated[bool, typer.Option("--once", help="Print it once; what is no terminal gets that anyway.")] = False,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 2.0,
     all_namespaces: AllNamespaces = False,
+    output_form: Annotated[
+        Document | None, typer.Option("--output", "-o", help="For programs: what is shown, once, in bare numbers.")
+    ] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Show pools, GPUs and demand live.
 
-    Pods are ready of desired, GPUs busy of held. ctrl-C ends it.
+    Pods are ready of desired, GPUs busy of held; tasks wait or run. ctrl-C ends it.
 
     \b
     Example:
       gpudask top demo
       gpudask top -A
       gpudask top demo --once
+      gpudask top -A -o json
     """  # noqa: D301
     if name is not None and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
@@ -53,8 +58,13 @@ def top_command(
         return [await server.cluster(name)] if name else await server.clusters(all_namespaces=all_namespaces)
 
     async def show(server: Server) -> None:
+        if output_form is not None:
+            typer.echo(output.as_text(views.snapshot(await look(server), datetime.now(UTC)), output_form), nl=False)
+            return
         if once or not sys.stdout.isatty():
-            output.console().print(picture(await look(server), datetime.now(UTC), namespaces=all_namespaces))
+            console = output.console()
+            now = datetime.now(UTC)
+            tables.show(console, picture(await look(server), now, console.width, namespaces=all_namespaces))
             return
         await _live(lambda: look(server), interval, namespaces=all_namespaces)
 
@@ -65,34 +75,34 @@ async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
     from rich.live import Live  # noqa: PLC0415 - what is printed once does without
     from rich.text import Text  # noqa: PLC0415
 
-    with Live(picture(await look(), datetime.now(UTC), namespaces=namespaces), auto_refresh=False, screen=True) as live:
+    console = output.console()
+
+    async def view() -> Group:
+        return picture(await look(), datetime.now(UTC), console.width, namespaces=namespaces)
+
+    with Live(await view(), console=console, auto_refresh=False, screen=True) as live:
         while True:
             await asyncio.sleep(interval)
             try:
-                view: Any = picture(await look(), datetime.now(UTC), namespaces=namespaces)
+                shown: Any = await view()
             except KubeClusterError as error:
-                if error.status:  # deleted, or no longer allowed
+                if not may_pass(error):  # deleted, or no longer allowed
                     raise
-                view = Text(f"{error}\ntrying again ...")
-            live.update(view, refresh=True)
+                shown = Text(f"{error}\ntrying again ...")
+            live.update(shown, refresh=True)
 
 
-def picture(bodies: list[Json], now: datetime, *, namespaces: bool = False) -> Group:
-    """Clusters and pools as one thing that rich draws."""
+def picture(bodies: list[Json], now: datetime, width: int, *, namespaces: bool = False) -> Group:
+    """Clusters and pools as one thing that rich draws in a terminal of `width` characters."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    held = sum(pool.get("gpusHeld", 0) for body in bodies for pool in _pools(body))
-    busy = sum(pool.get("gpusBusy", 0) for body in bodies for pool in _pools(body))
+    held, busy = views.gpus(bodies)
     head = f"{now:%H:%M:%S} UTC   clusters {len(bodies)}   GPUs held {held}, busy {busy}"
     lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in views.troubles(body)]
     return Group(
         Text(head),
         Text(),
-        output.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces)),
+        *tables.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces), width).renderables,
         *(Text(line) for line in (["", *lines] if lines else [])),
     )
-
-
-def _pools(body: Json) -> list[Json]:
-    return (body.get("status") or {}).get("pools") or []

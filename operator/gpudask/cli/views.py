@@ -8,6 +8,8 @@ from typing import Any
 Json = dict[str, Any]
 Rows = tuple[list[str], list[list[str]]]
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+# What a pool's status leaves out is zero: a program finds it all the same.
+_NUMBERS = dict.fromkeys(("desired", "pods", "ready", "workers", "gpusHeld", "gpusBusy"), 0)
 _GOOD_WHEN_FALSE = {"Degraded"}
 _WIDTHS = {"NAMESPACE": 12, "NAME": 16, "PHASE": 10, "CPU": 5, "GPU": 5, "AGE": 4, "ADDRESS": 44}
 
@@ -29,12 +31,12 @@ def cluster_rows(bodies: list[Json], now: datetime, *, wide: bool = False, names
 
 
 def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = False) -> Rows:
-    """A row for each pool: pods ready of desired, workers, GPUs busy of held, tasks, and why it has its size.
+    """A row for each pool: pods ready of desired, workers, GPUs busy of held, tasks that wait and run, size and why.
 
     A cluster without any status yet has a row for each pool of its spec.
     """
     columns = [*(["NAMESPACE"] if namespaces else []), *(["CLUSTER"] if clusters else [])]
-    columns += ["POOL", "PODS", "WORKERS", "GPUS BUSY/HELD", "TASKS WAIT", "RUN", "SIZE BY", "WHY"]
+    columns += ["POOL", "PODS", "WORKERS", "GPUS", "WAIT", "RUN", "SIZE BY", "WHY"]
     rows = []
     for body in bodies:
         for pool in _pools(body):
@@ -42,6 +44,28 @@ def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = 
             row += [body["metadata"]["name"]] if clusters else []
             rows.append(row + _pool(pool, _gpus(body, pool["name"])))
     return columns, rows
+
+
+def snapshot(bodies: list[Json], now: datetime) -> Json:
+    """What `top` shows, for programs: of each pool what its status says, under the status' own names."""
+    held, busy = gpus(bodies)
+    clusters = [
+        {
+            "namespace": body["metadata"]["namespace"],
+            "name": body["metadata"]["name"],
+            "phase": (body.get("status") or {}).get("phase", ""),
+            "troubles": troubles(body),
+            "pools": [_NUMBERS | pool for pool in _pools(body)],
+        }
+        for body in bodies
+    ]
+    return {"time": f"{now:%Y-%m-%dT%H:%M:%SZ}", "gpusHeld": held, "gpusBusy": busy, "clusters": clusters}
+
+
+def gpus(bodies: list[Json]) -> tuple[int, int]:
+    """GPUs held and busy, of all clusters."""
+    pools = [pool for body in bodies for pool in _pools(body)]
+    return sum(pool.get("gpusHeld", 0) for pool in pools), sum(pool.get("gpusBusy", 0) for pool in pools)
 
 
 def line(columns: list[str], cells: list[str]) -> str:

@@ -1,1 +1,1 @@
-"""What `gpudask doctor` looks at: `facts` reads it from the API server, the rest judges it and is pure."""
+"""What `gpudask doctor` looks at: `reading` asks the API server for `facts`, the rest judges them and is pure."""

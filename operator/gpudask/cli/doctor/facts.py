@@ -1,35 +1,36 @@
-"""What the doctor reads, with what it may not read left as an open question. No judgement here."""
+"""What the doctor knows of a server, with what it may not read left as an open question. Pure."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpudask.api.resource import GROUP, PLURAL
-from gpudask.cli.doctor.rights import OPERATOR, USER, Right
-from gpudask.kubecluster.errors import KubeClusterError
-
-if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.rights import Right
+from gpudask.desired.mirror import CATEGORY
 
 Json = dict[str, Any]
 CRD = f"{PLURAL}.{GROUP}"
-STOCK_CRD = "daskclusters.kubernetes.dask.org"
-_CRDS, _APPS = "apiextensions.k8s.io/v1", "apps/v1"
-_OPERATOR_LABELS = "app.kubernetes.io/name=gpudask,app.kubernetes.io/component=operator"
-_NOT_FOUND = 404
+_LABELS = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
 
 
 @dataclass
 class Facts:
-    """A server as it was read. What is None could not be read: `refused` has the reason under the field's name."""
+    """A server as it was read. What is None could not be read: `refused` has the reason under the field's name.
+
+    `served`: whether it serves our resource in this program's version. `dask_kinds`: the kinds of `kubernetes.dask.org`
+    that it serves, with their categories. `operator_may_not`: rights that an operator misses, and where.
+    """
 
     version: Json | None = None
     namespace: str = ""
+    user: str = ""
     crd: Json | None = None
-    stock_crd: Json | None = None
+    served: bool | None = None
+    dask_kinds: dict[str, list[str]] | None = None
     deployments: list[Json] | None = None
+    operator_pods: list[Json] | None = None
     daemon_sets: list[Json] | None = None
     nodes: list[Json] | None = None
     clusters: list[Json] | None = None
@@ -37,95 +38,49 @@ class Facts:
     operator_may_not: list[tuple[str, Right]] | None = None
     refused: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def operators(self) -> list[Json]:
+        """The deployments of this project's operator, by the chart's labels."""
+        return [item for item in self.deployments or [] if _LABELS.items() <= labels(item).items()]
 
-async def read_facts(server: Server) -> Facts:
-    """Everything that the checks want, each on its own: what fails holds back no other.
+    @property
+    def running(self) -> list[Json]:
+        """Those that are not scaled to nothing."""
+        return [item for item in self.operators if item["spec"].get("replicas", 1) != 0]
 
-    Raises:
-        KubeClusterError: the API server does not even tell its version.
-    """
-    facts = Facts(namespace=server.namespace)
-    facts.version = await _version(server)
-    await asyncio.gather(
-        _keep(facts, "crd", _definition(server, CRD)),
-        _keep(facts, "stock_crd", _definition(server, STOCK_CRD)),
-        _keep(facts, "deployments", _listed(server, "deployments", _APPS)),
-        _keep(facts, "daemon_sets", _listed(server, "daemonsets", _APPS)),
-        _keep(facts, "nodes", _listed(server, "nodes", "v1")),
-        _keep(facts, "may_not", _denied_to_me(server)),
-    )
-    if facts.crd:
-        await _keep(facts, "clusters", _clusters(server))
-    if operators(facts.deployments or []):
-        deployment = operators(facts.deployments or [])[0]
-        await _keep(facts, "operator_may_not", _denied_to_operator(server, deployment))
-    return facts
+    @property
+    def foreign_kinds(self) -> list[str]:
+        """The kinds of `kubernetes.dask.org` that our chart did not install."""
+        return sorted(kind for kind, categories in (self.dask_kinds or {}).items() if CATEGORY not in categories)
+
+    def unread(self, check: str, name: str) -> Finding:
+        """That `check` stays open, because the field `name` could not be read."""
+        text = f"could not be looked at: {self.refused.get(name, 'it was not read')}"
+        return Finding(check, Level.UNKNOWN, text, "let somebody with an administrator's rights type: gpudask doctor")
 
 
-def operators(deployments: list[Json]) -> list[Json]:
-    """Those of this project's operator, by the chart's labels."""
-    wanted = dict(part.split("=", 1) for part in _OPERATOR_LABELS.split(","))
-    return [item for item in deployments if wanted.items() <= (item["metadata"].get("labels") or {}).items()]
+def labels(item: Json) -> Json:
+    """An object's labels."""
+    return item["metadata"].get("labels") or {}
+
+
+def place(item: Json) -> str:
+    """An object in words: `gpudask in namespace team`."""
+    return f"{item['metadata']['name']} in namespace {item['metadata']['namespace']}"
+
+
+def setting(deployment: Json, name: str) -> str:
+    """An environment variable of an operator; empty where it is not set."""
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    return next((str(env.get("value", "")) for env in containers[0].get("env") or [] if env["name"] == name), "")
 
 
 def watched(deployment: Json) -> list[str]:
     """The namespaces that an operator runs clusters in; an empty name means all."""
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    env = {item["name"]: item.get("value", "") for item in containers[0].get("env") or []}
-    return [name for name in env.get("GPUDASK_WATCH_NAMESPACES", "").split(",") if name] or [""]
+    names = setting(deployment, "GPUDASK_WATCH_NAMESPACES").split(",")
+    return [name.strip() for name in names if name.strip()] or [""]
 
 
-async def _keep(facts: Facts, name: str, reading: Any) -> None:
-    try:
-        setattr(facts, name, await reading)
-    except KubeClusterError as error:
-        facts.refused[name] = error.reason
-
-
-async def _version(server: Server) -> Json:
-    return await server.version()
-
-
-async def _definition(server: Server, name: str) -> Json:
-    """A CRD; empty where there is none."""
-    try:
-        return await server.call("get", "customresourcedefinitions", name, version=_CRDS, namespace="")
-    except KubeClusterError as error:
-        if error.status == _NOT_FOUND:
-            return {}
-        raise
-
-
-async def _listed(server: Server, resource: str, version: str) -> list[Json]:
-    items: list[Json] = (await server.call("list", resource, version=version, namespace=""))["items"]
-    return items
-
-
-async def _clusters(server: Server) -> list[Json]:
-    try:
-        return await server.clusters(all_namespaces=True)
-    except KubeClusterError:
-        return await server.clusters()
-
-
-async def _denied_to_me(server: Server) -> list[Right]:
-    answers = await asyncio.gather(*(_review(server, right, server.namespace) for right in USER))
-    return [right for right, allowed in zip(USER, answers, strict=True) if not allowed]
-
-
-async def _denied_to_operator(server: Server, deployment: Json) -> list[tuple[str, Right]]:
-    account = deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
-    user = f"system:serviceaccount:{deployment['metadata']['namespace']}:{account}"
-    asked = [(place, right) for place in watched(deployment) for right in OPERATOR]
-    answers = await asyncio.gather(*(_review(server, right, place, user) for place, right in asked))
-    return [pair for pair, allowed in zip(asked, answers, strict=True) if not allowed]
-
-
-async def _review(server: Server, right: Right, namespace: str, user: str = "") -> bool:
-    kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
-    spec = {"resourceAttributes": right.attributes(namespace)} | ({"user": user} if user else {})
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-    if user:  # a service account is in these groups, and rights may be given to them
-        body["spec"]["groups"] = ["system:serviceaccounts", "system:authenticated"]  # type: ignore[index]
-    answer = await server.call("create", f"{kind.lower()}s", version="authorization.k8s.io/v1", namespace="", body=body)
-    return bool(answer["status"].get("allowed"))
+def mirrors(deployment: Json) -> bool:
+    """Whether an operator shows its clusters to the stock Dask client."""
+    return setting(deployment, "GPUDASK_MIRROR") == "true"

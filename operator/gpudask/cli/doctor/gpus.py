@@ -1,63 +1,60 @@
-"""Checks of GPU nodes. Pure."""
+"""Checks of GPU nodes: their labels, and what a device plugin offers there. Alike nodes are one finding. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.values import number
-from gpudask.cli.doctor.facts import Facts
+from gpudask.cli.doctor.facts import Facts, labels
 from gpudask.cli.doctor.findings import Finding, Level
 
 Json = dict[str, Any]
+_NODES, _PLUGIN = "GPU nodes", "device plugin"
 _PRESENT = "nvidia.com/gpu.present"
-_PLUGIN = "device-plugin"
+_FAMILIES = ("nvidia.com/gpu", "nvidia.com/mig-", "gpu.intel.com/")  # of nvidia.com/ there are network devices as well
+# What clouds and node feature discovery write onto nodes with GPUs, whatever runs there.
+_HINTS = (
+    "cloud.google.com/gke-accelerator",
+    "kubernetes.azure.com/accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+)
+_NAMED = 3
+Group = tuple[list[Json], str]
 
 
 def nodes(facts: Facts) -> list[Finding]:
-    """GPU nodes: their labels, their taints, and what the device plugin offers."""
+    """GPU nodes: whether pools find them, and whether they have GPUs to offer."""
     if facts.nodes is None:
-        reason = facts.refused.get("nodes", "they were not read")
-        return [
-            Finding("GPU nodes", Level.UNKNOWN, f"could not be looked at: {reason}", "ask for the right to list nodes")
-        ]
-    labelled = [node for node in facts.nodes if labels(node).get(_PRESENT) == "true"]
-    offering = [node for node in facts.nodes if _offered(node)]
-    if not labelled and not offering:
-        wanted = any(pool.get("gpu") is not None for body in facts.clusters or [] for pool in body["spec"]["pools"])
-        mend = (
-            "add GPU nodes with NVIDIA's device plugin; where an autoscaler adds them on demand this is as it should be"
-        )
-        return [
-            Finding("GPU nodes", Level.WARNING if wanted else Level.OK, "no node has GPUs now", mend if wanted else "")
-        ]
-    findings = [_silent(node, facts) for node in labelled if not _offered(node)]
-    findings += [_unlabelled(node) for node in offering if node not in labelled]
-    findings += [Finding("GPU nodes", Level.OK, _told(node)) for node in labelled if _offered(node)]
-    return findings
+        return [facts.unread(_NODES, "nodes")]
+    wanted = _resources(facts)
+    offering = [node for node in facts.nodes if _amounts(node, "allocatable", wanted)]
+    silent = [node for node in facts.nodes if node not in offering and _mark(node)]
+    if not offering and not silent:
+        return [_none(bool(_gpu_pools(facts)))]
+    away = [node for node in silent if not is_ready(node)]
+    sick = [node for node in silent if node not in away and _amounts(node, "capacity", wanted)]
+    mute = [node for node in silent if node not in away and node not in sick]
+    found = [_away(group) for group in _grouped(away, lambda _: "")]
+    found += [_sick(group, facts) for group in _grouped(sick, lambda node: _told(_amounts(node, "capacity", wanted)))]
+    found += [_mute(group, facts) for group in _grouped(mute, _mark)]
+    found += _partly_sick(offering, wanted, facts)
+    plain = [node for node in offering if labels(node).get(_PRESENT) != "true"]
+    marked = [node for node in offering if node not in plain]
+    found += [_unlabelled(group, facts) for group in _grouped(plain, lambda node: _offer(node, wanted))]
+    found += [Finding(_NODES, Level.OK, _words(group)) for group in _grouped(marked, lambda node: _offer(node, wanted))]
+    return found
 
 
-def _silent(node: Json, facts: Facts) -> Finding:
-    plugins = [item for item in facts.daemon_sets or [] if _PLUGIN in item["metadata"]["name"]]
-    where = ", ".join(f"{item['metadata']['name']} in {item['metadata']['namespace']}" for item in plugins)
-    mend = (
-        f"see the pods of {where} on that node, and the driver there"
-        if plugins
-        else "install NVIDIA's device plugin or GPU operator: https://github.com/NVIDIA/k8s-device-plugin"
-    )
-    text = f"node {_name(node)} has the label {_PRESENT}=true, but offers no {DEFAULT_GPU_RESOURCE}"
-    return Finding("device plugin", Level.PROBLEM, text, mend)
-
-
-def _unlabelled(node: Json) -> Finding:
-    text = f"node {_name(node)} offers {_offers(node)}, but has no label {_PRESENT}=true, by which pools find it"
-    mend = f"kubectl label node {_name(node)} {_PRESENT}=true (GPU feature discovery does), or set gpu.nodeSelector"
-    return Finding("GPU nodes", Level.WARNING, text, mend)
-
-
-def _told(node: Json) -> str:
-    taints = ", ".join(taint(item) for item in (node.get("spec") or {}).get("taints") or [])
-    return f"node {_name(node)} offers {_offers(node)}{f', with the taints {taints}' if taints else ''}"
+def is_ready(node: Json) -> bool:
+    """Whether the kubelet of a node answers; one that says nothing of it counts as ready."""
+    conditions = {item["type"]: item["status"] for item in (node.get("status") or {}).get("conditions") or []}
+    return bool(conditions.get("Ready", "True") == "True")
 
 
 def taint(item: Json) -> str:
@@ -65,26 +62,136 @@ def taint(item: Json) -> str:
     return f"{item['key']}{'=' if item.get('value') else ''}{item.get('value', '')}:{item.get('effect', '')}"
 
 
-def _offers(node: Json) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(_offered(node).items()))
+def names(found: Iterable[Json]) -> str:
+    """Some of the nodes by their names, and how many there are besides."""
+    listed = [str(node["metadata"]["name"]) for node in found]
+    return ", ".join(listed[:_NAMED]) + (f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else "")
 
 
-def _offered(node: Json) -> Json:
-    gpus = {
-        name: count for name, count in allocatable(node).items() if name.startswith("nvidia.com/") or "/gpu" in name
-    }
-    return {name: count for name, count in gpus.items() if number(count)}
+def _none(wanted: bool) -> Finding:
+    text = "no node has GPUs now"
+    if not wanted:
+        return Finding(_NODES, Level.OK, text)
+    mend = "add GPU nodes with NVIDIA's device plugin; where an autoscaler adds them on demand this is as it should be"
+    return Finding(_NODES, Level.WARNING, text, mend)
 
 
-def allocatable(node: Json) -> Json:
-    """What a node has for pods, as quantities."""
-    return (node.get("status") or {}).get("allocatable") or {}
+def _away(group: Group) -> Finding:
+    text = f"{_subject(group[0])} not ready, so no GPU of it can be used"
+    return Finding(_NODES, Level.WARNING, text, f"kubectl describe node {group[0][0]['metadata']['name']}")
 
 
-def labels(node: Json) -> Json:
-    """A node's labels."""
-    return node["metadata"].get("labels") or {}
+def _sick(group: Group, facts: Facts) -> Finding:
+    text = f"{_subject(group[0])} registered with {group[1]}, of which none can be used now"
+    return Finding(
+        _PLUGIN,
+        Level.PROBLEM,
+        f"{text}: its device plugin has ended, or calls them unhealthy",
+        _see(facts, registered=True),
+    )
 
 
-def _name(node: Json) -> str:
-    return str(node["metadata"]["name"])
+def _mute(group: Group, facts: Facts) -> Finding:
+    text = f"{_subject(group[0])} labelled {group[1]}, but offers no {DEFAULT_GPU_RESOURCE}"
+    return Finding(_PLUGIN, Level.PROBLEM, text, _see(facts))
+
+
+def _see(facts: Facts, *, registered: bool = False) -> str:
+    """Where the reason stands why a node offers nothing, or less than a plugin `registered`."""
+    if facts.daemon_sets is None:
+        return "see whether a device plugin runs there: kubectl get pods -A -o wide | grep device-plugin"
+    plugins = [item for item in facts.daemon_sets if "device-plugin" in item["metadata"]["name"]]
+    if not plugins and registered:
+        return "see the driver on the node (nvidia-smi), and its plugin: kubectl get pods -A -o wide | grep plugin"
+    if not plugins:
+        return "install NVIDIA's device plugin or GPU operator: https://github.com/NVIDIA/k8s-device-plugin"
+    words = []
+    for item in plugins:
+        status, home = item.get("status") or {}, item["metadata"]["namespace"]
+        ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
+        name = item["metadata"]["name"]
+        words.append(f"kubectl logs -n {home} daemonset/{name} ({ready} of {wanted} pods of it are ready)")
+    return f"see the driver on the node (nvidia-smi), and {'; '.join(words)}"
+
+
+def _partly_sick(offering: list[Json], wanted: set[str], facts: Facts) -> list[Finding]:
+    def lost(node: Json) -> str:
+        there, usable = _amounts(node, "capacity", wanted), _amounts(node, "allocatable", wanted)
+        short = {name: count - usable.get(name, 0) for name, count in there.items() if count > usable.get(name, 0)}
+        return ", ".join(f"{short[name]:g} of {there[name]:g} {name}" for name in sorted(short))
+
+    groups = _grouped((node for node in offering if lost(node)), lost)
+    said = "the device plugin calls them unhealthy"
+    return [
+        Finding(
+            _PLUGIN, Level.WARNING, f"{_subject(group[0])} short of {group[1]}: {said}", _see(facts, registered=True)
+        )
+        for group in groups
+    ]
+
+
+def _unlabelled(group: Group, facts: Facts) -> Finding:
+    """Nodes that the default selector does not find: a fault only where some pool relies on it."""
+    pools = _gpu_pools(facts)
+    foreign = not any(name.startswith("nvidia.com/") for name in group[1].replace(",", " ").split())
+    if foreign or (pools and all("nodeSelector" in (pool["gpu"] or {}) for pool in pools)):
+        return Finding(_NODES, Level.OK, _words(group))
+    text = f"{_words(group)}, but without the label {_PRESENT}=true, by which pools find them"
+    listed = " ".join(str(node["metadata"]["name"]) for node in group[0][:_NAMED])
+    mend = f"kubectl label node {listed} {_PRESENT}=true (GPU feature discovery does), or set gpu.nodeSelector"
+    return Finding(_NODES, Level.WARNING, text, mend)
+
+
+def _words(group: Group) -> str:
+    found, offer = group
+    return f"{'nodes' if len(found) > 1 else 'node'} {names(found)}: {offer}{' each' if len(found) > 1 else ''}"
+
+
+def _subject(found: list[Json]) -> str:
+    return f"nodes {names(found)} are" if len(found) > 1 else f"node {names(found)} is"
+
+
+def _offer(node: Json, wanted: set[str]) -> str:
+    taints = ", ".join(taint(item) for item in (node.get("spec") or {}).get("taints") or [])
+    return f"{_told(_amounts(node, 'allocatable', wanted))}{f', taints {taints}' if taints else ''}"
+
+
+def _told(amounts: dict[str, float]) -> str:
+    return ", ".join(f"{count:g} {name}" for name, count in sorted(amounts.items()))
+
+
+def _grouped(found: Iterable[Json], words: Callable[[Json], str]) -> list[Group]:
+    """Nodes of which the same is to be said, with it."""
+    groups: dict[str, list[Json]] = {}
+    for node in found:
+        groups.setdefault(words(node), []).append(node)
+    return [(group, said) for said, group in groups.items()]
+
+
+def _amounts(node: Json, key: str, wanted: set[str]) -> dict[str, float]:
+    """The GPUs among a node's `capacity` or `allocatable`, by resource; those of which there are none left out."""
+    listed = (node.get("status") or {}).get(key) or {}
+    found = {name: number(count) for name, count in listed.items() if name in wanted or is_gpu(name)}
+    return {name: count for name, count in found.items() if count}
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource of this name is a GPU."""
+    return resource.startswith(_FAMILIES) or resource.endswith("/gpu")
+
+
+def _mark(node: Json) -> str:
+    """The label by which a node has GPUs; empty without one."""
+    if labels(node).get(_PRESENT) == "true":
+        return f"{_PRESENT}=true"
+    return next(
+        (f"{hint}={labels(node)[hint]}" for hint in _HINTS if labels(node).get(hint) not in (None, "false")), ""
+    )
+
+
+def _gpu_pools(facts: Facts) -> list[Json]:
+    return [pool for body in facts.clusters or [] for pool in body["spec"]["pools"] if pool.get("gpu") is not None]
+
+
+def _resources(facts: Facts) -> set[str]:
+    return {pool["gpu"].get("resourceName", DEFAULT_GPU_RESOURCE) for pool in _gpu_pools(facts)}

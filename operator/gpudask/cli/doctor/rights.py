@@ -6,26 +6,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api.resource import GROUP, PLURAL
+from gpudask.desired import mirror
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one resource, `pods/log` for a subresource."""
+    """One verb on one resource, `pods/log` for a subresource; on the object `name` alone where it is given."""
 
     group: str
     resource: str
     verb: str
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
+        what = f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
+        return f"{what} {self.name}" if self.name else what
 
     def attributes(self, namespace: str) -> Json:
         """As a SubjectAccessReview asks for it; an empty namespace means all of them."""
         resource, _, sub = self.resource.partition("/")
         asked = {"group": self.group, "resource": resource, "verb": self.verb}
-        return asked | ({"subresource": sub} if sub else {}) | ({"namespace": namespace} if namespace else {})
+        optional = {"subresource": sub, "namespace": namespace, "name": self.name}
+        return asked | {key: value for key, value in optional.items() if value}
 
 
 def _rights(group: str, resources: tuple[str, ...], *verbs: str) -> tuple[Right, ...]:
@@ -41,9 +45,24 @@ OPERATOR = (
     *_rights("", ("secrets",), "create", "patch"),
     *_rights("events.k8s.io", ("events",), "create", "patch"),
 )
-USER = (
-    *_rights(GROUP, (PLURAL,), "get", "list", "watch", "create", "patch", "delete"),
-    *_rights("", ("pods",), "list"),
-    *_rights("", ("pods/log",), "get"),
-    *_rights("", ("pods/portforward",), "get", "create"),
+MIRROR = (
+    *_rights(mirror.GROUP, ("daskclusters",), "list", "watch", "create", "patch"),
+    *_rights(mirror.GROUP, ("daskworkergroups", "daskautoscalers"), "list", "watch", "create", "patch", "delete"),
+    *_rights(GROUP, (PLURAL,), "patch"),
 )
+USER = {
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "get"), "get, wait, top of one cluster"),
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "list"), "get, top"),
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "create"), "create"),
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "patch"), "scale, suspend, resume"),
+    **dict.fromkeys(_rights(GROUP, (PLURAL,), "delete"), "delete"),
+    **dict.fromkeys(_rights("", ("pods",), "list"), "logs, connect, dashboard"),
+    **dict.fromkeys(_rights("", ("pods/log",), "get"), "logs"),
+    **dict.fromkeys(_rights("", ("pods/portforward",), "get", "create"), "connect, dashboard"),
+}
+"""A user's rights, each with the commands that it is for. Who may not watch is served by asking again and again."""
+
+
+def of_key(secret: str) -> tuple[Right, ...]:
+    """What an operator needs in its own namespace, for the Secret that holds its key."""
+    return (Right("", "secrets", "get", secret), Right("", "secrets", "create"))

@@ -1,0 +1,81 @@
+"""What TAB offers, and that whatever goes wrong it is over soon and says nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpudask.cli import completion
+from tests.kubecluster import fake_server
+from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
+
+_STARTING_SECONDS = 8.0  # of a Python on a busy machine, beside what the completion itself waits
+
+
+def complete(line: str, env: dict[str, str]) -> tuple[list[str], str, float]:
+    """What is offered after `line`, what was said, and the seconds that it took."""
+    words = {"_GPUDASK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
+    began = time.monotonic()
+    command = [sys.executable, "-m", "gpudask.cli"]
+    done = subprocess.run(
+        command, env=os.environ | env | words, capture_output=True, text=True, check=False, timeout=90
+    )
+    assert done.returncode == 0, done
+    return done.stdout.split(), done.stderr, time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("gpudask get ", ["demo", "other"]),
+        ("gpudask delete demo ", ["other"]),
+        ("gpudask logs demo ", ["cpu", "gpu"]),
+        ("gpudask scale demo ", ["cpu=", "gpu="]),
+        ("gpudask wait demo --for ", ["ready", "suspended", "deleted", "workers=cpu:", "workers=gpu:"]),
+        ("gpudask get --context ", ["lab"]),
+    ],
+)
+def test_what_is_there_is_offered(
+    server: fake_server.FakeServer,  # noqa: F811
+    line: str,
+    offered: list[str],
+):
+    server.clusters["other"] = fake_server.cluster("other", "cpu")
+
+    assert complete(line, {})[:2] == (offered, "")
+
+
+def config(folder: Path, user: dict[str, object], where: str) -> dict[str, str]:
+    """The environment in which a kubeconfig leads to `where` as `user`."""
+    path = folder / "config"
+    body = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": where}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(body))
+    return {"KUBECONFIG": str(path)}
+
+
+@pytest.mark.parametrize("content", ["[", "a: b", "contexts: 3", "clusters: [{}]", "\x00"])
+def test_a_broken_kubeconfig_is_no_word_and_no_traceback(tmp_path: Path, content: str):
+    (tmp_path / "config").write_text(content)
+    env = {"KUBECONFIG": str(tmp_path / "config")}
+
+    assert complete("gpudask get --context ", env)[:2] == ([], "")
+    assert complete("gpudask get ", env)[:2] == ([], "")
+
+
+def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["60"]}
+    offered, said, seconds = complete("gpudask get ", config(tmp_path, {"exec": plugin}, "http://127.0.0.1:9"))
+
+    assert (offered, said) == ([], "")
+    assert seconds < completion.PATIENCE_SECONDS + _STARTING_SECONDS
