@@ -22,12 +22,13 @@ from gpudask.planning.plan import plan
 from gpudask.planning.starts import starts
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.idle import delete_unused
 from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.mirror import Definitions, Mirror
+from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.reporter import Reporter
 from gpudask.reconcile.support import Support
 
