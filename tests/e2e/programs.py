@@ -53,13 +53,12 @@ class Program:
         user: str,
         name: str = "program",
         image: str = IMAGE,
-        packages: Path | None = None,
+        mounts: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Program:
         """Start `python MAIN ARGUMENTS` in `image`, with `user`'s rights.
 
-        `packages`: a site-packages directory of this machine, which the nodes share; what is in it wins over the
-        image's.
+        `mounts`: path in the pod -> a file or directory of this machine, which the nodes share.
         """
         space.apply(
             {
@@ -70,19 +69,17 @@ class Program:
             }
         )
         volumes: list[Json] = [{"name": "program", "configMap": {"name": name}}]
-        mounts = [{"name": "program", "mountPath": _AT}]
-        variables = dict(environment or {})
-        if packages is not None:
-            volumes.append({"name": "packages", "hostPath": {"path": str(packages), "type": "Directory"}})
-            mounts.append({"name": "packages", "mountPath": "/packages", "readOnly": True})
-            variables["PYTHONPATH"] = "/packages"
+        places: list[Json] = [{"name": "program", "mountPath": _AT}]
+        for number, (place, path) in enumerate((mounts or {}).items()):
+            volumes.append({"name": f"mount-{number}", "hostPath": {"path": str(path)}})
+            places.append({"name": f"mount-{number}", "mountPath": place, "readOnly": True})
         container = {
             "name": "program",
             "image": image,
             "imagePullPolicy": "Never",
             "command": ["python", "-u", f"{_AT}/main.py", *arguments],
-            "env": [{"name": key, "value": value} for key, value in variables.items()],
-            "volumeMounts": mounts,
+            "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
+            "volumeMounts": places,
         }
         spec = {
             "serviceAccountName": user,
