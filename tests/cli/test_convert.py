@@ -194,6 +194,42 @@ def test_requests_and_limits_stay_what_they_are(resources: Json, expected: Json,
             "assumed: spec.worker.spec.containers[0].resources.limits.memory",
         ),
         ({"worker": {**a_pod("dask", "worker"), "replicas": 9000}}, "not carried over: spec.worker.replicas"),
+        (
+            {"worker": a_pod("dask", "scheduler")},
+            "not carried over: spec.worker.spec.containers[0].args",
+        ),
+        (
+            {"scheduler": {**a_pod("dask", "scheduler"), "service": {"ports": [{"name": "x", "port": 9000}]}}},
+            "not carried over: spec.scheduler.service.ports",
+        ),
+        (
+            {"scheduler": {**a_pod("dask", "scheduler"), "service": {"ports": [{"port": 8786, "nodePort": 30001}]}}},
+            "not carried over: spec.scheduler.service.ports",
+        ),
+        (
+            {"worker": a_pod("dask", "worker", "--nthreads", "1", env=[{"name": "A", "value": 3}])},
+            "assumed: spec.worker.spec.containers[0].env[A]",
+        ),
+        (
+            {
+                "worker": a_pod(
+                    "dask",
+                    "worker",
+                    resources={"requests": {"ephemeral-storage": "1Gi"}, "limits": {"cpu": 2, "memory": "4Gi"}},
+                )
+            },
+            "assumed: spec.worker.spec.containers[0].resources.limits.ephemeral-storage",
+        ),
+        (
+            {
+                "worker": a_pod(
+                    "dask",
+                    "worker",
+                    resources={"limits": {"cpu": 1, "memory": "4Gi", "nvidia.com/gpu": 1, "amd.com/gpu": 1}},
+                )
+            },
+            "not carried over: spec.worker.spec.containers[0].resources.limits",
+        ),
         ({"nonsense": 1}, "not carried over: spec.nonsense"),
         ({"worker": a_pod("dask", "worker") | {"nonsense": 1}}, "not carried over: spec.worker.nonsense"),
     ],
@@ -343,6 +379,63 @@ def test_parts_of_other_clusters_and_other_kinds_are_named():
         "not carried over: DaskWorkerGroup x-gpu: spec.cluster: no DaskCluster 'x' is given",
         "not carried over: DaskJob j: kind: only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted",
     ]
+
+
+def test_one_protocol_and_one_autoscaler_hold_and_the_others_are_named():
+    tls = a_group("lab-tls", a_pod("dask", "worker", "--protocol", "tls"))
+    worker = a_pod("dask", "worker", "--protocol", "ucxx")
+    spec, notes = converted(a_dask_cluster(worker), tls, an_autoscaler(maximum=3), an_autoscaler(maximum=4))
+
+    assert (spec["protocol"], spec["pools"][0]["autoscale"]["max"]) == ("tls", 3)
+    assert [str(note) for note in notes.counted] == [
+        "not carried over: DaskCluster lab: args: --protocol ucxx: one protocol for the cluster, tls",
+        "not carried over: DaskAutoscaler lab: spec.cluster: one autoscaler a cluster: the first one holds",
+    ]
+
+
+def test_a_name_that_our_rules_refuse_is_changed_and_said():
+    cluster = a_dask_cluster()
+    cluster["metadata"]["name"] = "Lab_1"
+    notes = Notes()
+    [made] = convert([cluster], notes)
+
+    assert made["metadata"]["name"] == "lab-1"
+    assert counted(notes) == ["assumed: metadata.name"]
+
+
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        ({"args": "dask worker"}, r"args: expected a list"),
+        ({"args": ["dask", "worker", "--nthreads", 4]}, r"args\[3\]: expected a string: put the value in quotes"),
+        ({"env": {"A": "b"}}, r"env: expected a list"),
+        ({"env": [{"value": "b"}]}, r"env\[0\].name: required, but missing"),
+        ({"resources": {"limits": 3}}, r"resources.limits: expected an object"),
+        (
+            {"resources": {"limits": {"nvidia.com/gpu": "two"}}},
+            r"resources.limits.nvidia.com/gpu: 'two' is not a number",
+        ),
+    ],
+)
+def test_a_field_of_another_type_is_refused_by_its_path(container: Json, said: str):
+    worker = a_pod("dask", "worker")
+    worker["spec"]["containers"][0] |= container
+    with pytest.raises(NotConvertibleError, match=rf"DaskCluster lab: spec.worker.spec.containers\[0\].{said}"):
+        convert([a_dask_cluster(worker)], Notes())
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"kind": "DaskCluster", "spec": {}}, r"DaskCluster \?: metadata: required, but missing"),
+        ({"kind": "DaskWorkerGroup", "metadata": {}, "spec": {"cluster": "lab"}}, r"\?: metadata.name: required"),
+        ({"kind": "DaskAutoscaler", "metadata": {"name": "lab"}}, r"DaskAutoscaler lab: spec: required, but missing"),
+        (an_autoscaler(minimum="a"), r"DaskAutoscaler lab: spec.minimum: should be a valid integer"),
+    ],
+)
+def test_a_part_without_what_it_needs_is_refused_by_its_field(part: Json, said: str):
+    with pytest.raises(NotConvertibleError, match=said):
+        convert([a_dask_cluster(), {"apiVersion": API, **part}], Notes())
 
 
 def test_several_clusters_become_several():

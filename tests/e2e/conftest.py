@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "uploaded"))  # what the tasks do, importable here as on the workers
 
+from tests.conftest import ROOT
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 
@@ -37,6 +38,15 @@ def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]
             print(room.show())
             print(room.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout)
             print(platform.operator_log())
+
+
+@pytest.fixture(scope="module")
+def mirror(platform: Platform) -> Iterator[None]:
+    """The operator with the mirror for the stock client; afterwards as it was."""
+    platform.install("mirror.enabled=true")
+    yield
+    platform.install()
+    platform.kubectl("delete", "-f", str(ROOT / "crds" / "mirror.yaml"))
 
 
 @pytest.hookimpl(hookwrapper=True)

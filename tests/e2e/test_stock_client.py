@@ -5,28 +5,15 @@ https://kubernetes.dask.org/en/latest/operator_kubecluster.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from dask_kubernetes.operator import KubeCluster
 from dask_kubernetes.operator.kubecluster.discovery import discover
 from distributed import Client
 
-from tests.conftest import ROOT
 from tests.e2e.manifests import cluster, cpu, gpu
-from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 
 AUTOSCALED = {"autoscale": {"min": 0, "max": 3}}
-
-
-@pytest.fixture(scope="module")
-def mirror(platform: Platform) -> Iterator[None]:
-    """The operator with the mirror; afterwards as it was."""
-    platform.install("mirror.enabled=true")
-    yield
-    platform.install()
-    platform.kubectl("delete", "-f", str(ROOT / "crds" / "mirror.yaml"))
 
 
 @pytest.fixture

@@ -9,15 +9,9 @@ import pytest
 
 from gpudask.api.autoscale import MAX_REPLICAS
 from gpudask.desired import mirror
-from gpudask.planning.mirror import (
-    Mirrored,
-    in_the_way,
-    observe_mirrored,
-    overrides_wanted,
-    shown,
-    superfluous,
-    with_overrides,
-)
+from gpudask.planning.mirror import shown, superfluous
+from gpudask.planning.mirror_wishes import in_the_way, overrides_wanted, with_overrides
+from gpudask.planning.mirrored import Mirrored, observe_mirrored
 from tests.builders import a_pool
 from tests.planning.builders import NOW, UID, cluster, gpu_pool, scaled
 

@@ -22,7 +22,8 @@ class Proxy:
     """`blind`: swallow the events of watches. `expire()`: end every watch with 410, and let new ones see.
 
     `failing` and `losing`: for how many more pods the creation is answered with 5xx before it is done, or after.
-    `created`: how many pods were made through it.
+    `created`: how many pods were made through it. `faults`: requests that are answered with an error each, once, and
+    not handed on: method, end of the path, status.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -35,6 +36,7 @@ class Proxy:
         self.failing = 0
         self.losing = 0
         self.created = 0
+        self.faults: list[tuple[str, str, int]] = []
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -83,6 +85,11 @@ class Proxy:
         if creates_pod and self.failing:
             self.failing -= 1
             return _refusal(503, "ServiceUnavailable")
+        for fault in self.faults:
+            method, path, status = fault
+            if request.method == method and request.path.endswith(path):
+                self.faults.remove(fault)
+                return _refusal(status, "Fault")
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
             request.method, url, headers=headers, data=body or None, timeout=timeout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,23 +89,6 @@ async def test_the_api_server_restarts_and_the_operator_goes_on(
     await stage.apply(a_pool(replicas=3))
     await stage.shows("Ready", "True AllReady")
     assert len(await stage.names()) == 3
-
-
-@pytest.fixture
-async def proxy(stage: Stage) -> AsyncIterator[Proxy]:
-    """What stands between the operator and the API server, and can cut its watches."""
-    proxy = Proxy(stage.kubeconfig)
-    await proxy.start()
-    yield proxy
-    await proxy.stop()
-
-
-@pytest.fixture
-def through(stage: Stage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """An operator's settings, by which it speaks to the API server through the proxy."""
-    kubeconfig = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
-    monkeypatch.setenv("KUBECONFIG", kubeconfig)
-    return replace(stage.settings, kubeconfig=kubeconfig)
 
 
 async def test_pods_that_vanish_while_a_watch_is_blind_leave_no_ghosts(stage: Stage, proxy: Proxy, through: Settings):

@@ -17,13 +17,16 @@ from distributed import Scheduler
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
+from gpudask.reconcile import loop
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.start import Operator
+from gpudask.settings import Settings
 from tests.builders import a_pool
 from tests.conftest import ROOT
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool, scaled
+from tests.reconcile.proxy import Proxy
 from tests.reconcile.stage import Stage, operating, stays
 from tests.reconcile.stock import Stock, in_daemon
 
@@ -72,6 +75,15 @@ async def set_by(stage: Stage, pool: str) -> str:
 async def set_where(stage: Stage, pool: str) -> str:
     """The object on which the size was set."""
     return (await set_by(stage, pool)).rpartition(" on ")[2]
+
+
+async def answer(stage: Stage) -> int:
+    """What the API server answers who asks for the cluster."""
+    try:
+        await stage.cluster()
+    except ApiError as error:
+        return error.status
+    return 200
 
 
 async def test_a_cluster_is_mirrored_and_says_so(stage: Stage, mirroring: Operator, stock: Stock):
@@ -161,14 +173,51 @@ async def test_the_listing_names_it_and_close_with_shutdown_deletes_it(
 
     await stock.call(lambda cluster: cluster.name, shutdown_on_close=True)
 
-    async def status() -> int:
-        try:
-            await stage.cluster()
-        except ApiError as error:
-            return error.status
-        return 200
+    await stage.becomes(lambda: answer(stage), 404)
 
-    await stage.becomes(status, 404)
+
+@pytest.mark.parametrize("request_that_fails", [("POST", "/daskclusters"), ("DELETE", "/gpudaskclusters/demo")])
+async def test_a_deletion_holds_though_the_api_server_fails_meanwhile(
+    request_that_fails: tuple[str, str], stage: Stage, stock: Stock, proxy: Proxy, through: Settings
+):
+    async with operating(replace(through, mirror=True)):
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Mirrored", "True Mirrored")
+        proxy.faults = [(*request_that_fails, 503), (*request_that_fails, 500)]
+        await stock.delete("daskcluster", "demo")
+        await stage.becomes(lambda: answer(stage), 404)
+    assert proxy.faults == []
+    assert await stock.names("daskcluster") == [], "it was not made again in between"
+
+
+async def test_a_deletion_that_is_refused_is_told_and_tried_again(
+    stage: Stage, stock: Stock, proxy: Proxy, through: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loop, "_SUPPORT_RETRY_SECONDS", 0.5)
+    async with operating(replace(through, mirror=True)):
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Mirrored", "True Mirrored")
+        proxy.faults = [("DELETE", "/gpudaskclusters/demo", 403)] * 1000
+        await stock.delete("daskcluster", "demo")
+        await stage.shows("Mirrored", "False MirrorRefused: DELETE /apis/gpudask.dev/v1alpha1")
+        assert await stock.names("daskcluster") == []
+        proxy.faults = []
+        await stage.becomes(lambda: answer(stage), 404)
+
+
+async def test_the_size_that_a_deleted_autoscaler_leaves_is_kept_though_the_api_server_fails_meanwhile(
+    stage: Stage, stock: Stock, proxy: Proxy, through: Settings
+):
+    async with operating(replace(through, mirror=True)):
+        await stage.apply(scaled("cpu"), overrides=[{"pool": "cpu", "min": 2, "max": 3, "by": "alice"}])
+        await stage.becomes(lambda: stock.names("daskautoscaler"), ["demo"])
+        await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
+        await stage.shows("Ready", "True AllReady")
+        proxy.faults = [("PATCH", "/gpudaskclusters/demo", 503)] * 2
+        await stock.delete("daskautoscaler", "demo")
+        await stage.becomes(lambda: set_by(stage, "cpu"), "deleting DaskAutoscaler demo")
+        assert (await overrides(stage))["cpu"]["replicas"] == 2
+    assert proxy.faults == []
 
 
 async def test_kubectl_scale_wins_over_autoscaling_with_the_size_that_is_there_too(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import dask_kubernetes
 import pytest
+from dask_kubernetes.operator import KubeCluster
 
 from gpudask.clients.kubernetes import Kubernetes
 from local.api_server import ApiServer
@@ -17,6 +20,7 @@ from tests.conftest import CRD, ROOT
 from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
 from tests.reconcile.stage import Stage, operating, stays
+from tests.reconcile.stock import in_daemon
 
 pytestmark = pytest.mark.api
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"
@@ -53,6 +57,13 @@ async def test_without_definitions_the_operator_works_and_says_what_to_install(s
         await stage.shows("Mirrored", "False MirrorRefused: its definitions are missing: kubectl apply", name="bare")
         await stage.shows("Ready", "True AllReady", name="bare")
     await stage.delete_cluster("bare")
+
+
+async def test_what_the_stock_client_would_create_fails_at_once_and_says_what_is_missing(stage: Stage):
+    began = time.monotonic()
+    with pytest.raises(Exception, match=r"404 Not Found.*/daskclusters"):
+        await asyncio.wait_for(in_daemon(lambda: KubeCluster(name="new", namespace="default", image="x")), 30)
+    assert time.monotonic() - began < 10
 
 
 async def test_the_stock_operators_definitions_are_left_alone(stage: Stage, own: Kubectl):

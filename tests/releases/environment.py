@@ -23,6 +23,8 @@ NEWEST = "2026.8.0"
 """Newer than the image's."""
 TOO_OLD = "2025.3.1"
 """The last that writes graphs which the image's scheduler cannot read."""
+STOCK = "stock"
+"""No release, but what a user of the stock client has: `requirements/client-stock.in`."""
 
 _PROGRAM = Path(__file__).with_name("program.py")
 _LIMIT_SECONDS = 150
@@ -64,6 +66,12 @@ class Environment:
             if not root.exists():
                 _make(root, lock)
         return cls(root / "bin" / "python")
+
+    @property
+    def packages(self) -> Path:
+        """Its site-packages."""
+        (found,) = self.python.parent.parent.glob("lib/python*/site-packages")
+        return found
 
     def run(self, *command: str, kubeconfig: str = "") -> Json:
         """Run Python with these arguments, and read the JSON object that it prints last."""

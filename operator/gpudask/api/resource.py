@@ -93,7 +93,7 @@ def parse(body: dict[str, Any]) -> Cluster:
     try:
         spec = Spec.model_validate(body.get("spec") or {})
     except ValidationError as error:
-        raise InvalidSpecError(_advice(error)) from error
+        raise InvalidSpecError(advice(error, root="spec")) from error
     return Cluster(
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -137,11 +137,12 @@ _WORDS = {
 }
 
 
-def _advice(error: ValidationError) -> str:
+def advice(error: ValidationError, *, root: str) -> str:
+    """What is wrong with an object, by field, in words of YAML; `root`: the path of the object itself."""
     lines = []
     for item in error.errors():
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
         field = item.get("ctx", {}).get("field", "")
         text = _WORDS.get(item["type"]) or item["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        lines.append(f"spec{path}{field}: {text}")
+        lines.append(f"{root}{path}{field}".removeprefix(".") + f": {text}")
     return "; ".join(lines)

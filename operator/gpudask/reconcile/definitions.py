@@ -1,13 +1,30 @@
-"""Whether the kinds of the mirror are there, and ours to write: the stock operator's have the same names.
+"""The kinds of the mirror: whether they are there and ours to write, and what there is of them.
 
-Read from the API server's discovery, which every service account may.
+The stock operator's have the same names. Read from the API server's discovery, which every service account may.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import mirror
+from gpudask.planning.mirrored import Mirrored
+from gpudask.reconcile.caches import Caches
+
+
+@dataclass
+class Definitions:
+    """The three kinds on this API server: their caches, or why they are left alone (`refusal`)."""
+
+    caches: dict[str, Caches] = field(default_factory=dict)
+    refusal: str = ""
+
+    def of(self, cluster: Cluster) -> tuple[Mirrored, ...]:
+        """The objects that are of `cluster` by name, whoever owns them."""
+        return tuple(item for caches in self.caches.values() for item in caches.owned(cluster.key))
 
 
 async def look_for(api: Kubernetes) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.gone import ClusterGoneError
-from gpudask.reconcile.mirror import Definitions, Mirror
+from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import RESYNC_SECONDS, Passes
 from gpudask.reconcile.resource_copy import News, ResourceCopy
 

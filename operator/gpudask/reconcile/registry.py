@@ -6,10 +6,10 @@ import asyncio
 import logging
 from typing import Any
 
-from gpudask.planning.mirror import Mirrored
+from gpudask.planning.mirrored import Mirrored
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.loop import ClusterLoop
-from gpudask.reconcile.mirror import Definitions
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)

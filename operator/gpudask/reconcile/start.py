@@ -16,13 +16,12 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.desired import mirror
-from gpudask.planning.mirror import observe_mirrored
+from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
-from gpudask.reconcile.definitions import look_for
-from gpudask.reconcile.mirror import Definitions
+from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.registry import Registry
 from gpudask.settings import Settings
 

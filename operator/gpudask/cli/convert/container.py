@@ -34,6 +34,9 @@ def read_room(container: Json, memory_flag: str, source: str, path: str, notes: 
         source: the object, for notes.
         path: the container's, for notes.
         notes: what has to be said.
+
+    Raises:
+        ValueError: the number of GPUs is none.
     """
     given = container.get("resources") or {}
     limits, requests = dict(given.get("limits") or {}), dict(given.get("requests") or {})
@@ -45,7 +48,9 @@ def read_room(container: Json, memory_flag: str, source: str, path: str, notes: 
         notes.lost(source, f"{path}.resources.limits", f"one kind of GPU a pool: {', '.join(list(gpus)[1:])} left out")
     if gpus:
         name, count = next(iter(gpus.items()))
-        room.gpu = {"count": int(count)} | ({} if name == DEFAULT_GPU_RESOURCE else {"resourceName": name})
+        room.gpu = {"count": _whole(count, f"{source}: {path}.resources.limits.{name}")} | (
+            {} if name == DEFAULT_GPU_RESOURCE else {"resourceName": name}
+        )
     for name in sorted({*limits, *requests}):
         _one(room, name, requests.get(name), limits.get(name))
         if name != "cpu" and name not in limits:
@@ -53,6 +58,12 @@ def read_room(container: Json, memory_flag: str, source: str, path: str, notes: 
             notes.assumed(source, f"{path}.resources.limits.{name}", words)
     _memory(room, memory_flag, (source, path), notes)
     return room
+
+
+def _whole(count: Any, where: str) -> int:
+    if not str(count).isdecimal():
+        raise ValueError(f"{where}: {count!r} is not a number of GPUs: write a whole one, such as 1")
+    return int(count)
 
 
 def _one(room: Room, name: str, request: Any, limit: Any) -> None:

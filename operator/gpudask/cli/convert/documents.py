@@ -10,6 +10,7 @@ from gpudask.cli.convert.naming import cluster_name, pool_name
 from gpudask.cli.convert.notes import Notes
 from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_autoscaler
 from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
+from gpudask.cli.convert.shape import misshapen
 from gpudask.cli.rendering import objects
 
 Json = dict[str, Any]
@@ -26,9 +27,10 @@ def convert(documents: list[Any], notes: Notes) -> list[Json]:
     """The GpuDaskClusters that `documents` describe, one for each DaskCluster.
 
     Raises:
-        NotConvertibleError: there is no DaskCluster, or what comes out would be refused.
+        NotConvertibleError: there is no DaskCluster, a field has another type than it must, or what comes out would be
+            refused.
     """
-    ours = [body for body in documents if isinstance(body, dict) and str(body.get("apiVersion")).startswith(GROUP)]
+    ours = [body for body in documents if _is_stock(body)]
     clusters = [body for body in ours if body.get("kind") == "DaskCluster"]
     if not clusters:
         kinds = ", ".join(sorted({str(body.get("kind")) for body in documents if isinstance(body, dict)})) or "nothing"
@@ -36,8 +38,15 @@ def convert(documents: list[Any], notes: Notes) -> list[Json]:
             f"no DaskCluster of {GROUP} in the input, which has: {kinds}."
             " Give the cluster's own manifest, with its DaskWorkerGroups and DaskAutoscaler"
         )
+    for body in ours:
+        if wrong := misshapen(body):
+            raise NotConvertibleError(f"{name_of(body)}: {wrong}")
     _name_others(documents, clusters, notes)
     return [_checked(_cluster(body, ours, notes), body) for body in clusters]
+
+
+def _is_stock(document: Any) -> bool:
+    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(GROUP)
 
 
 def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> None:
@@ -45,13 +54,11 @@ def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> No
     for body in documents:
         if not isinstance(body, dict) or body in clusters:
             continue
-        part = body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
+        part = _is_stock(body) and body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
         if not part:
             notes.lost(name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
-        elif _key(body, body.get("spec", {}).get("cluster")) not in known:
-            notes.lost(
-                name_of(body), "spec.cluster", f"no DaskCluster {body.get('spec', {}).get('cluster')!r} is given"
-            )
+        elif _key(body, body["spec"]["cluster"]) not in known:
+            notes.lost(name_of(body), "spec.cluster", f"no DaskCluster {body['spec']['cluster']!r} is given")
 
 
 def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:

@@ -41,7 +41,8 @@ def _threads(pool: Json, room: Room, where: tuple[str, str], notes: Notes) -> No
     limit = room.template.get("limits", {}).get("cpu")
     ours = 1 if room.gpu is not None else math.ceil(number(room.resources.get("cpu", 1)))
     if limit is None:
-        notes.assumed(*where, f"neither --nthreads nor a cpu limit: {ours} threads, not as many as the node has cores")
+        threads = f"{ours} thread{'' if ours == 1 else 's'}"
+        notes.assumed(*where, f"neither --nthreads nor a cpu limit: {threads}, not as many as the node has cores")
     elif math.ceil(number(limit)) != ours:
         pool["nthreads"] = math.ceil(number(limit))
 

@@ -35,7 +35,7 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
     """The section of `part`, which is `{spec: PodSpec, metadata: ...}`.
 
     Raises:
-        ValueError: it has no container or no image.
+        ValueError: it has no container or no image, or its number of GPUs is none.
     """
     pod = dict(part.get("spec") or {})
     for key in part:

@@ -32,7 +32,7 @@ async def read_facts(server: Server) -> Facts:
         KubeClusterError: the API server does not even tell its version.
     """
     facts = Facts(namespace=server.namespace)
-    facts.version = await _version(server)
+    facts.version = await server.version()
     await _keep(facts, "user", _user(server))
     await _keep(facts, "crd", _definition(server))
     await _keep(facts, "served", _served(server))
@@ -54,18 +54,6 @@ async def _keep(facts: Facts, name: str, reading: Awaitable[Any]) -> None:
         setattr(facts, name, await reading)
     except KubeClusterError as error:
         facts.refused[name] = error.reason
-
-
-async def _version(server: Server) -> Json:
-    import httpx  # noqa: PLC0415 - here it is loaded already, and `gpudask --help` should not wait for it
-    import kr8s  # noqa: PLC0415
-
-    try:
-        answer: Json = await server.api.async_version()
-    except (OSError, httpx.HTTPError, kr8s.ServerError, kr8s.APITimeoutError) as error:
-        words = str(error) or type(error).__name__
-        raise KubeClusterError("cannot get /version", reason=words, next_step="Try kubectl version") from error
-    return answer
 
 
 async def _user(server: Server) -> str:
