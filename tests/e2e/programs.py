@@ -1,0 +1,142 @@
+"""A program in a pod of the cluster: files of this checkout, run with the rights that a test names and no others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.space import Space
+
+Json = dict[str, Any]
+IMAGE = "localhost/gpudask/dask:dev"
+# Until a file of that name is there: `Program.tell` makes it.
+TOLD_DIRECTORY = "/tmp/told"  # noqa: S108 - in the pod
+_AT = "/program"
+
+
+def account(space: Space, name: str, rules: Sequence[Json], *, cluster_rules: Sequence[Json] = ()) -> str:
+    """Make a ServiceAccount with these rights in its namespace, and `cluster_rules` in all. Returns its name.
+
+    The rules are a Role's: `apiGroups`, `resources`, `verbs`. Rights in all namespaces outlive the test, bound to an
+    account that does not.
+    """
+    namespace = space.kubectl.namespace
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    group = "rbac.authorization.k8s.io"
+    space.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    everywhere = f"{namespace}-{name}"
+    for kind, object_name, granted in (("Role", name, rules), ("ClusterRole", everywhere, cluster_rules)):
+        if granted:
+            head = {"apiVersion": f"{group}/v1", "metadata": {"name": object_name}}
+            space.apply(head | {"kind": kind, "rules": list(granted)})
+            role = {"apiGroup": group, "kind": kind, "name": object_name}
+            space.apply(head | {"kind": f"{kind}Binding", "subjects": [subject], "roleRef": role})
+    return name
+
+
+@dataclass(frozen=True)
+class Program:
+    """A pod that runs one program, and ends with it."""
+
+    space: Space
+    name: str
+
+    @classmethod
+    def start(
+        cls,
+        space: Space,
+        main: Path,
+        *arguments: str,
+        user: str,
+        name: str = "program",
+        image: str = IMAGE,
+        packages: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Program:
+        """Start `python MAIN ARGUMENTS` in `image`, with `user`'s rights.
+
+        `packages`: a site-packages directory of this machine, which the nodes share; what is in it wins over the
+        image's.
+        """
+        space.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": name},
+                "data": {"main.py": main.read_text()},
+            }
+        )
+        volumes: list[Json] = [{"name": "program", "configMap": {"name": name}}]
+        mounts = [{"name": "program", "mountPath": _AT}]
+        variables = dict(environment or {})
+        if packages is not None:
+            volumes.append({"name": "packages", "hostPath": {"path": str(packages), "type": "Directory"}})
+            mounts.append({"name": "packages", "mountPath": "/packages", "readOnly": True})
+            variables["PYTHONPATH"] = "/packages"
+        container = {
+            "name": "program",
+            "image": image,
+            "imagePullPolicy": "Never",
+            "command": ["python", "-u", f"{_AT}/main.py", *arguments],
+            "env": [{"name": key, "value": value} for key, value in variables.items()],
+            "volumeMounts": mounts,
+        }
+        spec = {
+            "serviceAccountName": user,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "volumes": volumes,
+        }
+        space.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        return cls(space, name)
+
+    def phase(self) -> str:
+        """The pod's phase."""
+        found = self.space.kubectl("get", "pod", self.name, "-o", "jsonpath={.status.phase}")
+        return found.stdout
+
+    def printed(self) -> str:
+        """What it has written so far, its errors too; empty where it has not begun."""
+        return self.space.kubectl.attempt("logs", self.name).stdout
+
+    def wait_line(self, start: str, *, seconds: float = 60) -> str:
+        """Wait for a line that begins so, and return the rest of it.
+
+        Raises:
+            AssertionError: it did not come in `seconds`, or the program ended without it; with what it wrote.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            ended = self.phase() in ("Succeeded", "Failed")
+            text = self.printed()
+            for line in text.splitlines():
+                if line.startswith(start):
+                    return line.removeprefix(start).strip()
+            assert not ended, f"{self.name} ended without a line {start!r}:\n{text}"
+            assert time.monotonic() < deadline, f"{self.name}: no line {start!r} in {seconds:g} s:\n{text}"
+            time.sleep(0.3)
+
+    def tell(self, word: str) -> None:
+        """Let it go on, where it waits for the file `/tmp/told/WORD`."""
+        self.space.kubectl(
+            "exec", self.name, "--", "sh", "-c", f"mkdir -p {TOLD_DIRECTORY}; : > {TOLD_DIRECTORY}/{word}"
+        )
+
+    def lines(self, *, seconds: float = 120) -> dict[str, str]:
+        """Wait until it has ended well, and return its lines `step: what was seen` by step.
+
+        Raises:
+            AssertionError: it failed, or did not end in `seconds`; with what it wrote.
+        """
+        self.space.wait(lambda: self.phase() in ("Succeeded", "Failed"), f"{self.name} ends", seconds=seconds)
+        text = self.printed()
+        assert self.phase() == "Succeeded", text
+        return {step: seen for step, _, seen in (line.partition(": ") for line in text.splitlines())}
+
+    def remove(self) -> None:
+        """Delete the pod."""
+        self.space.kubectl("delete", "pod", self.name, "--wait=false")
