@@ -87,7 +87,7 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     space.apply(ingress("localhost", "webbed-scheduler"))
     space.wait_ready("webbed")
     behind = service(space, "webbed")["spec"]["clusterIP"]
-    with listening("127.0.0.1", 80, behind, 8786) as came:
+    with listening("127.0.0.1", 80, to=(behind, 8786)) as came:
         with KubeCluster.from_name("webbed", quiet=True) as found:
             assert found.scheduler_address == "ws://localhost"
             assert found._forwards == {}
