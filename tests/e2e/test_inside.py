@@ -48,7 +48,7 @@ def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
     assert re.fullmatch(r"KubeCluster\(full, 'tcp://full-scheduler\..+:8786', cpu=1, gpu=\d, more=1\)", seen["added"])
     assert re.fullmatch(r"KubeCluster\(full, .+, cpu=1, gpu=\d\)", seen["removed"])
     assert "has no pool 'more': its pools are cpu, gpu" in seen["a pool that is not there"]
-    assert re.fullmatch(r"Cluster full-cpu-worker-\d+ (full-\w+-worker-\d+ )*full-scheduler-\w+", seen["logs"])
+    assert re.fullmatch(r"Cluster full-cpu-worker-\d+ full-gpu-worker-\d+ full-scheduler-\w+", seen["logs"])
     assert "Scheduler at:" in seen["the scheduler's log"]
 
     assert seen["in a second process"] == "3"

@@ -59,10 +59,8 @@ def full() -> None:
         cluster.wait_for_workers(1, pool="cpu", timeout=60)
         say("created", where(client))
         sizes(cluster, client)
+        logs(cluster)
         pools(cluster)
-        logs = cluster.get_logs(tail=100)
-        say("logs", *sorted(logs))
-        say("the scheduler's log", *(text for name, text in logs.items() if "full-scheduler" in name))
 
 
 def sizes(cluster: KubeCluster, client: Client) -> None:
@@ -72,6 +70,12 @@ def sizes(cluster: KubeCluster, client: Client) -> None:
     cluster.adapt(0, 2, pool="gpu")
     with cluster.hold("gpu", 1, timeout=60) as workers:
         say("held", len(workers), where(client, workers=workers, resources=GPU))
+
+
+def logs(cluster: KubeCluster) -> None:
+    found = cluster.get_logs(tail=100)
+    say("logs", *sorted(found))
+    say("the scheduler's log", *(text for name, text in found.items() if "full-scheduler" in name))
 
 
 def pools(cluster: KubeCluster) -> None:
@@ -108,7 +112,7 @@ async def computed() -> None:
 
 async def absent() -> None:
     try:
-        await KubeCluster("absent", image="localhost/no/such:image", asynchronous=True, quiet=True, timeout=6)
+        await KubeCluster("absent", image="localhost/no/such:image", asynchronous=True, quiet=True, timeout=8)
     except KubeClusterError as error:
         say("an absent image", error)
     try:
