@@ -9,12 +9,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
 
 from tests.docs.pages import ROOT
 from tests.docs.recipes import Step, Task
+from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.space import Space
 
 _STEP_SECONDS = 150
@@ -45,13 +44,7 @@ class Newcomer:
 
     def write_kubeconfig(self, path: Path, *, token: str = "") -> None:
         """An administrator's, in this namespace; or somebody's with a token."""
-        assert self.space.kubectl.kubeconfig is not None
-        config: dict[str, Any] = yaml.safe_load(self.space.kubectl.kubeconfig.read_text())
-        for item in config["contexts"]:
-            item["context"]["namespace"] = self.space.kubectl.namespace
-        if token:
-            config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
-        path.write_text(yaml.safe_dump(config))
+        write_kubeconfig(self.space, path, token=token)
 
     def follow(self, task: Task) -> str:
         """Every step that can be done as it is written; what they all printed."""
