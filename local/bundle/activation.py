@@ -47,6 +47,7 @@ def receive(directory: Path) -> Path:
     manifest = Manifest.read(directory)
     root = _bundles() / manifest.key
     if not root.is_dir():
+        print(f"… Checking and unpacking the bundle in {directory}", file=sys.stderr, flush=True)
         unpack(verify(directory), directory, root)
     link = _bundles() / "current"
     link.with_suffix(".new").unlink(missing_ok=True)

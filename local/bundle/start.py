@@ -22,7 +22,6 @@ def prepare(arguments: Sequence[str]) -> None:
     """
     directory = named_bundle(arguments)
     if directory is not None:
-        print(f"… Checking and unpacking the bundle in {directory}", flush=True)
         activate(receive(directory))
     elif bundle := active_bundle():
         activate(bundle)

@@ -15,8 +15,9 @@ PYTHONS = ("3.11", "3.12")
 """The versions of Python that the target may have."""
 
 _LOCKS = REPOSITORY / "requirements"
-_TOOLS = {
-    *("typer", "click", "shellingham", "typing-extensions", "annotated-doc"),
+TOOLS = {
+    *("typer", "shellingham", "annotated-doc"),
+    *("pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection"),
     *("rich", "pygments", "markdown-it-py", "mdurl"),
     *("pyyaml", "cryptography", "cffi", "pycparser"),
 }
@@ -33,7 +34,7 @@ def wheel_items(steps: Steps) -> Iterator[Item]:
     """Fetch the three sets for each version of Python."""
     for python in PYTHONS:
         operator = fetch_wheels(_LOCKS / "operator.lock", steps, python=python)
-        tools = fetch_wheels(_excerpt("dev", "tools", lambda name: name in _TOOLS), steps, python=python)
+        tools = fetch_wheels(_excerpt("dev", "tools", lambda name: name in TOOLS), steps, python=python)
         workers = fetch_wheels(
             _excerpt("dask", "workers", lambda name: name not in _THE_TARGETS_OWN), steps, python=python
         )
@@ -68,4 +69,4 @@ def _stored(wheels: Path, name: str) -> Iterator[Item]:
         if not (directory / wheel.name).exists():
             store_wheel(wheel, directory / f"{wheel.name}.new")
             (directory / f"{wheel.name}.new").replace(directory / wheel.name)
-        yield Item(f"wheels/{name}/{wheel.name}", "wheels", directory / wheel.name)
+        yield Item(f"wheels/{name}/{wheel.name}", f"wheels-{name.partition('-')[0]}", directory / wheel.name)

@@ -52,7 +52,7 @@ class BareMachine:
 
     def run(self, *command: str, seconds: float = 180) -> str:
         """Run a command there. Returns what it printed; an exit status other than 0 fails the test."""
-        inside = ["nsenter", f"--target={self.pid}", "--mount", "--net", "--pid", "--ipc", "--uts", "--wd=/root"]
+        inside = ["nsenter", f"--target={self.pid}", "--mount", "--net", "--pid", "--ipc", "--uts"]
         done = subprocess.run(
             [*inside, *command], capture_output=True, text=True, env=_ENVIRONMENT, timeout=seconds, check=False
         )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from local.bundle.activation import offer_libraries
 from local.bundle.host_programs import libraries_of, parse_ldd
 from local.bundle.start import named_bundle
 from local.bundle.wheel_files import store_wheel, unpack_wheels
-from local.bundle.wheel_sets import excerpt
+from local.bundle.wheel_sets import TOOLS, excerpt
 from local.errors import LocalClusterError
 
 _LDD = """\
@@ -44,6 +47,18 @@ def test_a_lock_is_cut_by_names_with_its_hashes():
     )
     assert excerpt(lock, lambda name: name == "b-c") == lock[lock.index("b-c") : lock.index("a-b")]
     assert excerpt(lock, lambda name: name in {"a", "a-b"}) == lock[: lock.index("b-c")] + "a-b==3\n"
+
+
+def test_the_command_lines_packages_are_whole():
+    """A package that one of them begins to need would be missing on a machine without network."""
+    needed, asked = set[str](), ["typer", "rich", "pyyaml", "cryptography"]
+    while asked:
+        name = canonicalize_name(asked.pop())
+        if name not in needed:
+            needed.add(name)
+            requirements = map(Requirement, metadata.requires(name) or [])
+            asked += [r.name for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})]
+    assert needed == TOOLS
 
 
 def test_wheels_keep_their_files(tmp_path: Path):

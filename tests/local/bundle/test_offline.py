@@ -23,7 +23,7 @@ _CLOSED = {"https_proxy": "http://127.0.0.1:9", "GOPROXY": "off", "PIP_NO_INDEX"
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an API server needs, out of all that a bundle has."""
     directory = tmp_path_factory.mktemp("bundle")
-    wanted = (KUBERNETES.module, "etcd", "host", "wheels", "sources")
+    wanted = (KUBERNETES.module, "etcd", "host", "wheels-tools", "sources")
     items = [item for item in gather(Steps()) if item.archive in wanted]
     write_bundle(items, directory, part_bytes=16 << 20, preset=0)
     write_start(directory / "start.pyz")
