@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from local.bundle.activation import site
-from local.devices import driver_libraries
-from local.errors import LocalClusterError
+from local.devices import count_gpus, driver_libraries
 from local.layered_image import USER, below, write_image, write_layer
 from local.layout import cache_dir
 from local.node_images import Loadable, NodeImages
@@ -29,7 +28,7 @@ def load_worker(nodes: NodeImages, bundle: Path, steps: Steps) -> str:
     """Have the image on the nodes. Returns its name.
 
     Raises:
-        LocalClusterError: the bundle has no packages for this Python.
+        LocalClusterError: the bundle has no packages for this Python, or the driver's libraries are missing.
     """
     with (
         steps.step(f"Loading {WORKER_IMAGE}"),
@@ -72,17 +71,14 @@ def _volume(place: str) -> str:
 
 
 def _config(python: str) -> dict[str, Any]:
-    try:
-        libraries = str(driver_libraries())
-    except LocalClusterError:
-        libraries = ""
+    libraries = [f"LD_LIBRARY_PATH={driver_libraries()}"] if count_gpus() else []
     return {
         # Pods of a cluster say `dask worker ...`: it becomes `python -m dask worker ...`.
         "Entrypoint": [python, "-m"],
         "Env": [
             f"PATH={Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
             f"PYTHONPATH={_PACKAGES}",
-            f"LD_LIBRARY_PATH={libraries}",
+            *libraries,
             "HOME=/tmp",
             "LANG=C.UTF-8",
             "PYTHONDONTWRITEBYTECODE=1",
