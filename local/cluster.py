@@ -22,6 +22,7 @@ from local.node import Node
 from local.node_images import NodeImages, coredns_image, pause_image
 from local.processes import Part, Processes
 from local.progress import QUIET, Steps
+from local.proxies import reach_cluster_directly
 from local.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
 from local.settings import Settings
 from local.teardown import tear_down
@@ -51,6 +52,7 @@ class Cluster:
             raise LocalClusterError(f"no cluster {name!r} in {layout.root.parent}: `python -m local up` makes one.")
         if settings.bundle:
             activate(Path(settings.bundle))
+        reach_cluster_directly()
         return cls(layout, settings)
 
     @classmethod
@@ -62,6 +64,7 @@ class Cluster:
         """
         settings = replace(settings or Settings(), bundle=str(active_bundle() or ""))
         cluster = cls(Layout.of(name), settings)
+        reach_cluster_directly()
         with exclusive(cluster.layout.root):
             cluster.layout.root.mkdir(exist_ok=True)
             cluster._refuse_other_nodes()

@@ -25,6 +25,7 @@ from local.layout import Layout
 from local.node_images import Loadable
 from local.operator_release import Tools, install_operator
 from local.progress import Steps
+from local.proxies import reach_cluster_directly
 from local.python_image import load_operator
 from local.settings import Settings
 from local.status import print_status, read_status
@@ -197,6 +198,8 @@ def env(*, name: Name = "default") -> None:
     layout = Layout.of(name)
     print(f"export KUBECONFIG={layout.kubeconfig}")
     print(f"export PATH={layout.commands}:$PATH")
+    reach_cluster_directly()
+    print(f"export NO_PROXY={os.environ['NO_PROXY']} no_proxy={os.environ['NO_PROXY']}")
     settings = Settings.read(layout)
     if settings:
         print(f"export CONTAINERD_ADDRESS={layout.node(settings.nodes[0]).socket}")

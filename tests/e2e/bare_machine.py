@@ -56,6 +56,7 @@ class BareMachine:
         done = subprocess.run(
             [*inside, *command], capture_output=True, text=True, env=_ENVIRONMENT, timeout=seconds, check=False
         )
+        print(done.stderr)
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
