@@ -6,7 +6,6 @@ import hashlib
 import lzma
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -118,6 +117,8 @@ def _plan(items: Iterable[Item]) -> _Plan:
         if paths.setdefault(item.path, file) != file:
             raise LocalClusterError(f"two different files would be {item.path} in the bundle.")
         plan.files.append(file)
+    # Small ones first: sources, which somebody may be editing, are read before the minutes that the others take.
+    plan.archives = dict(sorted(plan.archives.items(), key=lambda row: sum(content.size for content, _ in row[1])))
     return plan
 
 
@@ -129,9 +130,13 @@ def _compressed(rows: Sequence[tuple[Content, Path]], directory: Path, preset: i
     if not target.exists():
         unfinished = target.with_suffix(".new")
         with lzma.open(unfinished, "wb", filters=filters) as archive:
-            for _, source in rows:
-                with source.open("rb") as file:
-                    shutil.copyfileobj(file, archive, 1 << 20)
+            for content, source in rows:
+                digest = hashlib.sha256()
+                for block in blocks_of(source):
+                    archive.write(block)
+                    digest.update(block)
+                if digest.hexdigest() != content.sha256:
+                    raise LocalClusterError(f"{source} was changed while it was packed: pack once more.")
         unfinished.replace(target)
     return target
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from local.bundle import writing
 from local.bundle.manifest import Manifest
 from local.bundle.packing import write_start
 from local.bundle.sizes import parse_size
@@ -63,6 +64,14 @@ def test_compressed_archives_are_taken_from_the_cache(tmp_path: Path):
     write_bundle([item], tmp_path / "two", part_bytes=MIB, preset=0, cache=cache)
     assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [before]
     read(tmp_path / "two", tmp_path / "out")
+
+
+def test_a_file_that_changes_while_it_is_packed_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = noise(tmp_path / "x", 10)
+    monkeypatch.setattr(writing, "hash_of", lambda _path: "another")
+    with pytest.raises(LocalClusterError, match=r"x was changed while it was packed: pack once more"):
+        write_bundle([Item("x", "x", source)], tmp_path / "bundle", part_bytes=MIB, preset=0)
+    assert not (tmp_path / "bundle" / "manifest.json").exists()
 
 
 def test_two_files_do_not_share_a_path(tmp_path: Path):
