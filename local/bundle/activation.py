@@ -18,6 +18,7 @@ from local.bundle.verifying import verify
 from local.bundle.wheel_files import unpack_wheels
 from local.errors import LocalClusterError
 from local.layout import cache_dir
+from local.lock import exclusive
 
 _VARIABLE = "GPUDASK_BUNDLE"
 _LOADER_SETTINGS = Path("/etc/ld.so.conf.d/gpudask-bundle.conf")
@@ -46,13 +47,14 @@ def receive(directory: Path) -> Path:
     """
     manifest = Manifest.read(directory)
     root = _bundles() / manifest.key
-    if not root.is_dir():
-        print(f"… Checking and unpacking the bundle in {directory}", file=sys.stderr, flush=True)
-        unpack(verify(directory), directory, root)
     link = _bundles() / "current"
-    link.with_suffix(".new").unlink(missing_ok=True)
-    link.with_suffix(".new").symlink_to(root)
-    link.with_suffix(".new").replace(link)
+    with exclusive(_bundles()):
+        if not root.is_dir():
+            print(f"… Checking and unpacking the bundle in {directory}", file=sys.stderr, flush=True)
+            unpack(verify(directory), directory, root)
+        link.with_suffix(".new").unlink(missing_ok=True)
+        link.with_suffix(".new").symlink_to(root)
+        link.with_suffix(".new").replace(link)
     return root
 
 
@@ -88,7 +90,8 @@ def site(wheels: str, root: Path) -> Path:
     if not source.is_dir():
         others = ", ".join(sorted(path.name.rpartition("-")[2] for path in source.parent.glob(f"{wheels}-*")))
         raise LocalClusterError(f"this Python is {PYTHON}, and the bundle has packages for {others}: run it by one.")
-    return unpack_wheels(source, root / "python" / source.name)
+    with exclusive(_bundles()):
+        return unpack_wheels(source, root / "python" / source.name)
 
 
 def bundled_program(name: str) -> Path | None:

@@ -18,7 +18,7 @@ from local.progress import Steps
 from local.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
 
 _SOURCES = ("local", "operator/gpudask", "charts/gpudask", "crds", "requirements", "docs/offline.md", "pyproject.toml")
-_ALONE = ("__init__", "errors", "layout")
+_ALONE = ("__init__", "errors", "layout", "lock")
 _ALONE_IN_BUNDLE = (
     "__init__",
     "manifest",
