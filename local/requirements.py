@@ -107,6 +107,9 @@ def cluster_requirements() -> Requirements:
             _SPACE,
             Condition(_has_overlay, "overlayfs: a kernel with CONFIG_OVERLAY_FS (`modprobe overlay`)."),
             Condition(_has_bridge_filter, "bridged packets in iptables: `modprobe br_netfilter`."),
+            Condition(
+                Path("/etc/hosts").exists, "/etc/hosts, which every pod gets: `echo 127.0.0.1 localhost > /etc/hosts`."
+            ),
             Condition(_has_controllers, "the cgroup controllers cpu, memory and pids under /sys/fs/cgroup."),
         ),
     )

@@ -27,6 +27,7 @@ mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
+echo 127.0.0.1 localhost > "$root/etc/hosts"
 ip link set lo up
 cd "$root"
 pivot_root . old
