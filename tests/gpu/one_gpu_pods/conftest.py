@@ -1,0 +1,63 @@
+"""The one Dask cluster of these tests: a CPU pool, and a GPU pool of pods with one GPU each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from distributed import Client
+from gpudask_e2e import record
+
+from tests.e2e.platform import Platform
+from tests.e2e.space import Space
+from tests.gpu.manifests import cluster, cpu, following, gpu
+from tests.gpu.workers import addresses, gpu_client
+
+NAME = "gpus"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The cluster, a client of it, and how many GPUs there are."""
+
+    space: Space
+    client: Client
+    gpus: int
+
+    def size(self, pods: int | None) -> None:
+        """Fix the GPU pool's size; None lets it follow demand."""
+        overrides = [] if pods is None else [{"pool": "gpu", "replicas": pods, "by": "test"}]
+        self.space.edit(NAME, {"op": "add", "path": "/spec/overrides", "value": overrides})
+
+
+@pytest.fixture(scope="package")
+def shared(platform: Platform, gpus: int) -> Iterator[Shared]:
+    """The cluster, with no GPU pod at first."""
+    with Space.opened(platform) as space:
+        space.apply(cluster(NAME, cpu(), gpu(autoscale=following(gpus))))
+        space.wait_ready(NAME)
+        with gpu_client(space, NAME) as client:
+            record(client)
+            yield Shared(space, client, gpus)
+
+
+@pytest.fixture
+def space(shared: Shared) -> Space:
+    """The namespace of the shared cluster."""
+    return shared.space
+
+
+@pytest.fixture
+def client(shared: Shared) -> Client:
+    """The client of the shared cluster."""
+    return shared.client
+
+
+@pytest.fixture
+def workers(shared: Shared) -> Iterator[list[str]]:
+    """The addresses of one worker for each GPU, which stay for the test."""
+    shared.size(shared.gpus)
+    shared.space.wait_workers(NAME, "gpu", shared.gpus)
+    yield addresses(shared.client, "gpu")
+    shared.size(None)
