@@ -15,13 +15,13 @@ for _place in (_HERE / "uploaded", _HERE.parent / "e2e" / "uploaded", _HERE.pare
     if str(_place) not in sys.path:
         sys.path.insert(0, str(_place))  # the uploaded modules are importable here as on the workers
 
-from local.cluster import Cluster
-from local.layout import REPOSITORY
-from tests.e2e.platform import Platform
-from tests.e2e.space import Space
-from tests.gpu.device_files import why_not
-from tests.gpu.results import Results
-from tests.kubectl import Kubectl
+from local.cluster import Cluster  # noqa: E402
+from local.layout import REPOSITORY  # noqa: E402
+from tests.e2e.platform import Platform  # noqa: E402
+from tests.e2e.space import Space  # noqa: E402
+from tests.gpu.device_files import why_not  # noqa: E402
+from tests.gpu.results import Results  # noqa: E402
+from tests.kubectl import Kubectl  # noqa: E402
 
 _results = pytest.StashKey[Results]()
 

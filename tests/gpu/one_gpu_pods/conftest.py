@@ -25,6 +25,11 @@ class Shared:
     client: Client
     gpus: int
 
+    def all_gpu_workers(self) -> list[str]:
+        """The addresses of the GPU workers once there is one for each GPU; none before."""
+        found = addresses(self.client, "gpu")
+        return found if len(found) == self.gpus else []
+
     def size(self, pods: int | None) -> None:
         """Fix the GPU pool's size; None lets it follow demand."""
         overrides = [] if pods is None else [{"pool": "gpu", "replicas": pods, "by": "test"}]
@@ -58,6 +63,5 @@ def client(shared: Shared) -> Client:
 def workers(shared: Shared) -> Iterator[list[str]]:
     """The addresses of one worker for each GPU, which stay for the test."""
     shared.size(shared.gpus)
-    shared.space.wait_workers(NAME, "gpu", shared.gpus)
-    yield addresses(shared.client, "gpu")
+    yield shared.space.wait(shared.all_gpu_workers, "there is a worker for each GPU")
     shared.size(None)

@@ -23,6 +23,7 @@ def test_the_pool_goes_from_zero_to_every_gpu_and_back_by_demand(space: Space, c
     seen = client.gather(tasks)
     assert {each["uuid"] for each in seen} <= uuids()
     assert pools_of(client, tasks) == {"gpu"}
+    del tasks
     space.wait_pods(NAME, "gpu", 0)
 
 
