@@ -21,7 +21,7 @@ from tests.gpu.device_files import SWITCH, why_not
 def main() -> int:
     """Returns pytest's exit status, or that of the step before it that failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
-    parser.add_argument("--from-bundle", metavar="DIR", help="as of `python -m local up`; default: the last one received")
+    parser.add_argument("--from-bundle", metavar="DIR", help="as of `local up`; default: the last received")
     options, others = parser.parse_known_args()
     os.environ[SWITCH] = "1"
     if reason := why_not():

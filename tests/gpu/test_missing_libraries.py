@@ -1,0 +1,56 @@
+"""What a pool asks for and the image lacks is told in its status: RMM, and UCX as the cluster's protocol."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import pytest
+from gpudask_gpu import array, device, facts, facts_of
+
+from tests.e2e.space import Space
+from tests.gpu.manifests import cluster, cpu, gpu
+from tests.gpu.workers import addresses, gpu_client, needs, on, result
+
+# Until a container has come back often enough to be called crashing: the kubelet waits 10 s before the third start.
+CRASHING_SECONDS = 75
+
+
+def test_a_pool_that_wants_rmm_says_that_it_is_not_there(room: Space) -> None:
+    absent("rmm")
+    room.apply(cluster("pooled", cpu(), gpu(replicas=1, extraArgs=["--rmm-pool-size", "1GiB"])))
+    told(room, "pooled", r"pool gpu: .*RMM pool requested but module 'rmm' is not available")
+
+
+def test_a_cluster_that_wants_ucx_says_that_it_is_not_there(room: Space) -> None:
+    absent("distributed_ucxx")
+    room.apply(cluster("fast", cpu(), protocol="ucxx"))
+    told(room, "fast", r"unknown address scheme 'ucxx'|distributed[-_]ucxx")
+
+
+def test_an_array_moves_by_ucx(room: Space, several_gpus: int) -> None:
+    needs("distributed_ucxx", "ucxx")
+    room.apply(cluster("fast", gpu(count=several_gpus, replicas=1), protocol="ucxx"))
+    room.wait_workers("fast", "gpu", several_gpus)
+    with gpu_client(room, "fast") as client:
+        workers = addresses(client, "gpu")
+        moved = result(on(client, workers[-1], facts, on(client, workers[0], array, 4)))
+        assert moved == facts_of(4) | {"module": "cupy", "uuid": result(on(client, workers[-1], device))["uuid"]}
+
+
+def absent(module: str) -> None:
+    """Skip where the pods' Python, which is this one, has the module."""
+    if importlib.util.find_spec(module) is not None:
+        pytest.skip(f"the machine's Python has {module}: another test uses it")
+
+
+def told(room: Space, name: str, words: str) -> None:
+    """Wait until the condition Degraded says so."""
+
+    def said() -> Any:
+        degraded = room.condition(name, "Degraded")
+        return degraded.get("status") == "True" and re.search(words, degraded["message"], re.DOTALL)
+
+    room.wait(said, f"Degraded says {words}", seconds=CRASHING_SECONDS)
+    print(f"  status: {room.condition(name, 'Degraded')['message']}")
