@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if reason and _HERE in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=reason))
     if not reason:
-        items.sort(key=lambda item: item.path.parent.name != "one_gpu_pods")
+        items.sort(key=lambda item: (item.path.parent.name != "one_gpu_pods", item.path.name != "test_pool.py"))
 
 
 @pytest.fixture(scope="session")

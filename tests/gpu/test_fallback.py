@@ -21,9 +21,9 @@ def test_tasks_run_on_cpus_while_another_pod_has_the_gpus_and_on_a_gpu_afterward
         first = client.map(has_device, [0.1] * 4, resources=GPU, pure=False)
         assert client.gather(first) == [False] * 4
         # As long as it takes for a GPU pod to come, and no longer than this test has.
-        more = client.map(has_device, [0.5] * 120, resources=GPU, pure=False)
+        more = client.map(has_device, [0.5] * 90, resources=GPU, pure=False)
         room.wait(lambda: room.pool(NAME, "gpu").get("fallback") == "cpu", "the status says so")
-        room.kubectl("delete", "pod", OTHERS, "--grace-period=0", "--force")
+        room.kubectl("delete", "pod", OTHERS, "--grace-period=1")
         room.wait_workers(NAME, "gpu", 1)
         room.wait(lambda: not room.pool(NAME, "gpu").get("fallback"), "the status says that it is over")
         later = client.map(has_device, [0.1] * 4, resources=GPU, pure=False, priority=10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from distributed import Client
@@ -12,28 +11,8 @@ from gpudask_e2e import record
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 from tests.gpu.manifests import cluster, cpu, following, gpu
-from tests.gpu.workers import addresses, gpu_client
-
-NAME = "gpus"
-
-
-@dataclass(frozen=True)
-class Shared:
-    """The cluster, a client of it, and how many GPUs there are."""
-
-    space: Space
-    client: Client
-    gpus: int
-
-    def all_gpu_workers(self) -> list[str]:
-        """The addresses of the GPU workers once there is one for each GPU; none before."""
-        found = addresses(self.client, "gpu")
-        return found if len(found) == self.gpus else []
-
-    def size(self, pods: int | None) -> None:
-        """Fix the GPU pool's size; None lets it follow demand."""
-        overrides = [] if pods is None else [{"pool": "gpu", "replicas": pods, "by": "test"}]
-        self.space.edit(NAME, {"op": "add", "path": "/spec/overrides", "value": overrides})
+from tests.gpu.one_gpu_pods.shared import NAME, Shared
+from tests.gpu.workers import gpu_client
 
 
 @pytest.fixture(scope="package")

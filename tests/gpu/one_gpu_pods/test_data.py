@@ -7,7 +7,7 @@ from distributed import Client, wait
 from gpudask_e2e import ends, who_has
 from gpudask_gpu import ELEMENTS, array, device, facts, facts_of, on_host, together
 
-from tests.gpu.one_gpu_pods.conftest import NAME, Shared
+from tests.gpu.one_gpu_pods.shared import NAME, Shared
 from tests.gpu.workers import GPU, PATIENCE_SECONDS, on, result
 
 

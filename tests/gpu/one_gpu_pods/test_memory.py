@@ -5,7 +5,7 @@ from __future__ import annotations
 from distributed import Client
 from gpudask_gpu import array, facts, facts_of, fill_the_device, free_share, more_than_any_device
 
-from tests.gpu.one_gpu_pods.conftest import Shared
+from tests.gpu.one_gpu_pods.shared import Shared
 from tests.gpu.workers import PATIENCE_SECONDS, on, result
 
 SMALL = 1000

@@ -10,13 +10,12 @@ from gpudask_gpu import device
 
 from tests.e2e.space import Space
 from tests.gpu.device_files import uuids
+from tests.gpu.one_gpu_pods.shared import NAME
 from tests.gpu.workers import GPU, on, result
-
-NAME = "gpus"
 
 
 def test_the_pool_goes_from_zero_to_every_gpu_and_back_by_demand(space: Space, client: Client, gpus: int) -> None:
-    assert space.names(NAME, "gpu") == set()
+    space.wait_pods(NAME, "gpu", 0)
     tasks = client.map(device, [0.5] * (16 * gpus), resources=GPU, pure=False)
     space.wait_workers(NAME, "gpu", gpus)
     assert space.pool(NAME, "gpu")["gpusHeld"] == gpus

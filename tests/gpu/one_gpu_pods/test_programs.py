@@ -12,7 +12,7 @@ from dask import annotate
 from distributed import Client
 
 from tests.e2e.space import Space
-from tests.gpu.one_gpu_pods.conftest import NAME
+from tests.gpu.one_gpu_pods.shared import NAME
 from tests.gpu.workers import GPU, needs, on, result
 
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "array_of_cupy.py"
