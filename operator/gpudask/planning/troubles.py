@@ -10,6 +10,8 @@ from gpudask.planning.observed import Observation, Pod
 _CRASHING_RESTARTS = 2
 # A pod that runs this long without its worker being registered is in trouble.
 _SILENT_SECONDS = 120.0
+# A worker without the protocol's library says last that it "failed to start", and why only far above.
+_NEEDED_BY = {"ucxx": "; with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"}
 
 Trouble = tuple[Reason, str]
 
@@ -29,7 +31,7 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
     return _sick(seen, pool, pods) or _draining(seen, pool, pods)
 
 
-def _waiting(_seen: Observation, pod: Pod) -> Trouble | None:
+def _waiting(seen: Observation, pod: Pod) -> Trouble | None:
     """Why the container of `pod` waits, if that is more than a start."""
     if not pod.waiting:
         return None
@@ -37,7 +39,8 @@ def _waiting(_seen: Observation, pod: Pod) -> Trouble | None:
         return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
     if pod.restarts >= _CRASHING_RESTARTS:
         ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
-        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
+        said = f"; it said: {ended[0]}" if ended else ""
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{said}{_NEEDED_BY.get(seen.cluster.spec.protocol, '')}"
     if not pod.waiting.startswith("CrashLoopBackOff"):
         return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
     return None
