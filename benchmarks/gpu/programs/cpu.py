@@ -14,15 +14,17 @@ import numpy as np
 from benchmarks.gpu.programs.session import say, versions
 
 _BYTES_OF_A_DOUBLE = 8
-# The first is what GPUs were measured with elsewhere; the second stays in a core's cache, which suits CPUs better.
+# The first is what this was measured with elsewhere; the second stays in a core's cache, which suits CPUs better.
 _CHUNK_BYTES = (800_000_000, 1_000_000)
+_NEW, _OLD = "default_rng", "RandomState"
 
 
-def part(seed: int, chunk_bytes: int, chunks: int) -> float:
+def part(seed: int, chunk_bytes: int, chunks: int, generator: str = _NEW) -> float:
     """So many chunks, one after the other: random doubles, every second one, + 1, their mean."""
-    random = np.random.default_rng(seed)
+    old = generator == _OLD
+    doubles: Any = np.random.RandomState(seed).random_sample if old else np.random.default_rng(seed).random
     count = chunk_bytes // _BYTES_OF_A_DOUBLE
-    return sum(float((random.random(count)[::2] + 1).mean()) for _ in range(chunks)) / chunks
+    return sum(float((doubles(count)[::2] + 1).mean()) for _ in range(chunks)) / chunks
 
 
 def main() -> None:
@@ -33,15 +35,17 @@ def main() -> None:
     parser.add_argument("--cores-bytes", type=float, default=80e9)
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    rows = [_alone(chunk, arguments.thread_bytes, arguments.repeats) for chunk in _CHUNK_BYTES]
+    rows = [_alone(chunk, arguments.thread_bytes, arguments.repeats, _NEW) for chunk in _CHUNK_BYTES]
+    rows.append(_alone(_CHUNK_BYTES[0], arguments.thread_bytes, arguments.repeats, _OLD))
     rows += [_together(chunk, arguments.cores_bytes, arguments.repeats, cores) for chunk in _CHUNK_BYTES]
     say(rows=rows, versions=versions())
 
 
-def _alone(chunk: int, total: float, repeats: int) -> dict[str, Any]:
+def _alone(chunk: int, total: float, repeats: int, generator: str) -> dict[str, Any]:
     chunks = max(1, round(total / chunk))
-    part(0, chunk, 1)
-    return _row(1, chunk, chunks * chunk, [_timed(lambda n=n: part(n, chunk, chunks)) for n in range(repeats)])
+    part(0, chunk, 1, generator)
+    seconds = [_timed(lambda: part(1, chunk, chunks, generator)) for _ in range(repeats)]
+    return _row(1, chunk, chunks * chunk, seconds) | {"generator": generator}
 
 
 def _together(chunk: int, total: float, repeats: int, cores: int) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def _together(chunk: int, total: float, repeats: int, cores: int) -> dict[str, A
 
         everyone(1)
         seconds = [_timed(lambda: everyone(chunks)) for _ in range(repeats)]
-    return _row(cores, chunk, cores * chunks * chunk, seconds)
+    return _row(cores, chunk, cores * chunks * chunk, seconds) | {"generator": _NEW}
 
 
 def _timed(call: Any) -> float:

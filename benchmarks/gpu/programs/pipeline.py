@@ -39,7 +39,7 @@ def _submitted(client: Client, blocks: int) -> Future:
     refined = client.map(
         work.refine,
         loaded,
-        largest_of_all=largest,
+        [largest] * blocks,
         size=_SIZE,
         repetitions=_PRODUCTS,
         resources=GPU,

@@ -24,9 +24,7 @@ def main() -> None:
         names = gpu_workers(client)
         owner = {number: workers[number % len(workers)] for number in range(1, _ARRAYS * len(workers) + 1)}
         futures = {
-            number: client.submit(
-                work.hold, number, arguments.array_bytes, workers=[worker], resources=GPU, pure=False
-            )
+            number: client.submit(work.hold, number, arguments.array_bytes, workers=[worker], resources=GPU, pure=False)
             for number, worker in owner.items()
         }
         wait(list(futures.values()))
