@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from benchmarks.gpu import figures as f
 from benchmarks.gpu.figures import Json
 
 NOT_MEASURED = "n/a"
+_LINK = re.compile(r"\b(?:NV\d+|PIX|PXB|PHB|NODE|SYS)\b")
 _ONE_POD, _TWO_PODS = "one pod", "two pods"
 
 
@@ -66,9 +68,17 @@ def _where(records: Sequence[Json]) -> str:
             f"Machine: {hardware['cores']} cores, {hardware['memory_gib']} GiB, kernel {hardware['kernel']}",
             f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items())) or NOT_MEASURED}",
             f"Measured: {records[0]['at']} to {last['at']}; operator of commit {', '.join(commits)}",
+            f"Links: {', '.join(sorted(_links(hardware.get('topology', '')))) or NOT_MEASURED}"
+            " (NVn: n NVLinks between two GPUs; nvidia-smi topo -m)",
             "Each cell: median (least-most), n.",
         ]
     )
+
+
+def _links(topology: str) -> set[str]:
+    """The kinds of links in the rows of GPUs, not in the legend below them."""
+    rows = [line for line in topology.splitlines() if line.startswith("GPU")]
+    return {link for row in rows for link in _LINK.findall(row)}
 
 
 def _shapes(records: Sequence[Json], name: str) -> str:

@@ -15,6 +15,7 @@ from benchmarks.machine import checkout, machine
 Json = dict[str, Any]
 
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+_TOPOLOGY = ("nvidia-smi", "topo", "-m")
 
 
 def read(path: Path) -> list[Json]:
@@ -47,8 +48,12 @@ def add(path: Path, name: str, figures: Json, *, gpus: int) -> None:
 
 def hardware(gpus: int) -> Json:
     """This machine and its GPUs, as its driver names them; `gpus` as Kubernetes counts them."""
-    names: list[str] = []
-    if shutil.which(_QUERY[0]):
-        done = subprocess.run(_QUERY, capture_output=True, text=True, check=False)
-        names = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    return {"gpus": {"count": gpus, "names": names}, **machine()}
+    names = [line.strip() for line in _said(_QUERY).splitlines() if line.strip()]
+    return {"gpus": {"count": gpus, "names": names}, "topology": _said(_TOPOLOGY), **machine()}
+
+
+def _said(command: tuple[str, ...]) -> str:
+    """What the driver's program says; empty where there is none."""
+    if not shutil.which(command[0]):
+        return ""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
