@@ -21,8 +21,9 @@ from benchmarks.gpu.retirement import retirement
 from benchmarks.gpu.stage import Json, Stage
 from benchmarks.gpu.transfer import transfer
 from local.layout import REPOSITORY
-from local.worker_image import WORKER_IMAGE
 
+# `local.worker_image.WORKER_IMAGE`, whose module needs packages that a measuring machine may lack.
+LOCAL_IMAGE = "localhost/gpudask/dask-host:dev"
 MEASUREMENTS: dict[str, Callable[[Stage], Json]] = {
     "classic": classic,
     "scaling": scaling,
@@ -54,7 +55,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", help=f"some of them, with commas: {','.join(MEASUREMENTS)}")
     parser.add_argument("--repeats", type=int, default=3, help="how often each is done; the pipeline once a call")
     parser.add_argument("--gpus", type=int, help="by default all that Kubernetes offers")
-    parser.add_argument("--image", default=WORKER_IMAGE, help="of all pods; default %(default)s")
+    parser.add_argument("--image", default=LOCAL_IMAGE, help="of all pods; default %(default)s")
     parser.add_argument("--python", help="the image's interpreter; by default its entrypoint is `python -m`")
     parser.add_argument("--template", type=Path, help="JSON; by default what `python -m local template` says")
     parser.add_argument("--json", type=Path, default=Path("out/gpu.json"), help="measurements are added to it")
@@ -103,7 +104,7 @@ def _stage(arguments: argparse.Namespace) -> Stage:
 def _template(arguments: argparse.Namespace) -> Json:
     if arguments.template:
         return dict(json.loads(arguments.template.read_text()))
-    if arguments.image != WORKER_IMAGE:
+    if arguments.image != LOCAL_IMAGE:
         return {}
     command = [sys.executable, "-m", "local", "template"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)

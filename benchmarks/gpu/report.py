@@ -58,6 +58,7 @@ def _where(records: Sequence[Json]) -> str:
     last = records[-1]
     hardware = last["hardware"]
     gpus = hardware["gpus"]
+    links = ", ".join(sorted(_links(hardware.get("topology", ""))))
     versions: dict[str, str] = {}
     for record in records:
         versions |= record["figures"].get("versions", {})
@@ -68,8 +69,7 @@ def _where(records: Sequence[Json]) -> str:
             f"Machine: {hardware['cores']} cores, {hardware['memory_gib']} GiB, kernel {hardware['kernel']}",
             f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items())) or NOT_MEASURED}",
             f"Measured: {records[0]['at']} to {last['at']}; operator of commit {', '.join(commits)}",
-            f"Links: {', '.join(sorted(_links(hardware.get('topology', '')))) or NOT_MEASURED}"
-            " (NVn: n NVLinks between two GPUs; nvidia-smi topo -m)",
+            f"Links between GPUs, as nvidia-smi topo -m has them: {links or NOT_MEASURED}",
             "Each cell: median (least-most), n.",
         ]
     )
