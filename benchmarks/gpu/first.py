@@ -22,8 +22,8 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)"
 
 def first(stage: Stage) -> Json:
     """Each variant in a cluster of its own, each time from no GPU pod at all."""
-    runs = []
-    versions = {}
+    runs: list[Json] = []
+    versions: Json = {}
     for variant, module in VARIANTS.items():
         pool = gpu_pool(autoscale=_AUTOSCALE)
         with stage.watch() as watch, stage.cluster("first", cpu_pool(1, 1), _warmed(pool, module)) as address:

@@ -23,7 +23,7 @@ def retirement(stage: Stage) -> Json:
     """
     if stage.gpus <= 1:
         raise BenchmarkError("a GPU worker's results need another GPU worker to go to: this takes two GPUs")
-    runs = []
+    runs: list[Json] = []
     versions: Json = {}
     with stage.watch() as watch, stage.cluster(_CLUSTER, gpu_pool(replicas=stage.gpus)) as address:
         for _ in range(stage.repeats):

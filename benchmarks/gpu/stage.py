@@ -89,7 +89,8 @@ class Stage:
             self.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=true", "--timeout=60s")
 
     def _said(self, name: str) -> Iterator[Json]:
-        said, count = [], 0
+        said: list[str] = []
+        count = 0
         with self.kubectl.started("logs", "--follow", name) as process:
             timer = threading.Timer(_PROGRAM_SECONDS, process.kill)
             timer.start()

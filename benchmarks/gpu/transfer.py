@@ -18,13 +18,13 @@ def transfer(stage: Stage) -> Json:
     if stage.gpus <= 1:
         raise BenchmarkError("a transfer takes two GPUs")
     repeats = f"--repeats={stage.repeats}"
-    rows = []
+    rows: list[Json] = []
     with stage.cluster("transfer", gpu_pool(replicas=2)) as address:
         rows.append({"where": TWO_PODS} | stage.run("transfer", f"--scheduler={address}", repeats))
     rows.append({"where": ONE_POD} | stage.run("transfer", "--gpus=2", repeats, gpus=2))
     peer = stage.run("peer_copy", repeats, gpus=2)
     rows.append({"where": ONE_POD} | peer)
-    errors = []
+    errors: list[str] = []
     if peer["ucxx"]:
         try:
             rows.append({"where": ONE_POD} | stage.run("transfer", "--gpus=2", "--protocol=ucxx", repeats, gpus=2))

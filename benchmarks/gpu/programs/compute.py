@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client
-
 from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
 
@@ -44,7 +42,9 @@ def main() -> None:
         workers = all_gpu_workers(client, arguments.gpus)
         _warm(client, workers)
         counts = [arguments.gpus] if arguments.all_gpus else _counts(arguments.gpus)
-        rows, errors, found = [], [], {}
+        rows: list[dict[str, Any]] = []
+        errors: list[str] = []
+        found: dict[str, int] = {}
         for name in arguments.shapes.split(","):
             try:
                 shapes, repetitions = _shapes(client, workers, name, arguments)
@@ -60,7 +60,7 @@ def _counts(gpus: int) -> list[int]:
     return sorted({*(1 << power for power in range(gpus.bit_length()) if 1 << power <= gpus), gpus})
 
 
-def _warm(client: Client, workers: list[str]) -> None:
+def _warm(client: Any, workers: list[str]) -> None:
     futures = [
         client.submit(work.warm, number, 1024, workers=[worker], resources=GPU, pure=False)
         for number, worker in enumerate(workers)
@@ -70,7 +70,7 @@ def _warm(client: Client, workers: list[str]) -> None:
         raise RuntimeError(f"each worker should have a GPU of its own, but they have {uuids}")
 
 
-def _shapes(client: Client, workers: list[str], name: str, arguments: Any) -> tuple[list[Shape], int]:
+def _shapes(client: Any, workers: list[str], name: str, arguments: Any) -> tuple[list[Shape], int]:
     if name == "classic":
         return [_classic(gigabytes, tasks) for gigabytes, tasks in _CLASSIC_TASKS.items()], 0
     size, call = {
@@ -89,14 +89,14 @@ def _classic(gigabytes: int, tasks: int) -> Shape:
     return Shape(f"classic {gigabytes} GB", tasks, work.classic, {"count": count}, note)
 
 
-def _repetitions(client: Client, worker: str, name: str, size: int, arguments: Any) -> int:
+def _repetitions(client: Any, worker: str, name: str, size: int, arguments: Any) -> int:
     """As many as make a task take `--task-seconds`."""
     trial = 4
     future = client.submit(work.seconds_of, name, size, trial, workers=[worker], resources=GPU, pure=False)
     return max(1, round(arguments.task_seconds / (future.result() / trial)))
 
 
-def _row(client: Client, shape: Shape, workers: list[str], repeats: int) -> dict[str, Any]:
+def _row(client: Any, shape: Shape, workers: list[str], repeats: int) -> dict[str, Any]:
     """The seconds from submit until all results are here; a first round of fewer tasks does not count."""
     _round(client, shape, workers, len(workers))
     seconds = [_round(client, shape, workers, shape.tasks) for _ in range(repeats)]
@@ -109,7 +109,7 @@ def _row(client: Client, shape: Shape, workers: list[str], repeats: int) -> dict
     }
 
 
-def _round(client: Client, shape: Shape, workers: list[str], tasks: int) -> float:
+def _round(client: Any, shape: Shape, workers: list[str], tasks: int) -> float:
     began = time.perf_counter()
     futures = client.map(shape.call, range(tasks), **shape.words, workers=workers, resources=GPU, pure=False)
     values = client.gather(futures)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-
-from distributed import Client, Future
+from typing import Any
 
 from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
@@ -32,7 +31,7 @@ def main() -> None:
         say(seconds=seconds, started=started, ended=time.time(), total=total, versions=versions())
 
 
-def _submitted(client: Client, blocks: int) -> Future:
+def _submitted(client: Any, blocks: int) -> Any:
     """The last future alone is held: no result in between keeps a worker."""
     loaded = client.map(work.load, range(blocks), count=_COUNT, repetitions=_SORTS, pure=False)
     largest = client.submit(max, client.map(work.largest, loaded, pure=False), pure=False)

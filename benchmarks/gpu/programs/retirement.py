@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from distributed import Client, wait
+from distributed import wait
 
 from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, gpu_workers, options, say, session, versions
@@ -27,7 +28,7 @@ def main() -> None:
             number: client.submit(work.hold, number, arguments.array_bytes, workers=[worker], resources=GPU, pure=False)
             for number, worker in owner.items()
         }
-        wait(list(futures.values()))
+        wait(list(futures.values()))  # type: ignore[no-untyped-call]
         held = {names[worker]: _ARRAYS * arguments.array_bytes for worker in workers}
         say(held=held, at=time.time())
         gone = _gone(client, workers)
@@ -47,7 +48,7 @@ def main() -> None:
         )
 
 
-def _gone(client: Client, workers: list[str]) -> str:
+def _gone(client: Any, workers: list[str]) -> str:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not (missing := set(workers) - set(gpu_workers(client))):
         if time.monotonic() > deadline:
@@ -56,7 +57,7 @@ def _gone(client: Client, workers: list[str]) -> str:
     return missing.pop()
 
 
-def _seen(client: Client, future: object) -> tuple[str, int, float]:
+def _seen(client: Any, future: Any) -> tuple[str, int, float]:
     module, nbytes, mean = client.submit(work.look, future, resources=GPU, pure=False).result()
     return module, nbytes, mean
 

@@ -34,12 +34,13 @@ def options() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def session(arguments: argparse.Namespace) -> Iterator[Client]:
-    """A client; the tasks of `work` travel by value."""
+def session(arguments: argparse.Namespace) -> Iterator[Any]:
+    """A client, half of whose methods have types; the tasks of `work` travel by value."""
     cloudpickle.register_pickle_by_value(work)
     with ExitStack() as closed:
         address = arguments.scheduler or closed.enter_context(_local(arguments.gpus, arguments.protocol))
-        yield closed.enter_context(Client(address, timeout=_PATIENCE_SECONDS))
+        client = Client(address, timeout=_PATIENCE_SECONDS)  # type: ignore[no-untyped-call]
+        yield closed.enter_context(client)
 
 
 def _local(gpus: int, protocol: str) -> Any:
@@ -55,13 +56,13 @@ def _local(gpus: int, protocol: str) -> Any:
     )
 
 
-def gpu_workers(client: Client) -> dict[str, str]:
+def gpu_workers(client: Any) -> dict[str, str]:
     """The addresses of the workers that offer a GPU, each with its name."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     return {address: str(row["name"]) for address, row in workers.items() if row["resources"].get("GPU")}
 
 
-def all_gpu_workers(client: Client, count: int) -> list[str]:
+def all_gpu_workers(client: Any, count: int) -> list[str]:
     """The addresses of `count` GPU workers, once they are there.
 
     Raises:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from distributed import Client, wait
+from distributed import wait
 
 from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
@@ -24,9 +25,9 @@ def main() -> None:
         say(how=how, nbytes=arguments.nbytes, seconds=seconds, empty_seconds=empty, versions=versions())
 
 
-def _moved(client: Client, source: str, target: str, nbytes: int) -> float:
+def _moved(client: Any, source: str, target: str, nbytes: int) -> float:
     array = client.submit(work.hold, 1, nbytes, workers=[source], resources=GPU, pure=False)
-    wait([array])
+    wait([array])  # type: ignore[no-untyped-call]
     began = time.perf_counter()
     came = client.submit(work.touch, array, workers=[target], resources=GPU, pure=False).result()
     seconds = time.perf_counter() - began
