@@ -24,18 +24,28 @@ FILES = tuple(
         "work",
     )
 )
-_DIRECTORY = "/programs"
+DIRECTORY = "/programs"
 _VOLUME = "gpu-benchmark-programs"
 
 
 def cluster(name: str, image: str, template: Json, pools: list[Json]) -> Json:
-    """A GpuDaskCluster."""
+    """A GpuDaskCluster in whose pods the programs can be imported: tasks name the module that they are from."""
     return {
         "apiVersion": "gpudask.dev/v1alpha1",
         "kind": "GpuDaskCluster",
         "metadata": {"name": name},
-        "spec": {"image": image, "template": template, "pools": pools},
+        "spec": {"image": image, "template": with_programs(template), "pools": pools},
     }
+
+
+def with_programs(template: Json) -> Json:
+    """The template with the programs in the working directory, from which `python -m dask` imports, too."""
+    theirs = template.get("spec", {})
+    shared: Json = next(iter(theirs.get("containers", [])), {})
+    mounts = [*shared.get("volumeMounts", []), {"name": _VOLUME, "mountPath": DIRECTORY, "readOnly": True}]
+    container = shared | {"name": "dask", "workingDir": DIRECTORY, "volumeMounts": mounts}
+    volumes = [*theirs.get("volumes", []), _programs_volume()]
+    return template | {"spec": theirs | {"containers": [container], "volumes": volumes}}
 
 
 def gpu_pool(**words: Any) -> Json:
@@ -50,11 +60,8 @@ def cpu_pool(replicas: int, threads: int) -> Json:
 
 
 def warmed(pool: Json, module: str) -> Json:
-    """The pool, its workers importing `module` before they register; the programs are there to be imported."""
-    mounts = [{"name": _VOLUME, "mountPath": _DIRECTORY, "readOnly": True}]
-    container = {"name": "dask", "workingDir": _DIRECTORY, "volumeMounts": mounts}
-    template = {"spec": {"containers": [container], "volumes": [_programs_volume()]}}
-    return pool | {"extraArgs": ["--pre-import", module], "template": template}
+    """The pool, its workers importing `module` before they register."""
+    return pool | {"extraArgs": ["--pre-import", module]}
 
 
 def programs(files: dict[str, str]) -> Json:
@@ -64,28 +71,22 @@ def programs(files: dict[str, str]) -> Json:
 
 def program_pod(name: str, image: str, template: Json, arguments: list[str], *, gpus: int, python: str | None) -> Json:
     """A pod that runs `python -m` with these arguments once; without `python`, the image's own does."""
-    own: Json = {
-        "name": "dask",
+    given = with_programs(template)["spec"]
+    container: Json = given["containers"][0] | {
         "image": image,
         "args": arguments,
-        "workingDir": _DIRECTORY,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": _VOLUME, "mountPath": _DIRECTORY, "readOnly": True}],
         **({"command": [python, "-m"]} if python else {}),
         **({"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}),
     }
-    theirs = template.get("spec", {})
-    shared: Json = next(iter(theirs.get("containers", [])), {})
-    container = shared | own | {"volumeMounts": [*shared.get("volumeMounts", []), *own["volumeMounts"]]}
     spec = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        **theirs,
+        **given,
         "containers": [container],
-        "volumes": [*theirs.get("volumes", []), _programs_volume()],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 

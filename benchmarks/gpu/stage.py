@@ -51,7 +51,10 @@ class Stage:
     @contextmanager
     def cluster(self, name: str, *pools: Json) -> Iterator[str]:
         """The scheduler's address of a cluster that was applied; gone afterwards, pods and all."""
-        self.kubectl.apply(manifests.cluster(name, self.image, self.template, list(pools)))
+        manifest = manifests.cluster(name, self.image, self.template, list(pools))
+        if self.python:  # an image of its own, where `dask` is a program that imports from nowhere else
+            manifest["spec"]["env"] = [{"name": "PYTHONPATH", "value": manifests.DIRECTORY}]
+        self.kubectl.apply(manifest)
         try:
             self.kubectl("wait", f"gpudaskcluster/{name}", "--for=condition=Ready", f"--timeout={_START_SECONDS:.0f}s")
             yield f"tcp://{name}-scheduler.{self.kubectl.namespace}.svc:8786"

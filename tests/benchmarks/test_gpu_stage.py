@@ -48,6 +48,15 @@ def test_a_warmed_pool_imports_before_its_workers_register() -> None:
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/opt", "/programs"}
 
 
+def test_tasks_can_be_imported_wherever_they_are_unpickled() -> None:
+    body = manifests.cluster("any", "image", TEMPLATE, [manifests.cpu_pool(1, 1)])
+    cluster = parse(body | {"metadata": {"name": "any", "namespace": "room", "uid": "any"}})
+    container = worker_pod(cluster, cluster.spec.pools[0], 0, "any")["spec"]["containers"][0]
+    assert container["workingDir"] == "/programs"
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/opt", "/programs"}
+    assert "/programs" not in str(TEMPLATE)
+
+
 def test_a_program_has_the_templates_volumes_and_its_own() -> None:
     spec = manifests.program_pod("any", "image", TEMPLATE, ["a.module"], gpus=2, python=None)["spec"]
     assert [volume["name"] for volume in spec["volumes"]] == ["host-opt", manifests.PROGRAMS]

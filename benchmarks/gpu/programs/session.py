@@ -11,10 +11,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from typing import Any
 
-import cloudpickle
 from distributed import Client
-
-from benchmarks.gpu.programs import work
 
 RESULT = "RESULT "
 GPU = {"GPU": 1}
@@ -35,8 +32,7 @@ def options() -> argparse.ArgumentParser:
 
 @contextmanager
 def session(arguments: argparse.Namespace) -> Iterator[Any]:
-    """A client, half of whose methods have types; the tasks of `work` travel by value."""
-    cloudpickle.register_pickle_by_value(work)
+    """A client, half of whose methods have types."""
     with ExitStack() as closed:
         address = arguments.scheduler or closed.enter_context(_local(arguments.gpus, arguments.protocol))
         client = Client(address, timeout=_PATIENCE_SECONDS)  # type: ignore[no-untyped-call]

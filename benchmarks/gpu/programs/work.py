@@ -1,4 +1,4 @@
-"""The tasks. They reach workers by value, so no worker needs this file; each imports what it uses when it runs."""
+"""The tasks. Each imports what it uses when it runs: the scheduler and CPU workers have no CuPy."""
 
 from __future__ import annotations
 
