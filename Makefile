@@ -8,7 +8,7 @@ CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e"
 
-.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-clients bench-scaling bench-scale
+.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-clients bench-scaling bench-scale bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -71,6 +71,9 @@ bench-scaling: setup ## how near the scaling policy comes to an oracle, in simul
 
 bench-scale: setup ## many clusters and pods, beside a bare client that makes the same objects (ARGS="--small")
 	@$(PY) -m benchmarks.scale $(ARGS)
+
+bench-gpu: setup ## on real GPUs, on a cluster that has them and the operator (docs/gpu-benchmark.md)
+	@$(PY) -m benchmarks.gpu $(ARGS)
 
 lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dev $$(basename -as .in client-*.in); do $(COMPILE) $$name.in -o $$name.lock; done

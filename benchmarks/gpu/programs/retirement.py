@@ -1,0 +1,66 @@
+"""Results that lie on GPUs while one of their workers is retired: what each worker held before and after."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from distributed import wait
+
+from benchmarks.gpu.programs import work
+from benchmarks.gpu.programs.session import GPU, all_gpu_workers, gpu_workers, options, say, session, versions
+
+_ARRAYS = 8
+_PATIENCE_SECONDS = 90.0
+_POLL_SECONDS = 0.02
+
+
+def main() -> None:
+    """Make the results, say so, wait until a worker has gone, and look at every result."""
+    parser = options()
+    parser.add_argument("--array-bytes", type=int, default=250_000_000)
+    arguments = parser.parse_args()
+    with session(arguments) as client:
+        workers = all_gpu_workers(client, arguments.gpus)
+        names = gpu_workers(client)
+        owner = {number: workers[number % len(workers)] for number in range(1, _ARRAYS * len(workers) + 1)}
+        futures = {
+            number: client.submit(work.hold, number, arguments.array_bytes, workers=[worker], resources=GPU, pure=False)
+            for number, worker in owner.items()
+        }
+        wait(list(futures.values()))  # type: ignore[no-untyped-call]
+        held = {names[worker]: _ARRAYS * arguments.array_bytes for worker in workers}
+        say(held=held, at=time.time())
+        gone = _gone(client, workers)
+        left = time.time()
+        for future in futures.values():
+            if future.status != "finished":
+                raise RuntimeError(f"a result was lost: {future.key} is {future.status}")
+        now = client.who_has(list(futures.values()))
+        on_gpus = set(gpu_workers(client))
+        seen = {number: _seen(client, future) for number, future in futures.items()}
+        say(
+            left=left,
+            gone=names[gone],
+            on_gpu_workers=all(set(holders) <= on_gpus for holders in now.values()),
+            intact=all(row == ("cupy", arguments.array_bytes, float(number)) for number, row in seen.items()),
+            versions=versions(),
+        )
+
+
+def _gone(client: Any, workers: list[str]) -> str:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not (missing := set(workers) - set(gpu_workers(client))):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no worker was retired within {_PATIENCE_SECONDS:.0f} s: {workers} are all there")
+        time.sleep(_POLL_SECONDS)
+    return missing.pop()
+
+
+def _seen(client: Any, future: Any) -> tuple[str, int, float]:
+    module, nbytes, mean = client.submit(work.look, future, resources=GPU, pure=False).result()
+    return module, nbytes, mean
+
+
+if __name__ == "__main__":
+    main()
