@@ -12,6 +12,7 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
+from gpudask.kubecluster import lifecycle
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
 from tests.kubecluster.test_connecting import wait_until
@@ -114,6 +115,19 @@ def test_without_permission_to_create_the_rule_is_named(server: fake.FakeServer)
 
     with pytest.raises(KubeClusterError, match=r'resources: \["gpudaskclusters"\], verbs: \["create"\]'):
         KubeCluster("mine")
+
+
+def test_a_deletion_that_is_refused_is_said_and_tried_again_when_the_interpreter_ends(
+    operated: fake.FakeServer, caplog: pytest.LogCaptureFixture
+):
+    cluster = KubeCluster("mine")
+    operated.forbidden.add("DELETE mine")
+
+    cluster.close()
+
+    assert "tried again when this program ends" in caplog.text
+    (left,) = [created for created in lifecycle._to_delete if created.name == "mine"]
+    lifecycle.keep(left)
 
 
 def test_another_cluster_of_the_same_name_is_not_deleted(operated: fake.FakeServer):

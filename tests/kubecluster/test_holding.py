@@ -165,7 +165,7 @@ def test_a_hold_ends_by_itself_unless_its_program_renews_it(demo: fake.FakeServe
         eventually(lambda: datetime.fromisoformat(until(demo)) - datetime.now(UTC) > left * 2, "it is renewed")
 
 
-def test_a_hold_that_somebody_changed_is_not_renewed(
+def test_a_hold_that_somebody_changed_is_neither_renewed_nor_given_back(
     demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(holding, "_RENEW_SECONDS", 0.1)
@@ -173,3 +173,4 @@ def test_a_hold_that_somebody_changed_is_not_renewed(
         cluster.scale(3, pool="gpu")
         eventually(lambda: "somebody changed the size of pool gpu" in caplog.text, "it is said")
         assert overrides(demo) == {"gpu": {"replicas": 3}}
+    assert overrides(demo) == {"gpu": {"replicas": 3}}, "the other's size stays after the hold"

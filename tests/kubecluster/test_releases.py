@@ -9,7 +9,7 @@ import pytest
 
 from local.layout import REPOSITORY
 from tests.kubecluster import fake_server as fake
-from tests.releases.environment import NEWEST, OLDEST, TOO_OLD, requirements_of, run_program
+from tests.releases.environment import COMPUTED, NEWEST, OLDEST, TOO_OLD, requirements_of, run_program
 
 
 @pytest.mark.parametrize("release", [OLDEST, NEWEST])
@@ -19,17 +19,7 @@ def test_a_program_with_another_release_works_and_is_told_once_what_differs(demo
     (warning,) = seen.pop("warnings")
     assert row(release) in warning
     assert "image i" in warning
-    assert seen == {
-        "distributed": release,
-        "submitted": 42,
-        "mapped": [0, 2, 4, 6],
-        "scattered": 6,
-        "graph": 12,
-        "large": 5_000_000,
-        "restricted": "gpu",
-        "annotated": "gpu",
-        "raised": "ZeroDivisionError('on purpose')",
-    }
+    assert seen == {"distributed": release} | COMPUTED
 
 
 def test_a_release_whose_graphs_cannot_be_read_is_refused_with_all_three_and_the_image(demo: fake.FakeServer):

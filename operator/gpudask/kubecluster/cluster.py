@@ -8,6 +8,7 @@ with`. The link to the scheduler is in linked.py, sizes in sized.py; here, how t
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -28,6 +29,8 @@ from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.sized import SizedCluster
 from gpudask.kubecluster.sizes import user
+
+logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 _CONNECT_SECONDS, _CREATE_SECONDS = 120.0, 600.0
@@ -166,12 +169,16 @@ class KubeCluster(SizedCluster):
 
     async def _close(self) -> None:
         await super()._close()
-        created, self._created = self._created, None
-        if created is None:
+        if self._created is None:
             return
-        lifecycle.keep(created)
         if self.shutdown_on_close:
-            await lifecycle.delete(created)
+            try:
+                await lifecycle.delete(self._created)
+            except KubeClusterError as error:  # not raised: it would hide why a start failed
+                logger.warning("gpudask: %s; it is tried again when this program ends", error)
+                return
+        lifecycle.keep(self._created)
+        self._created = None
 
     def suspend(self) -> Any:
         """Give up every pod once its tasks end, the scheduler last, and keep the resource; `resume` undoes it."""

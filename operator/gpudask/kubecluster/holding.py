@@ -94,13 +94,18 @@ class Hold:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             try:
-                entry = overrides.own_entries(await server.cluster(name)).get(self._pool, {})
-                if (entry.get("by"), entry.get("replicas")) != (self._by, self._pods):
+                if not await self._is_ours():
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
                     return
                 await set_override(server, name, self._pool, self._wanted())
             except KubeClusterError as error:
                 logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
+
+    async def _is_ours(self) -> bool:
+        """Whether the pool has the size that this hold has set."""
+        body = await self._cluster.require_server().cluster(self._cluster.name)
+        entry = overrides.own_entries(body).get(self._pool, {})
+        return (entry.get("by"), entry.get("replicas")) == (self._by, self._pods)
 
     async def _end(self, error: BaseException | None) -> None:
         if self._renewing is not None:
@@ -108,7 +113,8 @@ class Hold:
             await asyncio.wait([self._renewing])
         before = None if self._before is None else {key: self._before[key] for key in self._before if key != "pool"}
         try:
-            await set_override(self._cluster.require_server(), self._cluster.name, self._pool, before)
+            if await self._is_ours():  # else what somebody else has set since is theirs to give back
+                await set_override(self._cluster.require_server(), self._cluster.name, self._pool, before)
         except KubeClusterError as failure:
             if error is None:
                 raise
