@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-import time
 from datetime import datetime
+from functools import partial
 
 from benchmarks.gpu.kubectl import BenchmarkError
 from benchmarks.gpu.manifests import PACKAGE, cpu_pool, gpu_pool, warmed
-from benchmarks.gpu.sight import PodWatch, SeenPod
+from benchmarks.gpu.sight import SeenPod
 from benchmarks.gpu.stage import Json, Stage
 
 # What dask-cuda imports before the worker registers. It makes the CUDA context then in any case.
 VARIANTS = {"plain": "", "cupy": "cupy", "kernels": f"{PACKAGE}.warm"}
 _AUTOSCALE = {"min": 0, "max": 1, "idleTimeout": "5s"}
 _GONE_SECONDS = 60.0
-_POLL_SECONDS = 0.2
+_SEEN_SECONDS = 5.0
 _REGISTERED = "Registered to:"
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -29,11 +29,12 @@ def first(stage: Stage) -> Json:
         with stage.watch() as watch, stage.cluster("first", cpu_pool(1, 1), _warmed(pool, module)) as address:
             for _ in range(stage.repeats):
                 said = stage.run("first_task", f"--scheduler={address}")
-                pod = watch.pods("gpu")[-1]
+                made_since = partial(_running_since, said["stamps"]["submitted"])
+                pod = watch.until(made_since, "a GPU pod runs", "gpu", _SEEN_SECONDS)
                 log = stage.kubectl("logs", pod.name, "--timestamps")
                 runs.append({"variant": variant, "steps": steps(said["stamps"], pod, registered(log))})
                 versions = said["versions"]
-                _until_gone(watch)
+                watch.until_all_gone("gpu", _GONE_SECONDS)
     return {"runs": runs, "versions": versions}
 
 
@@ -72,9 +73,5 @@ def _warmed(pool: Json, module: str) -> Json:
     return warmed(pool, module) if module else pool
 
 
-def _until_gone(watch: PodWatch) -> None:
-    deadline = time.monotonic() + _GONE_SECONDS
-    while left := [pod.name for pod in watch.pods("gpu") if not pod.gone]:
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"idle GPU pods should be gone after {_GONE_SECONDS:.0f} s, but there are {left}")
-        time.sleep(_POLL_SECONDS)
+def _running_since(submitted: float, pods: list[SeenPod]) -> list[SeenPod]:
+    return [pod for pod in pods if pod.created > submitted and pod.running]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
-from benchmarks.gpu.kubectl import BenchmarkError
 from benchmarks.gpu.manifests import cpu_pool, gpu_pool
-from benchmarks.gpu.sight import PodWatch
 from benchmarks.gpu.stage import Json, Stage
 
 _THREADS = 8
 _GONE_SECONDS = 90.0
-_POLL_SECONDS = 0.2
 
 
 def pipeline(stage: Stage) -> Json:
@@ -26,7 +21,7 @@ def _run(stage: Stage, pool: Json, *arguments: str) -> Json:
     with stage.watch() as watch, stage.cluster("pipeline", cpu_pool(stage.gpus, _THREADS), pool) as address:
         words = [f"--scheduler={address}", f"--gpus={stage.gpus}", f"--cpus={stage.gpus}"]
         said = stage.run("pipeline", *words, *arguments)
-        end = said["ended"] if "replicas" in pool else _all_gone(watch)
+        end = said["ended"] if "replicas" in pool else watch.until_all_gone("gpu", _GONE_SECONDS).gone
         pods = watch.pods("gpu")
         status = stage.kubectl.json("get", "gpudaskcluster", "pipeline")["status"]
         return {
@@ -37,13 +32,3 @@ def _run(stage: Stage, pool: Json, *arguments: str) -> Json:
             "total": said["total"],
             "versions": said["versions"],
         }
-
-
-def _all_gone(watch: PodWatch) -> float:
-    """When the last GPU pod was gone: until then it holds its GPU."""
-    deadline = time.monotonic() + _GONE_SECONDS
-    while not (pods := watch.pods("gpu")) or not all(pod.gone for pod in pods):
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"the GPU pods should be gone after {_GONE_SECONDS:.0f} s, but there are {pods}")
-        time.sleep(_POLL_SECONDS)
-    return max(pod.gone for pod in pods)

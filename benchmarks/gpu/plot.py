@@ -60,7 +60,7 @@ def _steps(axes: Any, variants: dict[str, dict[str, f.Sample]]) -> None:
 
 def _held(axes: Any, measured: Sequence[Json]) -> None:
     """Of the last run: when each GPU pod had its GPU."""
-    ticks = []
+    ticks: list[str] = []
     if measured:
         for who, colour in (("fixed", "#9aa0a6"), ("autoscaled", "#5b2a86")):
             run = measured[-1][who][-1]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 from benchmarks.gpu.kubectl import BenchmarkError
 from benchmarks.gpu.manifests import gpu_pool
-from benchmarks.gpu.sight import PodWatch, SeenPod
+from benchmarks.gpu.sight import SeenPod
 from benchmarks.gpu.stage import Json, Stage
 
 _CLUSTER = "retirement"
 _GONE_SECONDS = 60.0
-_POLL_SECONDS = 0.05
 
 
 def retirement(stage: Stage) -> Json:
@@ -34,7 +34,8 @@ def retirement(stage: Stage) -> Json:
             _resize(stage, stage.gpus - 1)
             said = next(told)
             list(told)
-            pod = _gone(watch, asked)
+            left = partial(_left_after, asked)
+            pod = watch.until(left, "a GPU pod is gone", "gpu", _GONE_SECONDS)
             versions = said["versions"]
             runs.append(
                 {
@@ -53,10 +54,5 @@ def _resize(stage: Stage, replicas: int) -> None:
     stage.kubectl("patch", "gpudaskcluster", _CLUSTER, "--type=json", f"--patch={json.dumps(change)}")
 
 
-def _gone(watch: PodWatch, since: float) -> SeenPod:
-    deadline = time.monotonic() + _GONE_SECONDS
-    while not (pods := [pod for pod in watch.pods("gpu") if pod.leaving > since and pod.gone]):
-        if time.monotonic() > deadline:
-            raise BenchmarkError(f"no GPU pod is gone after {_GONE_SECONDS:.0f} s; there are {watch.pods('gpu')}")
-        time.sleep(_POLL_SECONDS)
-    return pods[0]
+def _left_after(asked: float, pods: list[SeenPod]) -> list[SeenPod]:
+    return [pod for pod in pods if pod.leaving > asked and pod.gone]

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu import manifests
 from benchmarks.gpu.kubectl import BenchmarkError, Kubectl
-from benchmarks.gpu.sight import PodWatch
+from benchmarks.gpu.sight import WATCH, PodWatch
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ class Stage:
     @contextmanager
     def watch(self) -> Iterator[PodWatch]:
         """The namespace's pods, from now on."""
-        with self.kubectl.started("get", "pods", "--watch", "--output-watch-events", "--output=json") as process:
+        with self.kubectl.started(*WATCH) as process:
             assert process.stdout is not None, "it is a pipe"
             watch = PodWatch(process.stdout)
             watch.start()

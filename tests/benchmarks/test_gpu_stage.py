@@ -69,7 +69,7 @@ def test_a_program_has_the_templates_volumes_and_its_own() -> None:
 def event(kind: str, **status: Any) -> str:
     meta = {"uid": "1", "name": "p", "labels": {"gpudask.dev/pool": "gpu"}} | status.pop("metadata", {})
     body = {"metadata": meta, "spec": status.pop("spec", {}), "status": status}
-    return json.dumps({"type": kind, "object": body}, indent=4) + "\n"
+    return json.dumps({"type": kind, "object": body}) + "\n"
 
 
 def test_a_watch_tells_when_a_pod_had_a_node_ran_and_went() -> None:

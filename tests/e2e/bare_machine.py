@@ -51,11 +51,17 @@ class BareMachine:
 
     pid: int
 
-    def run(self, *command: str, seconds: float = 180) -> str:
+    def run(self, *command: str, stdin: str = "", seconds: float = 180) -> str:
         """Run a command there. Returns what it printed; an exit status other than 0 fails the test."""
         inside = ["nsenter", f"--target={self.pid}", "--mount", "--net", "--pid", "--ipc", "--uts"]
         done = subprocess.run(
-            [*inside, *command], capture_output=True, text=True, env=_ENVIRONMENT, timeout=seconds, check=False
+            [*inside, *command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=_ENVIRONMENT,
+            timeout=seconds,
+            check=False,
         )
         print(done.stderr)
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"

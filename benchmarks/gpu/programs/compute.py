@@ -93,7 +93,8 @@ def _repetitions(client: Any, worker: str, name: str, size: int, arguments: Any)
     """As many as make a task take `--task-seconds`."""
     trial = 4
     future = client.submit(work.seconds_of, name, size, trial, workers=[worker], resources=GPU, pure=False)
-    return max(1, round(arguments.task_seconds / (future.result() / trial)))
+    seconds: float = future.result()
+    return max(1, round(float(arguments.task_seconds) / (seconds / trial)))
 
 
 def _row(client: Any, shape: Shape, workers: list[str], repeats: int) -> dict[str, Any]:

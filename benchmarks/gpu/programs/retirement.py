@@ -29,8 +29,7 @@ def main() -> None:
             for number, worker in owner.items()
         }
         wait(list(futures.values()))  # type: ignore[no-untyped-call]
-        held = {names[worker]: _ARRAYS * arguments.array_bytes for worker in workers}
-        say(held=held, at=time.time())
+        say(held=_held(client, owner, futures, names, arguments.array_bytes), at=time.time())
         gone = _gone(client, workers)
         left = time.time()
         for future in futures.values():
@@ -46,6 +45,23 @@ def main() -> None:
             intact=all(row == ("cupy", arguments.array_bytes, float(number)) for number, row in seen.items()),
             versions=versions(),
         )
+
+
+def _held(
+    client: Any, owner: dict[int, str], futures: dict[int, Any], names: dict[str, str], array_bytes: int
+) -> dict[str, int]:
+    """The bytes of results that each worker holds, by its name: nothing is retired before all are where they belong.
+
+    Raises:
+        RuntimeError: some are not; the text says where they are.
+    """
+    holders = client.who_has(list(futures.values()))
+    astray = {
+        number: holders[future.key] for number, future in futures.items() if list(holders[future.key]) != [owner[number]]
+    }
+    if astray:
+        raise RuntimeError(f"each array should be on one worker, {owner}, but these are elsewhere: {astray}")
+    return {names[worker]: array_bytes * sum(each == worker for each in owner.values()) for worker in names}
 
 
 def _gone(client: Any, workers: list[str]) -> str:
