@@ -97,9 +97,12 @@ def bundle(
     out: Annotated[Path, typer.Option(help="The directory for the parts; an older bundle there is replaced.")] = Path(
         "bundle"
     ),
+    cuda13: Annotated[
+        bool, typer.Option("--cuda13", help="Bring RMM and UCX along, for GPU pools on a driver for CUDA 13.")
+    ] = False,
 ) -> None:
     """Pack what `up` and `install` need on a machine without network into parts of at most a size."""
-    manifest = pack(out, part_bytes=parse_size(size), steps=Steps())
+    manifest = pack(out, part_bytes=parse_size(size), steps=Steps(), cuda13=cuda13)
     total = sum(part.size for part in manifest.parts)
     _errors.print(f"{len(manifest.parts)} parts, {total / (1 << 20):.1f} MiB in all, with {len(manifest.files)} files.")
     print(out)

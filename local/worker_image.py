@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from local.bundle.activation import site
+from local.bundle.activation import worker_sites
 from local.devices import count_gpus, driver_libraries
 from local.layered_image import USER, below, write_image, write_layer
 from local.layout import cache_dir
@@ -35,7 +35,10 @@ def load_worker(nodes: NodeImages, bundle: Path, steps: Steps) -> str:
         tempfile.TemporaryDirectory(dir=cache_dir() / "images") as directory,
     ):
         layer, archive = Path(directory) / "layer.tar", Path(directory) / "image.tar"
-        write_layer(layer, below(site("workers", bundle), _PACKAGES), _ACCOUNTS)
+        packages: dict[str, Path] = {}
+        for place in worker_sites(bundle):
+            packages |= below(place, _PACKAGES)
+        write_layer(layer, packages, _ACCOUNTS)
         write_image(archive, reference=WORKER_IMAGE, layers=[layer], config=_config(sys.executable))
         nodes.load(Loadable.from_archive(archive))
     return WORKER_IMAGE

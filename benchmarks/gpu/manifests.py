@@ -25,7 +25,13 @@ FILES = tuple(
     )
 )
 DIRECTORY = "/programs"
+STAND_INS = {
+    "stand_in_cupy.py": "cupy.py",
+    "stand_in_arrays.py": "benchmarks/gpu/stand_in/arrays.py",
+}
+"""For dry runs: the keys of the ConfigMap, and where the files are for pods."""
 _VOLUME = "gpu-benchmark-programs"
+_SMALL = {"cpu": "100m", "memory": "1Gi"}
 
 
 def cluster(name: str, image: str, template: Json, pools: list[Json]) -> Json:
@@ -53,6 +59,21 @@ def gpu_pool(**words: Any) -> Json:
     return {"name": "gpu", "gpu": {"count": 1}, "resources": {"cpu": 2, "memory": "16Gi"}, **words}
 
 
+def without_devices(pool: Json) -> Json:
+    """The pool for a dry run, on a small machine whose GPUs are stand-ins: see `local.demo.overlay`."""
+    threads = {} if "gpu" in pool else {"nthreads": pool["resources"]["cpu"]}
+    return pool | threads | {"resources": _SMALL} | ({"env": no_devices(1)} if "gpu" in pool else {})
+
+
+def no_devices(gpus: int) -> list[Json]:
+    """dask-cuda's own switch: it starts one worker for each index, and asks no driver about them."""
+    values = {
+        "CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in range(gpus)),
+        "DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC": "1",
+    }
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
 def cpu_pool(replicas: int, threads: int) -> Json:
     """A pool of pods with so many threads, and a core for each."""
     memory = f"{max(2, 2 * threads)}Gi"
@@ -61,7 +82,7 @@ def cpu_pool(replicas: int, threads: int) -> Json:
 
 def warmed(pool: Json, module: str) -> Json:
     """The pool, its workers importing `module` before they register."""
-    return pool | {"extraArgs": ["--pre-import", module]}
+    return pool | {"gpu": pool["gpu"] | {"preImport": [module]}}
 
 
 def programs(files: dict[str, str]) -> Json:
@@ -95,4 +116,5 @@ def _programs_volume() -> Json:
     """The files as `python -m` finds them: under their package's path."""
     directory = PACKAGE.replace(".", "/")
     items = [{"key": name, "path": f"{directory}/{name}"} for name in FILES]
-    return {"name": _VOLUME, "configMap": {"name": PROGRAMS, "items": items}}
+    items += [{"key": key, "path": path} for key, path in STAND_INS.items()]  # there in a dry run only
+    return {"name": _VOLUME, "configMap": {"name": PROGRAMS, "items": items, "optional": True}}

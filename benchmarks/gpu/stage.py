@@ -18,15 +18,19 @@ from benchmarks.gpu.sight import WATCH, PodWatch
 Json = dict[str, Any]
 
 _RESULT = "RESULT "
-_PROGRAM_SECONDS = 400.0
+_PROGRAM_SECONDS = 200.0
 _START_SECONDS = 90.0
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+_DRY = "--shrink=1000"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A Kubernetes with the operator and `gpus` GPUs; what is measured is repeated `repeats` times."""
+    """A Kubernetes with the operator and `gpus` GPUs; what is measured is repeated `repeats` times.
+
+    With `stand_in` nothing is measured: pods are small, ask no driver, and have NumPy under CuPy's name.
+    """
 
     kubectl: Kubectl
     image: str
@@ -34,6 +38,7 @@ class Stage:
     python: str | None
     gpus: int
     repeats: int
+    stand_in: bool = False
 
     def prepare(self) -> None:
         """Have the namespace and the programs in it, and nothing of an earlier run."""
@@ -41,8 +46,12 @@ class Stage:
         self.kubectl.apply(namespace)
         self.kubectl("delete", "gpudaskclusters", "--all")
         self.clear()
-        directory = Path(__file__).parent / "programs"
-        self.kubectl.apply(manifests.programs({name: (directory / name).read_text() for name in manifests.FILES}))
+        here = Path(__file__).parent
+        files = {name: (here / "programs" / name).read_text() for name in manifests.FILES}
+        if self.stand_in:
+            places = manifests.STAND_INS.items()
+            files |= {key: (here / "stand_in" / Path(path).name).read_text() for key, path in places}
+        self.kubectl.apply(manifests.programs(files))
 
     def clear(self) -> None:
         """Wait until no pod is left: GPUs that one holds are nobody else's."""
@@ -51,7 +60,8 @@ class Stage:
     @contextmanager
     def cluster(self, name: str, *pools: Json) -> Iterator[str]:
         """The scheduler's address of a cluster that was applied; gone afterwards, pods and all."""
-        manifest = manifests.cluster(name, self.image, self.template, list(pools))
+        taken = [manifests.without_devices(pool) for pool in pools] if self.stand_in else list(pools)
+        manifest = manifests.cluster(name, self.image, self.template, taken)
         if self.python:  # an image of its own, where `dask` is a program that imports from nowhere else
             manifest["spec"]["env"] = [{"name": "PYTHONPATH", "value": manifests.DIRECTORY}]
         self.kubectl.apply(manifest)
@@ -82,8 +92,10 @@ class Stage:
             BenchmarkError: it failed, or said nothing; the text has the last that it wrote.
         """
         name = program.replace("_", "-")
-        words = [f"{manifests.PACKAGE}.{program}", *arguments]
+        words = [f"{manifests.PACKAGE}.{program}", *arguments, *([_DRY] if self.stand_in else [])]
         pod = manifests.program_pod(name, self.image, self.template, words, gpus=gpus, python=self.python)
+        if self.stand_in and gpus:
+            pod["spec"]["containers"][0]["env"] = manifests.no_devices(gpus)
         self.kubectl.apply(pod)
         try:
             self._started(name)

@@ -86,12 +86,26 @@ def site(wheels: str, root: Path) -> Path:
     Raises:
         LocalClusterError: the bundle has the set for other versions of Python only.
     """
-    source = root / "wheels" / f"{wheels}-{PYTHON}"
+    source = _wheels(wheels, root)
     if not source.is_dir():
         others = ", ".join(sorted(path.name.rpartition("-")[2] for path in source.parent.glob(f"{wheels}-*")))
         raise LocalClusterError(f"this Python is {PYTHON}, and the bundle has packages for {others}: run it by one.")
     with exclusive(_bundles()):
         return unpack_wheels(source, root / "python" / source.name)
+
+
+def worker_sites(root: Path) -> list[Path]:
+    """Unpack what Dask's pods import, unless it is: the workers' set, and where the bundle has it that for CUDA 13.
+
+    Raises:
+        LocalClusterError: the bundle has the set for other versions of Python only.
+    """
+    extra = [site("cuda13", root)] if _wheels("cuda13", root).is_dir() else []
+    return [site("workers", root), *extra]
+
+
+def _wheels(wheels: str, root: Path) -> Path:
+    return root / "wheels" / f"{wheels}-{PYTHON}"
 
 
 def bundled_program(name: str) -> Path | None:

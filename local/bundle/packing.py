@@ -44,13 +44,15 @@ except LocalClusterError as error:
 """
 
 
-def pack(directory: Path, *, part_bytes: int, steps: Steps, preset: int = BEST) -> Manifest:
+def pack(directory: Path, *, part_bytes: int, steps: Steps, preset: int = BEST, cuda13: bool = False) -> Manifest:
     """Write a bundle into `directory`, in parts of at most `part_bytes` bytes, and `start.pyz` beside them.
+
+    With `cuda13` RMM and UCX for CUDA 13 come along, for GPU pools that ask for them.
 
     Raises:
         LocalClusterError: something cannot be built or fetched here; the text says what.
     """
-    items = gather(steps)
+    items = gather(steps, cuda13=cuda13)
     with steps.step(f"Compressing into {directory} (minutes, the first time)"):
         cache = cache_dir() / "bundles" / "archives"
         manifest = write_bundle(items, directory, part_bytes=part_bytes, preset=preset, cache=cache)
@@ -58,7 +60,7 @@ def pack(directory: Path, *, part_bytes: int, steps: Steps, preset: int = BEST) 
     return manifest
 
 
-def gather(steps: Steps) -> list[Item]:
+def gather(steps: Steps, *, cuda13: bool = False) -> list[Item]:
     """Have everything that goes in on this machine: built, fetched, installed.
 
     Raises:
@@ -66,7 +68,7 @@ def gather(steps: Steps) -> list[Item]:
     """
     ensure_requirements(cluster_requirements(), steps)
     ensure_requirements(DEVICE_PLUGIN_BUILD, steps)
-    return [*_programs(steps), *host_items(), *wheel_items(steps), *_sources()]
+    return [*_programs(steps), *host_items(), *wheel_items(steps, cuda13=cuda13), *_sources()]
 
 
 def write_start(target: Path) -> None:

@@ -29,10 +29,19 @@ _THE_TARGETS_OWN = {
 }
 """What takes most of a Dask image. The first row comes with whatever a GPU machine computes with; the rest draws."""
 
+FOR_CUDA13 = {
+    *("rmm-cu13", "librmm-cu13", "rapids-logger"),
+    *("distributed-ucxx-cu13", "ucxx-cu13", "libucxx-cu13", "libucx-cu13"),
+}
+"""RMM, and UCX as a protocol of Dask: what GPU pools may ask for beside the workers' set."""
 
-def wheel_items(steps: Steps) -> Iterator[Item]:
-    """Fetch the three sets for each version of Python."""
+
+def wheel_items(steps: Steps, *, cuda13: bool = False) -> Iterator[Item]:
+    """Fetch the three sets for each version of Python; with `cuda13` a fourth, RMM and UCX."""
     for python in PYTHONS:
+        if cuda13:
+            lock = _excerpt("dask-cu13", "cuda13", lambda name: name in FOR_CUDA13)
+            yield from _stored(fetch_wheels(lock, steps, python=python), f"cuda13-{python}")
         operator = fetch_wheels(_LOCKS / "operator.lock", steps, python=python)
         tools = fetch_wheels(_excerpt("dev", "tools", lambda name: name in TOOLS), steps, python=python)
         workers = fetch_wheels(

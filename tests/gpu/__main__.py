@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from local.bundle.activation import last_bundle, site
+from local.bundle.activation import last_bundle, site, worker_sites
 from local.errors import LocalClusterError
 from local.layout import REPOSITORY
 from tests.gpu.device_files import SWITCH, why_not
@@ -46,7 +46,7 @@ def _packages() -> str:
     root = last_bundle()
     if root is None:
         raise LocalClusterError("no bundle was received on this machine: `python -m tests.gpu --from-bundle DIR`.")
-    return os.pathsep.join([str(site("workers", root)), str(site("tools", root))])
+    return os.pathsep.join(map(str, [*worker_sites(root), site("tools", root)]))
 
 
 def _run(*arguments: str, **environment: str) -> int:

@@ -32,9 +32,10 @@ def cpu(**fields: Any) -> Json:
     return {"name": "cpu", "replicas": 1, "nthreads": 2, "resources": {"cpu": "2", "memory": "8Gi"}, **fields}
 
 
-def gpu(*, count: int = 1, **fields: Any) -> Json:
-    """A GPU pool; `fields` say its size."""
-    return {"name": "gpu", "gpu": {"count": count}, "resources": {"cpu": "1", "memory": "24Gi"}, **fields}
+def gpu(*, count: int = 1, devices: Json | None = None, **fields: Any) -> Json:
+    """A GPU pool; `fields` say its size, `devices` what else its block `gpu` has."""
+    block = {"count": count, **(devices or {})}
+    return {"name": "gpu", "gpu": block, "resources": {"cpu": "1", "memory": "24Gi"}, **fields}
 
 
 def following(most: int) -> Json:

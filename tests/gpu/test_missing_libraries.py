@@ -19,8 +19,13 @@ CRASHING_SECONDS = 75
 
 def test_a_pool_that_wants_rmm_says_that_it_is_not_there(room: Space) -> None:
     absent("rmm")
-    room.apply(cluster("pooled", cpu(), gpu(replicas=1, extraArgs=["--rmm-pool-size", "1GiB"])))
+    room.apply(cluster("pooled", cpu(), gpu(replicas=1, devices={"rmmPoolSize": "1Gi"})))
     told(room, "pooled", r"pool gpu: .*RMM pool requested but module 'rmm' is not available")
+
+
+def test_a_pool_that_imports_what_is_not_there_says_so(room: Space) -> None:
+    room.apply(cluster("absent", cpu(), gpu(replicas=1, devices={"preImport": ["gpudask_no_such_module"]})))
+    told(room, "absent", r"pool gpu: .*(No module named 'gpudask_no_such_module'|gpu.preImport names: gpudask_no_such)")
 
 
 def test_a_cluster_that_wants_ucx_says_that_it_is_not_there(room: Space) -> None:

@@ -17,6 +17,7 @@ _TASKS_PER_GPU = 8
 _CHAIN_SIZE = 8192
 _TRANSFORM_LENGTH = 1 << 26
 _BETWEEN_SECONDS = 0.2
+_SMALLEST = 64
 
 
 @dataclass(frozen=True)
@@ -72,29 +73,30 @@ def _warm(client: Any, workers: list[str]) -> None:
 
 def _shapes(client: Any, workers: list[str], name: str, arguments: Any) -> tuple[list[Shape], int]:
     if name == "classic":
-        return [_classic(gigabytes, tasks) for gigabytes, tasks in _CLASSIC_TASKS.items()], 0
+        return [_classic(gigabytes, tasks, arguments.shrink) for gigabytes, tasks in _CLASSIC_TASKS.items()], 0
     size, call = {
         "chain": (_CHAIN_SIZE, work.chain),
         "transforms": (_TRANSFORM_LENGTH, work.transforms),
     }[name]
+    size = max(size // arguments.shrink, _SMALLEST)
     repetitions = arguments.repetitions.get(name) or _repetitions(client, workers[0], name, size, arguments)
     words = {"chain": {"size": size}, "transforms": {"length": size}}[name] | {"repetitions": repetitions}
     note = f"{repetitions} repetitions of size {size} a task"
     return [Shape(name, _TASKS_PER_GPU * arguments.gpus, call, words, note)], repetitions
 
 
-def _classic(gigabytes: int, tasks: int) -> Shape:
-    count = gigabytes * 10**9 // work.BYTES_OF_A_DOUBLE // tasks
+def _classic(gigabytes: int, tasks: int, shrink: int) -> Shape:
+    count = gigabytes * 10**9 // work.BYTES_OF_A_DOUBLE // tasks // shrink
     note = f"{gigabytes / tasks:.1f} GB a task"
     return Shape(f"classic {gigabytes} GB", tasks, work.classic, {"count": count}, note)
 
 
 def _repetitions(client: Any, worker: str, name: str, size: int, arguments: Any) -> int:
     """As many as make a task take `--task-seconds`."""
-    trial = 4
+    trial, wanted = 4, float(arguments.task_seconds / arguments.shrink)
     future = client.submit(work.seconds_of, name, size, trial, workers=[worker], resources=GPU, pure=False)
     seconds: float = future.result()
-    return max(1, round(float(arguments.task_seconds) / (seconds / trial)))
+    return max(1, round(wanted / (seconds / trial)))
 
 
 def _row(client: Any, shape: Shape, workers: list[str], repeats: int) -> dict[str, Any]:

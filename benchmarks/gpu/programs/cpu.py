@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.programs.session import say, versions
+from benchmarks.gpu.programs.session import say, shrinkable, versions
 
 _BYTES_OF_A_DOUBLE = 8
 # The first is what this was measured with elsewhere; the second stays in a core's cache, which suits CPUs better.
@@ -33,11 +33,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--thread-bytes", type=float, default=3.2e9)
     parser.add_argument("--cores-bytes", type=float, default=80e9)
+    shrinkable(parser)
     arguments = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    rows = [_alone(chunk, arguments.thread_bytes, arguments.repeats, _NEW) for chunk in _CHUNK_BYTES]
-    rows.append(_alone(_CHUNK_BYTES[0], arguments.thread_bytes, arguments.repeats, _OLD))
-    rows += [_together(chunk, arguments.cores_bytes, arguments.repeats, cores) for chunk in _CHUNK_BYTES]
+    one, all_cores = arguments.thread_bytes / arguments.shrink, arguments.cores_bytes / arguments.shrink
+    chunks = [size // arguments.shrink for size in _CHUNK_BYTES]
+    rows = [_alone(chunk, one, arguments.repeats, _NEW) for chunk in chunks]
+    rows.append(_alone(chunks[0], one, arguments.repeats, _OLD))
+    rows += [_together(chunk, all_cores, arguments.repeats, cores) for chunk in chunks]
     say(rows=rows, versions=versions())
 
 

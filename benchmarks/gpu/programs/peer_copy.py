@@ -8,7 +8,7 @@ import time
 
 import cupy
 
-from benchmarks.gpu.programs.session import say, versions
+from benchmarks.gpu.programs.session import say, shrinkable, versions
 
 
 def main() -> None:
@@ -16,14 +16,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--nbytes", type=int, default=4_000_000_000)
+    shrinkable(parser)
     arguments = parser.parse_args()
+    nbytes = arguments.nbytes // arguments.shrink
     runtime = cupy.cuda.runtime
     direct = bool(runtime.deviceCanAccessPeer(1, 0) and runtime.deviceCanAccessPeer(0, 1))
     with cupy.cuda.Device(0):
-        source = cupy.ones(arguments.nbytes, dtype="u1")
+        source = cupy.ones(nbytes, dtype="u1")
         runtime.deviceSynchronize()
     with cupy.cuda.Device(1):
-        target = cupy.zeros(arguments.nbytes, dtype="u1")
+        target = cupy.zeros(nbytes, dtype="u1")
         runtime.deviceSynchronize()
         if direct:
             _let_in(0)
@@ -32,7 +34,7 @@ def main() -> None:
         if not bool(target.all()):
             raise RuntimeError("the copy should be all ones, and is not")
     how = "CuPy peer copy, GPUs reach each other" if direct else "CuPy peer copy, by way of the host"
-    say(how=how, nbytes=arguments.nbytes, seconds=seconds, direct=direct, ucxx=_has_ucxx(), versions=versions())
+    say(how=how, nbytes=nbytes, seconds=seconds, direct=direct, ucxx=_has_ucxx(), versions=versions())
 
 
 def _let_in(device: int) -> None:

@@ -13,6 +13,7 @@ _COUNT = 20_000_000
 _SORTS = 3
 _SIZE = 8192
 _PRODUCTS = 30
+_SMALLEST = 64
 
 
 def main() -> None:
@@ -26,25 +27,26 @@ def main() -> None:
             all_gpu_workers(client, arguments.gpus)
         client.wait_for_workers(arguments.cpus + (arguments.gpus if arguments.fixed else 0), timeout=60)
         began, started = time.perf_counter(), time.time()
-        total = _submitted(client, _BLOCKS_PER_GPU * arguments.gpus).result()
+        total = _submitted(client, _BLOCKS_PER_GPU * arguments.gpus, arguments.shrink).result()
         seconds = time.perf_counter() - began
         say(seconds=seconds, started=started, ended=time.time(), total=total, versions=versions())
 
 
-def _submitted(client: Any, blocks: int) -> Any:
+def _submitted(client: Any, blocks: int, shrink: int) -> Any:
     """The last future alone is held: no result in between keeps a worker."""
-    loaded = client.map(work.load, range(blocks), count=_COUNT, repetitions=_SORTS, pure=False)
+    count, size = _COUNT // shrink, max(_SIZE // shrink, _SMALLEST)
+    loaded = client.map(work.load, range(blocks), count=count, repetitions=_SORTS, pure=False)
     largest = client.submit(max, client.map(work.largest, loaded, pure=False), pure=False)
     refined = client.map(
         work.refine,
         loaded,
         [largest] * blocks,
-        size=_SIZE,
+        size=size,
         repetitions=_PRODUCTS,
         resources=GPU,
         pure=False,
     )
-    summaries = client.map(work.summarise, refined, count=_COUNT, repetitions=_SORTS, pure=False)
+    summaries = client.map(work.summarise, refined, count=count, repetitions=_SORTS, pure=False)
     return client.submit(sum, summaries, pure=False)
 
 

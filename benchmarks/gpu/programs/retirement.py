@@ -21,15 +21,15 @@ def main() -> None:
     parser.add_argument("--array-bytes", type=int, default=250_000_000)
     arguments = parser.parse_args()
     with session(arguments) as client:
-        workers = all_gpu_workers(client, arguments.gpus)
+        workers, array_bytes = all_gpu_workers(client, arguments.gpus), arguments.array_bytes // arguments.shrink
         names = gpu_workers(client)
         owner = {number: workers[number % len(workers)] for number in range(1, _ARRAYS * len(workers) + 1)}
         futures = {
-            number: client.submit(work.hold, number, arguments.array_bytes, workers=[worker], resources=GPU, pure=False)
+            number: client.submit(work.hold, number, array_bytes, workers=[worker], resources=GPU, pure=False)
             for number, worker in owner.items()
         }
         wait(list(futures.values()))  # type: ignore[no-untyped-call]
-        say(held=_held(client, owner, futures, names, arguments.array_bytes), at=time.time())
+        say(held=_held(client, owner, futures, names, array_bytes), at=time.time())
         gone = _gone(client, workers)
         left = time.time()
         for future in futures.values():
@@ -42,7 +42,7 @@ def main() -> None:
             left=left,
             gone=names[gone],
             on_gpu_workers=all(set(holders) <= on_gpus for holders in now.values()),
-            intact=all(row == ("cupy", arguments.array_bytes, float(number)) for number, row in seen.items()),
+            intact=all(row == (True, array_bytes, float(number)) for number, row in seen.items()),
             versions=versions(),
         )
 
@@ -56,9 +56,8 @@ def _held(
         RuntimeError: some are not; the text says where they are.
     """
     holders = client.who_has(list(futures.values()))
-    astray = {
-        number: holders[future.key] for number, future in futures.items() if list(holders[future.key]) != [owner[number]]
-    }
+    found = {number: list(holders[future.key]) for number, future in futures.items()}
+    astray = {number: workers for number, workers in found.items() if workers != [owner[number]]}
     if astray:
         raise RuntimeError(f"each array should be on one worker, {owner}, but these are elsewhere: {astray}")
     return {names[worker]: array_bytes * sum(each == worker for each in owner.values()) for worker in names}
@@ -73,9 +72,9 @@ def _gone(client: Any, workers: list[str]) -> str:
     return missing.pop()
 
 
-def _seen(client: Any, future: Any) -> tuple[str, int, float]:
-    module, nbytes, mean = client.submit(work.look, future, resources=GPU, pure=False).result()
-    return module, nbytes, mean
+def _seen(client: Any, future: Any) -> tuple[bool, int, float]:
+    on_device, nbytes, mean = client.submit(work.look, future, resources=GPU, pure=False).result(_PATIENCE_SECONDS)
+    return on_device, nbytes, mean
 
 
 if __name__ == "__main__":

@@ -27,7 +27,13 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--protocol", default="tcp", help="of LocalCUDACluster")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
+    shrinkable(parser)
     return parser
+
+
+def shrinkable(parser: argparse.ArgumentParser) -> None:
+    """Add the option of dry runs."""
+    parser.add_argument("--shrink", type=int, default=1, help="divide all amounts of work by it: for a dry run alone")
 
 
 @contextmanager

@@ -18,11 +18,12 @@ def main() -> None:
     arguments = parser.parse_args()
     with session(arguments) as client:
         source, target = all_gpu_workers(client, 2)[:2]
+        nbytes = arguments.nbytes // arguments.shrink
         _moved(client, source, target, 1_000_000)
         empty = [_moved(client, source, target, 8) for _ in range(arguments.repeats)]
-        seconds = [_moved(client, source, target, arguments.nbytes) for _ in range(arguments.repeats)]
+        seconds = [_moved(client, source, target, nbytes) for _ in range(arguments.repeats)]
         how = f"dask, {source.partition(':')[0]}"
-        say(how=how, nbytes=arguments.nbytes, seconds=seconds, empty_seconds=empty, versions=versions())
+        say(how=how, nbytes=nbytes, seconds=seconds, empty_seconds=empty, versions=versions())
 
 
 def _moved(client: Any, source: str, target: str, nbytes: int) -> float:

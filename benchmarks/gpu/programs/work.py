@@ -111,9 +111,11 @@ def hold(number: int, nbytes: int) -> Any:
     return cupy.full(nbytes // BYTES_OF_A_DOUBLE, number, dtype="f8")
 
 
-def look(array: Any) -> tuple[str, int, float]:
-    """Where an array is (the module of its type), its bytes, and its mean."""
-    return type(array).__module__, int(array.nbytes), float(array.mean())
+def look(array: Any) -> tuple[bool, int, float]:
+    """GPU: whether an array is on a device, its bytes, and its mean."""
+    import cupy  # noqa: PLC0415
+
+    return isinstance(array, cupy.ndarray), int(array.nbytes), float(array.mean())
 
 
 def touch(array: Any) -> int:

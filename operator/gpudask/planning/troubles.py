@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from gpudask.api.status import PoolStatus, Reason
 from gpudask.planning import drains, replacing
+from gpudask.planning.last_words import last_words
 from gpudask.planning.observed import Observation, Pod
 
 # A container that came back this often without staying up is not merely starting.
 _CRASHING_RESTARTS = 2
 # A pod that runs this long without its worker being registered is in trouble.
 _SILENT_SECONDS = 120.0
-# A worker without the protocol's library says last that it "failed to start", and why only far above.
-_NEEDED_BY = {"ucxx": "; with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"}
 
 Trouble = tuple[Reason, str]
 
@@ -38,9 +37,7 @@ def _waiting(seen: Observation, pod: Pod) -> Trouble | None:
     if "Image" in pod.waiting:
         return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
     if pod.restarts >= _CRASHING_RESTARTS:
-        ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
-        said = f"; it said: {ended[0]}" if ended else ""
-        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{said}{_NEEDED_BY.get(seen.cluster.spec.protocol, '')}"
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{last_words(seen.cluster.spec, pod)}"
     if not pod.waiting.startswith("CrashLoopBackOff"):
         return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
     return None

@@ -110,6 +110,9 @@ def by_numba(elements: int = ELEMENTS) -> float:
     import numpy as np  # noqa: PLC0415
     from numba import cuda  # noqa: PLC0415
 
+    if not hasattr(np, "row_stack"):  # numba-cuda 0.30.4 names it; NumPy 2.5 has dropped it for `vstack`
+        np.row_stack = np.vstack  # noqa: NPY201
+
     @cuda.jit  # type: ignore[misc,unused-ignore]
     def axpy(factor: float, x: Any, y: Any, out: Any) -> None:
         index = cuda.grid(1)
@@ -123,9 +126,28 @@ def by_numba(elements: int = ELEMENTS) -> float:
     return float(np.abs(out.copy_to_host() - (3.0 * x + y)).max())
 
 
-def rmm_pool_bytes() -> int:
-    """The size of the worker's RMM pool, 0 where it has none."""
+def rmm_in_use() -> dict[str, Any]:
+    """Whether the worker's RMM has a pool, of how many bytes, and whether CuPy's arrays come out of it."""
+    import cupy  # noqa: PLC0415
     import rmm  # noqa: PLC0415
 
     resource = rmm.mr.get_current_device_resource()
-    return int(resource.pool_size()) if isinstance(resource, rmm.mr.PoolMemoryResource) else 0
+    pool = isinstance(resource, rmm.mr.PoolMemoryResource)
+    before, _ = cupy.cuda.runtime.memGetInfo()
+    made = cupy.zeros(2**25, dtype="f8")
+    cupy.cuda.runtime.deviceSynchronize()
+    after, _ = cupy.cuda.runtime.memGetInfo()
+    return {
+        "resource": type(resource).__name__,
+        "pool": pool,
+        "pool_bytes": int(resource.pool_size()) if pool else 0,
+        "cupy_from_rmm": "rmm" in type(made.data.mem).__module__ or "rmm" in repr(cupy.cuda.get_allocator()),
+        "taken_by_an_array": before - after,
+    }
+
+
+def is_imported(module: str) -> bool:
+    """Whether this process has imported a module; the task itself does not."""
+    import sys  # noqa: PLC0415
+
+    return module in sys.modules
