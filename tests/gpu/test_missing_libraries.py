@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from gpudask_gpu import array, device, facts, facts_of
 
 from tests.e2e.space import Space
 from tests.gpu.manifests import cluster, cpu, gpu
-from tests.gpu.workers import addresses, gpu_client, needs, on, result
+from tests.gpu.workers import needs
+
+PROGRAM = Path(__file__).with_name("programs") / "by_ucx.py"
 
 # Until a container has come back often enough to be called crashing: the kubelet waits 10 s before the third start.
 CRASHING_SECONDS = 75
@@ -38,10 +42,13 @@ def test_an_array_moves_by_ucx(room: Space, several_gpus: int) -> None:
     needs("distributed_ucxx", "ucxx")
     room.apply(cluster("fast", gpu(count=several_gpus, replicas=1), protocol="ucxx"))
     room.wait_workers("fast", "gpu", several_gpus)
-    with gpu_client(room, "fast") as client:
-        workers = addresses(client, "gpu")
-        moved = result(on(client, workers[-1], facts, on(client, workers[0], array, 4)))
-        assert moved == facts_of(4) | {"module": "cupy", "uuid": result(on(client, workers[-1], device))["uuid"]}
+    # This program speaks no UCX with a pod's network; the scheduler's pod does.
+    (scheduler,) = (pod["metadata"]["name"] for pod in room.pods("fast") if "scheduler" in pod["metadata"]["name"])
+    printed = room.kubectl("exec", "-i", scheduler, "--", sys.executable, "-", stdin=PROGRAM.read_text()).stdout
+    told = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    assert len(told["workers"]) == several_gpus
+    assert all(worker.startswith("ucxx://") for worker in told["workers"])
+    assert (told["module"], told["sum"]) == ("cupy", told["expected"])
 
 
 def absent(module: str) -> None:

@@ -10,9 +10,9 @@ from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, 
 
 _BLOCKS_PER_GPU = 16
 _COUNT = 20_000_000
-_SORTS = 3
+_SORTS = 16
 _SIZE = 8192
-_PRODUCTS = 30
+_PRODUCTS = 40
 _SMALLEST = 64
 
 
