@@ -16,7 +16,17 @@ import pytest
 from tests.gpu.device_files import devices
 from tests.kubectl import Kubectl
 
-_PACKAGES = ("dask", "distributed", "dask-cuda", "numpy", "pandas", "numba", "numba-cuda", "rmm", "distributed-ucxx")
+_PACKAGES = (
+    "dask",
+    "distributed",
+    "dask-cuda",
+    "numpy",
+    "pandas",
+    "numba",
+    "numba-cuda",
+    "rmm-cu13",
+    "distributed-ucxx-cu13",
+)
 _FAMILIES = ("cupy", "cudf", "dask-cudf", "xgboost")  # their names end in CUDA's version
 
 

@@ -17,7 +17,16 @@ RESULT = "RESULT "
 GPU = {"GPU": 1}
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
-_PACKAGES = ("dask", "distributed", "dask-cuda", "numpy", "cupy-cuda13x", "cupy-cuda12x", "distributed-ucxx-cu13")
+_PACKAGES = (
+    "dask",
+    "distributed",
+    "dask-cuda",
+    "numpy",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "rmm-cu13",
+    "distributed-ucxx-cu13",
+)
 
 
 def options() -> argparse.ArgumentParser:
