@@ -28,10 +28,12 @@ def first(stage: Stage) -> Json:
         pool = gpu_pool(autoscale=_AUTOSCALE)
         with stage.watch() as watch, stage.cluster("first", cpu_pool(1, 1), _warmed(pool, module)) as address:
             for _ in range(stage.repeats):
-                said = stage.run("first_task", f"--scheduler={address}")
+                told = stage.figures("first_task", f"--scheduler={address}")
+                said = next(told)  # while the worker is sure to be there
                 made_since = partial(_running_since, said["stamps"]["submitted"])
                 pod = watch.until(made_since, "a GPU pod runs", "gpu", _SEEN_SECONDS)
                 log = stage.kubectl("logs", pod.name, "--timestamps")
+                list(told)
                 runs.append({"variant": variant, "steps": steps(said["stamps"], pod, registered(log))})
                 versions = said["versions"]
                 watch.until_all_gone("gpu", _GONE_SECONDS)
