@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpudask.api import resource
@@ -76,7 +77,10 @@ def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
 def _device_options(gpu: Gpu) -> list[str]:
     """The options of `dask cuda worker`; bytes are written out, since Dask's units are not all Kubernetes'."""
     amounts = {"--device-memory-limit": gpu.device_memory_limit, "--rmm-pool-size": gpu.rmm_pool_size}
-    lists = {"--set-rmm-allocator-for-libs": gpu.rmm_allocator_for, "--pre-import": gpu.pre_import}
+    lists: dict[str, Sequence[str]] = {
+        "--set-rmm-allocator-for-libs": gpu.rmm_allocator_for,
+        "--pre-import": gpu.pre_import,
+    }
     options = [[flag, str(device_memory(amount))] for flag, amount in amounts.items() if amount is not None]
     options += [[flag, ",".join(names)] for flag, names in lists.items() if names]
     return [word for option in options for word in option]
