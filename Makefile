@@ -7,6 +7,8 @@ COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate
 CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e"
+# A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
+SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-clients bench-scaling bench-scale bench-gpu
 .DEFAULT_GOAL := help
@@ -48,11 +50,11 @@ lint: setup ## ruff, mypy strict, import contracts
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
 
 test-fast: setup ## what needs no cluster, in under a minute
-	@$(PY) -m pytest -q $(FAST)
+	@$(PY) -m pytest -q $(FAST) $(SIDE_BY_SIDE)
 
 test: setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
 	@$(PY) -m local up
-	@$(PY) -m pytest -m "not e2e"
+	@$(PY) -m pytest -m "not e2e" $(SIDE_BY_SIDE)
 	@$(PY) -m local install
 	@$(PY) -m pytest -m e2e tests/e2e
 

@@ -20,6 +20,7 @@ from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
 _REAL_DASK = {"preload", "kubecluster", "examples"}  # folders whose tests start schedulers and workers
+_LONGEST = "test_quiet.py"  # it looks at a cluster that does nothing for a minute: nobody should wait for it alone
 _numbers = itertools.count(1)
 
 # The machine may be busy: how long an example took says nothing about the code.
@@ -35,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _REAL_DASK.intersection(item.path.relative_to(ROOT / "tests").parts):
             item.add_marker(pytest.mark.dask)
+    items.sort(key=lambda item: item.path.name != _LONGEST)
 
 
 @pytest.fixture(scope="session")

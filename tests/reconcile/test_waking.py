@@ -24,7 +24,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
 
 async def test_counts_wait_a_moment_and_many_of_them_wake_once(loop: ClusterLoop):
     for _ in range(5):
-        loop._heard(urgent=False)
+        loop.heard(urgent=False)
     assert not loop._wake.is_set()
     await asyncio.wait_for(loop._wake.wait(), 5)
     assert loop._soon is None, "a second timer waits"
@@ -36,7 +36,7 @@ async def test_counts_wait_for_their_turn_among_all_clusters(loop: ClusterLoop):
     for _ in range(3):
         turns.take(began)
 
-    loop._heard(urgent=False)
+    loop.heard(urgent=False)
     await asyncio.wait_for(loop._wake.wait(), 5)
     assert asyncio.get_running_loop().time() >= began + 3 / turns.a_second
     assert loop._soon is None, "a second timer waits"
@@ -47,12 +47,12 @@ async def test_what_is_urgent_does_not_wait_for_a_turn(loop: ClusterLoop):
     loop._context.count_turns.take(asyncio.get_running_loop().time())
     loop._wake_in_turn()
     assert not loop._wake.is_set()
-    loop._heard(urgent=True)
+    loop.heard(urgent=True)
     assert loop._wake.is_set()
 
 
 async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(loop: ClusterLoop):
-    loop._heard(urgent=False)
-    loop._heard(urgent=True)
+    loop.heard(urgent=False)
+    loop.heard(urgent=True)
     assert loop._wake.is_set()
     assert loop._soon is None

@@ -1,0 +1,90 @@
+"""A cluster's resource as last seen: parsed once a generation, looked up where the copy may be too old to act on."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any
+
+from gpudask.api.resource import Cluster, parse, parse_again
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.gone import ClusterGoneError
+
+Json = dict[str, Any]
+
+# A copy of the resource older than this, or than the loss of a pod, is looked at again before pods are made from it:
+# it may be gone, and its pods with it.
+_FRESH_SECONDS = 5.0
+
+
+class News(Enum):
+    """What a newer copy brings."""
+
+    NOTHING = auto()
+    EDITED = auto()
+    ENDING = auto()
+
+
+class ResourceCopy:
+    """`body`: the newest copy."""
+
+    def __init__(self, context: Context, body: Json) -> None:
+        self.body = body
+        self._context = context
+        self._seen_at = context.clock()
+        self._cluster: Cluster | None = None  # as last parsed, from this body:
+        self._parsed_from: Json | None = None
+        self._doubtful = False  # a pod was lost since the resource was last looked at
+
+    @property
+    def key(self) -> str:
+        """The resource's `namespace/name`."""
+        metadata = self.body["metadata"]
+        return f"{metadata['namespace']}/{metadata['name']}"
+
+    def take(self, body: Json) -> News:
+        """Keep a newer copy. One that is older than what a write of our own returned brings nothing."""
+        old, new = self.body["metadata"], body["metadata"]
+        if new.get("generation", 0) < old.get("generation", 0):
+            return News.NOTHING
+        self.body, self._seen_at = body, self._context.clock()
+        if old.get("generation") != new.get("generation"):
+            return News.EDITED
+        return News.ENDING if "deletionTimestamp" in new else News.NOTHING
+
+    def doubt(self) -> None:
+        """A pod was lost: perhaps the cluster was deleted, and word of it is still on its way."""
+        self._doubtful = True
+
+    def cluster(self) -> Cluster:
+        """The copy, parsed.
+
+        Raises:
+            InvalidSpecError: as `parse`.
+        """
+        if self._parsed_from is not self.body or self._cluster is None:
+            metadata, known = self.body["metadata"], self._cluster
+            same = known is not None and (known.uid, known.generation) == (metadata["uid"], metadata.get("generation"))
+            self._cluster = parse_again(self.body, known) if known is not None and same else parse(self.body)
+            self._parsed_from = self.body
+        return self._cluster
+
+    async def looked_up(self, cluster: Cluster) -> Json | None:
+        """The resource as it is now, where the copy may be too old to make pods from; None where it is young.
+
+        Raises:
+            ClusterGoneError: it was deleted, and nobody told.
+            ApiError: the API server refuses, or could not be reached.
+        """
+        if not self._doubtful and self._context.clock() - self._seen_at < _FRESH_SECONDS:
+            return None
+        try:
+            body = await self._context.api.get_cluster(cluster.namespace, cluster.name)
+        except ApiError as error:
+            if error.not_found:
+                raise ClusterGoneError from error
+            raise
+        if body["metadata"]["uid"] != cluster.uid:
+            raise ClusterGoneError
+        self._doubtful = False
+        return body
