@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from typing import Any
 
-from distributed import Client
+from distributed import Client, LocalCluster
 
 RESULT = "RESULT "
 GPU = {"GPU": 1}
@@ -49,7 +49,8 @@ def shrinkable(parser: argparse.ArgumentParser) -> None:
 def session(arguments: argparse.Namespace) -> Iterator[Any]:
     """A client, half of whose methods have types."""
     with ExitStack() as closed:
-        address = arguments.scheduler or closed.enter_context(_local(arguments.gpus, arguments.protocol))
+        local = _local if arguments.shrink == 1 else _without_devices
+        address = arguments.scheduler or closed.enter_context(local(arguments.gpus, arguments.protocol))
         client = Client(address, timeout=_PATIENCE_SECONDS)  # type: ignore[no-untyped-call]
         yield closed.enter_context(client)
 
@@ -65,6 +66,12 @@ def _local(gpus: int, protocol: str) -> Any:
         # NVLink goes with UCX alone.
         enable_nvlink=True if protocol != "tcp" else None,
     )
+
+
+def _without_devices(workers: int, protocol: str) -> Any:
+    """For dry runs: `LocalCUDACluster` asks the driver, whatever the environment says."""
+    cluster: Any = LocalCluster
+    return cluster(n_workers=workers, threads_per_worker=1, protocol=protocol, resources=GPU, dashboard_address=None)
 
 
 def gpu_workers(client: Any) -> dict[str, str]:

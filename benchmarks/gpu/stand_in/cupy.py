@@ -71,8 +71,8 @@ def _copy(target: int, _target_device: int, source: int, _source_device: int, nb
 
 
 def _properties(_device: int) -> dict[str, Any]:
-    """One "device" for each pod and each place in it."""
-    return {"uuid": f"{socket.gethostname()}/{os.environ.get('CUDA_VISIBLE_DEVICES', '')}"}
+    """One "device" for each process."""
+    return {"uuid": f"{socket.gethostname()}/{os.getpid()}"}
 
 
 cuda = types.SimpleNamespace(
