@@ -10,7 +10,7 @@ FAST := -m "not api and not dask and not e2e"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-clients bench-scaling bench-scale
+.PHONY: help setup lock generate manifests lint test test-fast demo down bench-startup bench-clients bench-scaling bench-scale bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -74,8 +74,11 @@ bench-scaling: setup ## how near the scaling policy comes to an oracle, in simul
 bench-scale: setup ## many clusters and pods, beside a bare client that makes the same objects (ARGS="--small")
 	@$(PY) -m benchmarks.scale $(ARGS)
 
+bench-gpu: setup ## on real GPUs, on a cluster that has them and the operator (docs/gpu-benchmark.md)
+	@$(PY) -m benchmarks.gpu $(ARGS)
+
 lock: setup ## resolve requirements/*.in anew
-	@cd requirements && for name in operator dask dev $$(basename -as .in client-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
+	@cd requirements && for name in operator dask dask-cu13 dev $$(basename -as .in client-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
 	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
 
 generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, docs/cli.md

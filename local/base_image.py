@@ -19,7 +19,7 @@ BASE_IMAGE = f"localhost/gpudask/base:{_SUITE}"
 
 def ensure_base_image(steps: Steps) -> str:
     """Have the base image in buildah's storage. Returns its id."""
-    root = _ensure_root_file_system(steps)
+    root = ensure_root_file_system(steps)
     reference = f"{BASE_IMAGE}-{root.stem}"
     if not succeeds(["buildah", "inspect", "--type", "image", reference]):
         with steps.step("Making the base image"):
@@ -28,7 +28,7 @@ def ensure_base_image(steps: Steps) -> str:
     return run(["buildah", "inspect", "--type", "image", "--format", "{{.FromImageID}}", reference]).strip()
 
 
-def _ensure_root_file_system(steps: Steps) -> Path:
+def ensure_root_file_system(steps: Steps) -> Path:
     """Keep the root file system as an archive: buildah's storage may be emptied by others."""
     key = content_key(texts=[*_OPTIONS, *_LEFT_OUT], relative_to=cache_dir())
     archive = cache_dir() / "images" / f"{key}.tar"

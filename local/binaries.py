@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.bundle.activation import bundled_program
 from local.commands import run
 from local.hashing import content_key
 from local.layout import GO_MODULES, cache_dir
@@ -25,6 +26,7 @@ class Program:
     package: str
     names: tuple[str, ...]
     link_flags: str = "-s -w"
+    cgo: bool = False
 
 
 KUBERNETES = Program(
@@ -46,8 +48,21 @@ KWOK = Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok", names=("kwok"
 """Plays nodes for benchmarks/scale; no local cluster needs it."""
 
 
+DEVICE_PLUGIN = Program(
+    module="device-plugin",
+    package="github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin",
+    names=("nvidia-device-plugin",),
+    # The driver's library is opened while it runs: its functions must not be asked for at the start.
+    link_flags="-s -w -extldflags=-Wl,-z,lazy",
+    cgo=True,
+)
+"""Offers real GPUs."""
+
+
 def ensure_binary(program: Program, steps: Steps) -> Path:
-    """Build `program` unless the cache has it. Returns the binary."""
+    """Have `program` built: the active bundle's, or the cache's, or now. Returns the binary."""
+    if bundled := bundled_program(program.names[0]):
+        return bundled
     go = find_go(steps)
     source = GO_MODULES / program.module
     target = cache_dir() / "bin" / _key(program, go, source) / program.names[0]
@@ -113,7 +128,7 @@ def _build(program: Program, go: Go, source: Path, target: Path, log: Path) -> N
     run(
         _build_command(program, go.command, unfinished),
         cwd=source,
-        environment={"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"},
+        environment={"CGO_ENABLED": str(int(program.cgo)), "GOTOOLCHAIN": "local"},
         log=log,
     )
     shutil.move(unfinished, target)

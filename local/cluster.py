@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local.addons import apply_dns, dns_blocker
-from local.binaries import COREDNS, HELM, KUBERNETES, ensure_binary, link_commands
+from local.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBERNETES, ensure_binary, link_commands
+from local.bundle.activation import activate, active_bundle
 from local.control_plane import HEALTH_PAGES, ControlPlane
+from local.devices import DEVICE_PLUGIN_PART, device_plugin, gpus_blocker
 from local.endpoints import recorded_endpoints
 from local.errors import LocalClusterError
 from local.health import page_blocker
@@ -20,7 +22,8 @@ from local.node import Node
 from local.node_images import NodeImages, coredns_image, pause_image
 from local.processes import Part, Processes
 from local.progress import QUIET, Steps
-from local.requirements import CLUSTER, ensure_requirements
+from local.proxies import reach_cluster_directly
+from local.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
 from local.settings import Settings
 from local.teardown import tear_down
 from local.waiting import wait_for_part
@@ -47,6 +50,9 @@ class Cluster:
         settings = Settings.read(layout)
         if settings is None:
             raise LocalClusterError(f"no cluster {name!r} in {layout.root.parent}: `python -m local up` makes one.")
+        if settings.bundle:
+            activate(Path(settings.bundle))
+        reach_cluster_directly()
         return cls(layout, settings)
 
     @classmethod
@@ -56,11 +62,15 @@ class Cluster:
         Raises:
             LocalClusterError: the machine lacks something, or a part does not start; the text says what.
         """
-        cluster = cls(Layout.of(name), settings or Settings())
+        settings = replace(settings or Settings(), bundle=str(active_bundle() or ""))
+        cluster = cls(Layout.of(name), settings)
+        reach_cluster_directly()
         with exclusive(cluster.layout.root):
             cluster.layout.root.mkdir(exist_ok=True)
             cluster._refuse_other_nodes()
-            ensure_requirements(CLUSTER, steps)
+            ensure_requirements(cluster_requirements(), steps)
+            if settings.device_plugin and not settings.bundle:
+                ensure_requirements(DEVICE_PLUGIN_BUILD, steps)
             binaries = {program: ensure_binary(program, steps) for program in (KUBERNETES, COREDNS, HELM)}
             for program, binary in binaries.items():
                 link_commands(binary, program, cluster.layout.commands)
@@ -167,6 +177,11 @@ class Cluster:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(self._wait_node, nodes))
             self._wait_page("kube-proxy")
+        if self.settings.device_plugin:
+            binary = ensure_binary(DEVICE_PLUGIN, steps)
+            with steps.step("Offering the machine's GPUs", log=log(DEVICE_PLUGIN_PART)):
+                self._ensure(device_plugin(binary))
+                wait_for_part(self.processes, DEVICE_PLUGIN_PART, lambda: gpus_blocker(self.api, nodes[0].spec.name))
         with steps.step("Waiting until a pod answers through its Service: CoreDNS", log=log(nodes[0].spec.kubelet)):
             wait_for_part(self.processes, nodes[0].spec.kubelet, lambda: dns_blocker(self.api))
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from local.commands import run, succeeds
-from local.control_plane import POD_RANGE
+from local.control_plane import API_ADDRESS, POD_RANGE, SERVICE_RANGE
 from local.node_spec import NodeSpec
 
 _RULES = (
@@ -24,11 +24,12 @@ _KUBERNETES_CHAINS = "KUBE-"
 
 
 def ensure_network(nodes: tuple[NodeSpec, ...]) -> None:
-    """Have each node's bridge up with its address, and the rules in place."""
+    """Have each node's bridge up with its address, a way to the Services, and the rules in place."""
     for sysctl in _SYSCTLS:
         Path("/proc/sys", sysctl).write_text("1")
     for node in nodes:
         _ensure_bridge(node)
+    _ensure_way_to_services(nodes[0])
     for table, chain, rule in _RULES:
         if not succeeds(["iptables", "-w", "-t", table, "-C", chain, *_COMMENT, *rule]):
             run(["iptables", "-w", "-t", table, "-I", chain, *_COMMENT, *rule])
@@ -87,6 +88,15 @@ def _ensure_bridge(node: NodeSpec) -> None:
         run(["ip", "link", "add", node.bridge, "type", "bridge"])
     run(["ip", "address", "replace", f"{node.address}/24", "dev", node.bridge])
     run(["ip", "link", "set", node.bridge, "up"])
+
+
+def _ensure_way_to_services(node: NodeSpec) -> None:
+    """Let this machine's own programs reach Services, too, where it has no default route: it has no network.
+
+    kube-proxy redirects what goes to a Service only after the kernel has found some route for it.
+    """
+    if not succeeds(["ip", "route", "get", API_ADDRESS]):
+        run(["ip", "route", "replace", SERVICE_RANGE, "dev", node.bridge])
 
 
 def _pod_namespaces(bridge: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from local.bundle.activation import cni_plugins
 from local.cgroups import cgroup_of, ensure_cgroup
 from local.control_plane import DNS_ADDRESS, ControlPlane
 from local.errors import LocalClusterError
@@ -21,7 +22,6 @@ from local.processes import Part
 from local.readiness import readiness_blocker
 from local.scratch_image import PAUSE_IMAGE
 
-_CNI_PLUGINS = "/usr/lib/cni"
 _HEALTH_PORT = 10248
 _MAX_PODS = 250
 
@@ -90,12 +90,15 @@ class Node:
         return "its kubelet has not registered it yet" if node is None else readiness_blocker(node, since)
 
     def offer_gpus(self, api: KubeApi) -> None:
-        """Put the GPUs on the node as a device plugin would: the kubelet keeps what it finds there."""
+        """Put pretended GPUs on the node as a device plugin would: the kubelet keeps what it finds there.
+
+        Real ones come from the plugin; then the label alone is missing.
+        """
         path = f"/api/v1/nodes/{self.spec.name}"
         node = api.get(path)
         assert node is not None
         wanted = str(self.spec.gpus)
-        if node["status"]["allocatable"].get("nvidia.com/gpu") != wanted:
+        if not self.spec.device_plugin and node["status"]["allocatable"].get("nvidia.com/gpu") != wanted:
             places = ("/status/capacity", "/status/allocatable")
             api.json_patch(
                 f"{path}/status",
@@ -105,7 +108,7 @@ class Node:
             label = GPU_LABEL.replace("/", "~1")
             api.json_patch(path, [{"op": "add", "path": f"/metadata/labels/{label}", "value": "true"}])
         taints = node["spec"].get("taints", [])
-        if GPU_TAINT not in taints:
+        if self.spec.tainted and GPU_TAINT not in taints:
             api.json_patch(path, [{"op": "add", "path": "/spec/taints", "value": [*taints, GPU_TAINT]}])
 
     @property
@@ -141,7 +144,7 @@ state = "{self.layout.containerd_state}"
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE_IMAGE}"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{_CNI_PLUGINS}"
+    bin_dir = "{cni_plugins()}"
     conf_dir = "{self.layout.cni_config}"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
@@ -179,7 +182,7 @@ state = "{self.layout.containerd_state}"
             "volumePluginDir": str(self.layout.root / "volume-plugins"),
             "registerNode": True,
             # From its first moment, lest another pod be placed there before the taint comes.
-            "registerWithTaints": [GPU_TAINT] if self.spec.is_gpu else [],
+            "registerWithTaints": [GPU_TAINT] if self.spec.tainted else [],
             "maxPods": _MAX_PODS,
             "serializeImagePulls": False,
             # Images are imported by hand: none may be collected, and nothing could pull it again.

@@ -11,12 +11,17 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """The node `name` at place `index` of its cluster, offering `gpus` GPUs."""
+    """The node `name` at place `index` of its cluster, offering `gpus` pretended GPUs, or the machine's own.
+
+    `tainted` keeps pods that ask for no GPU away from it.
+    """
 
     name: str
     index: int
     gpus: int
     is_gpu: bool
+    device_plugin: bool = False
+    tainted: bool = False
 
     @property
     def bridge(self) -> str:
@@ -54,9 +59,20 @@ class NodeSpec:
         return f"kubelet-{self.name}"
 
 
-def node_specs(names: Sequence[str], gpus: int) -> tuple[NodeSpec, ...]:
-    """Describe the nodes `names`, of which those named `gpu...` have `gpus` GPUs each."""
-    return tuple(
-        NodeSpec(name, index, gpus if name.startswith("gpu") else 0, name.startswith("gpu"))
-        for index, name in enumerate(names)
-    )
+def node_specs(names: Sequence[str], gpus: int, *, device_plugin: bool = False) -> tuple[NodeSpec, ...]:
+    """Describe the nodes `names`, of which those named `gpu...` have `gpus` GPUs each, or the machine's own.
+
+    They are tainted where other nodes are there for the pods without GPUs.
+    """
+    return tuple(_spec(name, index, names, gpus, device_plugin=device_plugin) for index, name in enumerate(names))
+
+
+def _spec(name: str, index: int, names: Sequence[str], gpus: int, *, device_plugin: bool) -> NodeSpec:
+    if not _has_gpus(name):
+        return NodeSpec(name, index, gpus=0, is_gpu=False)
+    tainted = not all(map(_has_gpus, names))
+    return NodeSpec(name, index, gpus, is_gpu=True, device_plugin=device_plugin, tainted=tainted)
+
+
+def _has_gpus(name: str) -> bool:
+    return name.startswith("gpu")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.bundle.activation import active_bundle, cni_plugins
 from local.commands import run, succeeds
 from local.errors import LocalClusterError
 from local.layout import cache_dir
@@ -79,42 +80,53 @@ _SPACE = Condition(_has_space(8), "8 GiB of free disk space under the cache: set
 _ETCD = Program("etcd", "etcd-server")
 
 API_ONLY = Requirements((_ETCD,))
-CLUSTER = Requirements(
-    (
-        _ETCD,
-        Program("containerd", "containerd"),
-        Program("ctr", "containerd"),
-        Program("runc", "runc"),
-        Program("/usr/lib/cni/bridge", "containernetworking-plugins"),
-        Program("iptables", "iptables"),
-        Program("conntrack", "conntrack"),
-        Program("ip", "iproute2"),
-        Program("busybox", "busybox-static"),
-    ),
-    (
-        _ROOT,
-        _SPACE,
-        Condition(_has_overlay, "overlayfs: a kernel with CONFIG_OVERLAY_FS (`modprobe overlay`)."),
-        Condition(_has_bridge_filter, "bridged packets in iptables: `modprobe br_netfilter`."),
-        Condition(_has_controllers, "the cgroup controllers cpu, memory and pids under /sys/fs/cgroup."),
-    ),
-)
+DEVICE_PLUGIN_BUILD = Requirements((Program("gcc", "gcc"), Program("/usr/include/stdlib.h", "libc6-dev")))
+"""The device plugin calls the driver's library: the one program that takes a C compiler."""
 IMAGES = Requirements(
     (Program("buildah", "buildah"), Program("runc", "runc"), Program("debootstrap", "debootstrap")),
     (_ROOT, _SPACE),
 )
 
 
+def cluster_requirements() -> Requirements:
+    """Tell what a whole cluster needs."""
+    return Requirements(
+        (
+            _ETCD,
+            Program("containerd", "containerd"),
+            Program("ctr", "containerd"),
+            Program("runc", "runc"),
+            Program(str(cni_plugins() / "bridge"), "containernetworking-plugins"),
+            Program("iptables", "iptables"),
+            Program("conntrack", "conntrack"),
+            Program("ip", "iproute2"),
+            Program("busybox", "busybox-static"),
+        ),
+        (
+            _ROOT,
+            _SPACE,
+            Condition(_has_overlay, "overlayfs: a kernel with CONFIG_OVERLAY_FS (`modprobe overlay`)."),
+            Condition(_has_bridge_filter, "bridged packets in iptables: `modprobe br_netfilter`."),
+            Condition(
+                Path("/etc/hosts").exists, "/etc/hosts, which every pod gets: `echo 127.0.0.1 localhost > /etc/hosts`."
+            ),
+            Condition(_has_controllers, "the cgroup controllers cpu, memory and pids under /sys/fs/cgroup."),
+        ),
+    )
+
+
 def ensure_requirements(requirements: Requirements, steps: Steps) -> None:
-    """Check everything, then install the packages that are missing.
+    """Check everything, then install the packages that are missing; with a bundle, none is installed.
 
     Raises:
         LocalClusterError: something is missing that cannot be installed here: one line each.
     """
     advice = [condition.advice for condition in requirements.conditions if not condition.holds()]
     packages = sorted({program.package for program in requirements.programs if not program.present})
-    if packages and (os.geteuid() != 0 or shutil.which("apt-get") is None):
-        missing = ", ".join(program.path for program in requirements.programs if not program.present)
+    missing = ", ".join(program.path for program in requirements.programs if not program.present)
+    if packages and active_bundle():
+        advice.append(f"{missing}: not in the bundle either, and with one nothing is downloaded: pack it anew.")
+    elif packages and (os.geteuid() != 0 or shutil.which("apt-get") is None):
         advice.append(f"{missing}: `apt-get install {' '.join(packages)}` as root, or your system's packages.")
     if advice:
         raise LocalClusterError("This machine lacks:\n" + "\n".join(f"- {line}" for line in advice))

@@ -13,7 +13,7 @@ from pathlib import Path
 PAUSE_IMAGE = "localhost/gpudask/pause:1"
 """What holds a pod's namespaces open: named in containerd's settings, so its tag stays."""
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def write_archive(target: Path, *, reference: str, files: Mapping[str, Path], command: Sequence[str]) -> str:
@@ -35,7 +35,7 @@ def write_archive(target: Path, *, reference: str, files: Mapping[str, Path], co
     layer_digest = hashlib.sha256(layer.getvalue()).hexdigest()
     config = json.dumps(
         {
-            "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
             "os": "linux",
             "config": {"Entrypoint": list(command)},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_digest}"]},

@@ -6,7 +6,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from local.bundle.activation import active_bundle
 from local.commands import run
+from local.errors import LocalClusterError
 from local.hashing import content_key
 from local.layout import cache_dir
 from local.progress import Steps
@@ -15,10 +17,22 @@ _PYTHON = "3.11"
 """The base image's: Debian 12 has it."""
 
 
-def fetch_wheels(lock: Path, steps: Steps) -> Path:
-    """Download what `lock` pins, hashes checked. Returns the directory, shared by equal locks."""
-    key = content_key(texts=[_PYTHON], files=[lock], relative_to=lock.parent)
-    target = cache_dir() / "wheels" / f"{lock.stem}-{key}"
+def fetch_wheels(lock: Path, steps: Steps, *, python: str = _PYTHON) -> Path:
+    """Download what `lock` pins, hashes checked. Returns the directory, shared by equal locks.
+
+    Raises:
+        LocalClusterError: something cannot be had, or the active bundle was made with another lock.
+    """
+    key = content_key(texts=[python], files=[lock], relative_to=lock.parent)
+    name = f"{lock.stem}-{key}"
+    if bundle := active_bundle():
+        if not (bundle / "wheels" / name).is_dir():
+            raise LocalClusterError(
+                f"the bundle has no wheels for this {lock.name} and Python {python}: "
+                "pack one from this checkout, for a Python that it names."
+            )
+        return bundle / "wheels" / name
+    target = cache_dir() / "wheels" / name
     if target.exists():
         return target
     unfinished = target.with_suffix(".new")
@@ -34,7 +48,7 @@ def fetch_wheels(lock: Path, steps: Steps) -> Path:
                 "--require-hashes",
                 "--no-deps",
                 "--only-binary=:all:",
-                f"--python-version={_PYTHON}",
+                f"--python-version={python}",
                 f"--requirement={lock}",
                 f"--dest={unfinished}",
             ],

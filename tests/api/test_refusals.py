@@ -14,7 +14,7 @@ REFUSALS = pytest.mark.parametrize("refusal", all_refusals(), ids=lambda refusal
 # Faults of types alone, which cannot have been stored: the operator reads the value that was meant.
 MEANT = {"pool-replicas-as-string", "quantity-as-fraction", "suspend-as-string"}
 # Fields that the schema drops: the operator never sees them. kubectl's strict validation names them.
-UNKNOWN = {"unknown-field-in-pool", "unknown-field-in-scheduler", "unknown-field-in-spec"}
+UNKNOWN = {"gpu-options-on-cpu-pool", "unknown-field-in-pool", "unknown-field-in-scheduler", "unknown-field-in-spec"}
 
 
 def test_there_are_enough_of_them():

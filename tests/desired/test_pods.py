@@ -109,6 +109,25 @@ def test_a_gpu_pod_gets_its_devices_nodes_and_launcher():
     assert of(pod)["args"][-2:] == ["--resources", "GPU=1"]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "options"),
+    [
+        ("deviceMemoryLimit", "40Gi", ["--device-memory-limit", str(40 * 2**30)]),
+        ("deviceMemoryLimit", "0.5", ["--device-memory-limit", "0.5"]),
+        ("deviceMemoryLimit", 1, ["--device-memory-limit", "1.0"]),
+        ("rmmPoolSize", 2**30, ["--rmm-pool-size", str(2**30)]),
+        ("rmmPoolSize", "4G", ["--rmm-pool-size", "4000000000"]),
+        ("rmmAllocatorFor", ["cupy", "torch"], ["--set-rmm-allocator-for-libs", "cupy,torch"]),
+        ("preImport", ["cupy", "cupyx.scipy"], ["--pre-import", "cupy,cupyx.scipy"]),
+    ],
+)
+def test_what_a_pool_says_of_its_gpus_memory_and_modules_is_told_to_dask_cuda(
+    field: str, value: Any, options: list[str]
+):
+    pod = worker(pools=[a_pool("gpu", gpu={field: value}, extraArgs=["--last"])])
+    assert of(pod)["args"][-3:] == [*options, "--last"]
+
+
 def test_gpu_pods_prefer_nodes_that_have_some_and_others_prefer_nodes_without_gpus():
     of_gpus = worker(pools=[a_pool("gpu", gpu={"count": 1})])
     [preferred] = of_gpus["spec"]["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]

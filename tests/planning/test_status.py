@@ -63,6 +63,17 @@ CRASHES = pod(
     restarts=3,
     ended=Ended("Error", 1, "Traceback\nModuleNotFoundError: cupy\n"),
 )
+FAILED = "RuntimeError: Worker failed to start."
+NEEDS_UCXX = "; with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"
+UCXX = cluster(a_pool(replicas=1), protocol="ucxx")
+FAILS_TO_START = pod(
+    UCXX,
+    "cpu",
+    started=0.0,
+    waiting="CrashLoopBackOff: back-off 10s",
+    restarts=3,
+    ended=Ended("Error", 1, f"{FAILED}\n"),
+)
 BLOCKED = pod(C, "gpu", retirement=Retirement("idle"))
 SUSPENDED = cluster(a_pool(replicas=1), gpu_pool(), suspend=True)
 BAD_OVERRIDE = cluster(a_pool(replicas=1), overrides=[{"pool": "no", "replicas": 1}])
@@ -132,6 +143,16 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         seen(C, SCHEDULER, CRASHES, says=demand()),
         "Degraded",
         ("True", "PodsFail", f"pool cpu: {CRASHES.name}: {CRASHES.waiting}; it said: ModuleNotFoundError: cupy"),
+        "Degraded",
+    ),
+    "a worker lacks what its protocol needs": (
+        seen(UCXX, scheduler_pod(UCXX), FAILS_TO_START, says=demand()),
+        "Degraded",
+        (
+            "True",
+            "PodsFail",
+            f"pool cpu: {FAILS_TO_START.name}: {FAILS_TO_START.waiting}; it said: {FAILED}{NEEDS_UCXX}",
+        ),
         "Degraded",
     ),
     "a drain is blocked": (

@@ -7,11 +7,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpudask.api.device_memory import DeviceMemory
 from gpudask.api.model import Model
 from gpudask.api.rules import Rule
 
 EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
+MODULE = "^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$"
+_OF_DASK_CUDA = {
+    "deviceMemoryLimit": "device_memory_limit",
+    "rmmPoolSize": "rmm_pool_size",
+    "rmmAllocatorFor": "rmm_allocator_for",
+    "preImport": "pre_import",
+}
+
+
+def _plain_workers_have_no_options(gpu: Gpu) -> bool:
+    return gpu.launcher == "dask-cuda" or not any(getattr(gpu, attribute) for attribute in _OF_DASK_CUDA.values())
 
 
 class Gpu(Model):
@@ -23,6 +35,20 @@ class Gpu(Model):
             "a device plugin's resource has a domain and a name: write for example nvidia.com/gpu",
             lambda gpu: re.fullmatch(EXTENDED_RESOURCE, gpu.resource_name) is not None,
             ".resourceName",
+        ),
+        Rule(
+            "!has(self.preImport) || self.preImport.all(m, m.matches('" + MODULE + "'))",
+            "a module is named as import names it: write for example cupy or cupyx.scipy",
+            lambda gpu: all(re.fullmatch(MODULE, module) for module in gpu.pre_import),
+            ".preImport",
+        ),
+        Rule(
+            "!has(self.launcher) || self.launcher == 'dask-cuda' || !(has(self.deviceMemoryLimit)"
+            " || has(self.rmmPoolSize) || (has(self.rmmAllocatorFor) && size(self.rmmAllocatorFor) > 0)"
+            " || (has(self.preImport) && size(self.preImport) > 0))",
+            f"{', '.join(_OF_DASK_CUDA)} are options of dask cuda worker: remove them, or write launcher: dask-cuda",
+            _plain_workers_have_no_options,
+            ".launcher",
         ),
     )
 
@@ -45,3 +71,28 @@ class Gpu(Model):
         Literal["dask-cuda", "dask"],
         Field(description="dask-cuda: one worker for each GPU; dask: one worker that sees all of the pod's GPUs"),
     ] = "dask-cuda"
+    device_memory_limit: DeviceMemory | None = Field(
+        default=None,
+        description="from which use of its GPU on a worker moves results to the host's memory: bytes (40Gi) or a share"
+        " ('0.5'); by default dask-cuda's, 0.8 of the device",
+    )
+    rmm_pool_size: DeviceMemory | None = Field(
+        default=None,
+        description="device memory that each worker's RMM takes at its start and then allocates from: bytes or a share;"
+        " the image needs rmm",
+    )
+    rmm_allocator_for: Annotated[
+        list[Literal["cupy", "torch"]],
+        Field(
+            max_length=2,
+            description="libraries that shall take device memory from RMM too; cuDF does in any case. The image needs"
+            " rmm and the library",
+        ),
+    ] = Field(default_factory=list)
+    pre_import: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=128)]],
+        Field(
+            max_length=16,
+            description="modules that a worker imports before it registers, such as cupy: its first task need not",
+        ),
+    ] = Field(default_factory=list)

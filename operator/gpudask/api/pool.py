@@ -20,7 +20,6 @@ OWN_FLAGS = (
     "--nthreads",
     "--resources",
     "--memory-limit",
-    "--preload",
     "--protocol",
     "--nworkers",
     "--scheduler-file",
@@ -127,7 +126,7 @@ class Pool(Model):
         _SHM_IN_MEMORY,
         no_own_flags(
             OWN_FLAGS,
-            "write the pool's offers, nthreads, resources or gpu.count, and config.distributed.worker.preload",
+            "write the pool's offers, nthreads, resources or gpu.count",
         ),
         distinct("env", "name"),
         Rule(

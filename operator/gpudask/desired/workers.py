@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpudask.api import resource
+from gpudask.api.device_memory import device_memory
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
@@ -67,7 +69,21 @@ def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
         arguments += ["--resources", offers]
     if cluster.spec.protocol != "tcp":
         arguments += ["--protocol", cluster.spec.protocol]
+    if cuda and pool.gpu is not None:
+        arguments += _device_options(pool.gpu)
     return [*arguments, *pool.extra_args]
+
+
+def _device_options(gpu: Gpu) -> list[str]:
+    """The options of `dask cuda worker`; bytes are written out, since Dask's units are not all Kubernetes'."""
+    amounts = {"--device-memory-limit": gpu.device_memory_limit, "--rmm-pool-size": gpu.rmm_pool_size}
+    lists: dict[str, Sequence[str]] = {
+        "--set-rmm-allocator-for-libs": gpu.rmm_allocator_for,
+        "--pre-import": gpu.pre_import,
+    }
+    options = [[flag, str(device_memory(amount))] for flag, amount in amounts.items() if amount is not None]
+    options += [[flag, ",".join(names)] for flag, names in lists.items() if names]
+    return [word for option in options for word in option]
 
 
 def _environment() -> list[Json]:

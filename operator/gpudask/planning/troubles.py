@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpudask.api.status import PoolStatus, Reason
 from gpudask.planning import drains, replacing
+from gpudask.planning.last_words import last_words
 from gpudask.planning.observed import Observation, Pod
 
 # A container that came back this often without staying up is not merely starting.
@@ -29,15 +30,14 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
     return _sick(seen, pool, pods) or _draining(seen, pool, pods)
 
 
-def _waiting(_seen: Observation, pod: Pod) -> Trouble | None:
+def _waiting(seen: Observation, pod: Pod) -> Trouble | None:
     """Why the container of `pod` waits, if that is more than a start."""
     if not pod.waiting:
         return None
     if "Image" in pod.waiting:
         return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
     if pod.restarts >= _CRASHING_RESTARTS:
-        ended = pod.ended.message.strip().splitlines()[-1:] if pod.ended else []
-        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{'; it said: ' + ended[0] if ended else ''}"
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{last_words(seen.cluster.spec, pod)}"
     if not pod.waiting.startswith("CrashLoopBackOff"):
         return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
     return None

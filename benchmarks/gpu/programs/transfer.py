@@ -1,0 +1,41 @@
+"""An array goes from one GPU worker to another through Dask: bytes and seconds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from distributed import wait
+
+from benchmarks.gpu.programs import work
+from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
+
+
+def main() -> None:
+    """The seconds from submitting a task that needs the array elsewhere until its answer, so Dask's own are in."""
+    parser = options()
+    parser.add_argument("--nbytes", type=int, default=1_000_000_000)
+    arguments = parser.parse_args()
+    with session(arguments) as client:
+        source, target = all_gpu_workers(client, 2)[:2]
+        nbytes = arguments.nbytes // arguments.shrink
+        _moved(client, source, target, 1_000_000)
+        empty = [_moved(client, source, target, 8) for _ in range(arguments.repeats)]
+        seconds = [_moved(client, source, target, nbytes) for _ in range(arguments.repeats)]
+        how = f"dask, {source.partition(':')[0]}"
+        say(how=how, nbytes=nbytes, seconds=seconds, empty_seconds=empty, versions=versions())
+
+
+def _moved(client: Any, source: str, target: str, nbytes: int) -> float:
+    array = client.submit(work.hold, 1, nbytes, workers=[source], resources=GPU, pure=False)
+    wait([array])  # type: ignore[no-untyped-call]
+    began = time.perf_counter()
+    came = client.submit(work.touch, array, workers=[target], resources=GPU, pure=False).result()
+    seconds = time.perf_counter() - began
+    if came != nbytes:
+        raise RuntimeError(f"{nbytes} bytes should have come, but {came} did")
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Figures in words: a table for each measurement, on what it was taken, and the last line. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from benchmarks.gpu import figures as f
+from benchmarks.gpu.figures import Json
+
+NOT_MEASURED = "n/a"
+_LINK = re.compile(r"\b(?:NV\d+|PIX|PXB|PHB|NODE|SYS)\b")
+_ONE_POD, _TWO_PODS = "one pod", "two pods"
+
+
+def summary(records: Sequence[Json]) -> str:
+    """All of it: hardware and versions, the tables, what failed, and the last line."""
+    parts = [_where(records), _shapes(records, "classic"), _cpus(records), _shapes(records, "scaling")]
+    parts += [_overhead(records), _first(records), _pipeline(records), _retirement(records), _transfer(records)]
+    parts += [_errors(records), last_line(records)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def last_line(records: Sequence[Json]) -> str:
+    """One line for whoever reads figures by machine."""
+    classic, scaling = f.figures_of(records, "classic"), f.figures_of(records, "scaling")
+    plain = f.first_steps(f.figures_of(records, "first")).get("plain")
+    pipeline, transfer = f.figures_of(records, "pipeline"), f.figures_of(records, "transfer")
+    values = {
+        "overhead": _with(f.overheads(f.figures_of(records, "overhead")).get("all"), "x", 3),
+        "scale_2": _with(f.worst_speedup(scaling, 2), "x"),
+        "scale_4": _with(f.worst_speedup(scaling, 4), "x"),
+        "classic_4gpu": _with(f.times_one_thread(classic, f.LARGE, 4), "x_one_thread", 0),
+        "first_result": _with(plain["whole"].median if plain else None, "s"),
+        "pipeline_gpu_seconds": _with(f.pipeline_ratio(pipeline, "gpu_seconds"), "x"),
+        "pipeline_makespan": _with(f.pipeline_ratio(pipeline, "seconds"), "x"),
+        "nvlink": _with(f.rate(transfer, _ONE_POD, direct=True), "GB/s", 1),
+        "tcp": _with(f.rate(transfer, _TWO_PODS, direct=False), "GB/s"),
+    }
+    return "gpu: " + " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _with(value: float | None, unit: str, digits: int = 2) -> str:
+    return NOT_MEASURED if value is None else f"{value:.{digits}f}{unit}"
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join([f"## {title}", *(f"| {' | '.join(cells)} |" for cells in lines)])
+
+
+def _where(records: Sequence[Json]) -> str:
+    """Of the last record: all are of one machine."""
+    if not records:
+        return "Nothing was measured."
+    last = records[-1]
+    hardware = last["hardware"]
+    gpus = hardware["gpus"]
+    links = ", ".join(sorted(_links(hardware.get("topology", ""))))
+    versions: dict[str, str] = {}
+    for record in records:
+        versions |= record["figures"].get("versions", {})
+    commits = sorted({record["checkout"] + (" (edited)" if record["checkout-edited"] else "") for record in records})
+    return "\n".join(
+        [
+            f"GPUs: {gpus['count']}; {'; '.join(sorted(set(gpus['names']))) or 'the driver does not say which'}",
+            f"Machine: {hardware['cores']} cores, {hardware['memory_gib']} GiB, kernel {hardware['kernel']}",
+            f"Versions: {', '.join(f'{name} {version}' for name, version in sorted(versions.items())) or NOT_MEASURED}",
+            f"Measured: {records[0]['at']} to {last['at']}; operator of commit {', '.join(commits)}",
+            f"Links between GPUs, as nvidia-smi topo -m has them: {links or NOT_MEASURED}",
+            "Each cell: median (least-most), n.",
+        ]
+    )
+
+
+def _links(topology: str) -> set[str]:
+    """The kinds of links in the rows of GPUs, not in the legend below them."""
+    rows = [line for line in topology.splitlines() if line.startswith("GPU")]
+    return {link for row in rows for link in _LINK.findall(row)}
+
+
+def _shapes(records: Sequence[Json], name: str) -> str:
+    measured = f.figures_of(records, name)
+    rows = [row for figures in measured for row in figures["rows"]]
+    lines = []
+    for (shape, note, tasks, gpus), sample in f.samples(rows, "shape", "note", "tasks", "gpus").items():
+        cells = [shape, str(gpus), sample.text(digits=3), _with(f.speedups(measured, shape).get(gpus), "x")]
+        if name == "classic":
+            generators = ("default_rng", "RandomState")
+            cells += [_with(f.times_one_thread(measured, shape, gpus, made_by), "x", 0) for made_by in generators]
+        lines.append([*cells, f"{tasks} tasks, {note}"])
+    compared = ["times one thread", "times one thread, RandomState"] if name == "classic" else []
+    return _table(name, ["shape", "GPUs", "seconds", "times one GPU", *compared, "tasks"], lines)
+
+
+def _cpus(records: Sequence[Json]) -> str:
+    rows = [row for figures in f.figures_of(records, "classic") for row in figures["cpu_rows"]]
+    lines = []
+    for shape in ("classic 80 GB", f.LARGE):
+        for one_thread in (True, False):
+            for (threads, chunk, generator), sample in f.cpu_seconds(rows, shape, one_thread=one_thread).items():
+                whole = {
+                    row["measured_bytes"] for row in rows if (row["threads"], row["chunk_bytes"]) == (threads, chunk)
+                }
+                who = "one thread" if one_thread else f"{threads} processes"
+                measured = ", ".join(f"{nbytes / 1e9:.1f} GB" for nbytes in sorted(whole))
+                lines.append([shape, who, f"{chunk / 1e6:.0f} MB", generator, sample.text(), measured])
+    return _table("classic on CPUs", ["shape", "who", "chunks", "generator", "seconds", "extrapolated from"], lines)
+
+
+def _overhead(records: Sequence[Json]) -> str:
+    measured = f.figures_of(records, "overhead")
+    ours, theirs = (f.samples((row for m in measured for row in m[who]), "shape") for who in ("operator", "local"))
+    ratios = f.overheads(measured)
+    lines = [
+        [shape, sample.text(digits=3), theirs[(shape,)].text(digits=3), _with(ratios[shape], "x", 3)]
+        for (shape,), sample in ours.items()
+        if (shape,) in theirs
+    ]
+    lines += [["all, sums of medians", "", "", _with(ratios["all"], "x", 3)]] if lines else []
+    return _table("overhead", ["shape, all GPUs", "operator", "LocalCUDACluster", "ratio"], lines)
+
+
+def _first(records: Sequence[Json]) -> str:
+    variants = f.first_steps(f.figures_of(records, "first"))
+    steps = list(next(iter(variants.values()), {}))
+    lines = [[step, *(mine[step].text() for mine in variants.values())] for step in steps]
+    return _table("first GPU task until its result, from no GPU pod", ["step", *variants], lines)
+
+
+def _pipeline(records: Sequence[Json]) -> str:
+    measured = f.figures_of(records, "pipeline")
+    lines = []
+    for figure, words, unit in (
+        ("seconds", "makespan", " s"),
+        ("gpu_seconds", "GPU-seconds held, from pods' lifetimes", ""),
+        ("status_gpu_seconds", "GPU-seconds held since the cluster began, by its status", ""),
+    ):
+        both = [
+            f.Sample(tuple(row[figure] for figures in measured for row in figures[who]))
+            for who in ("fixed", "autoscaled")
+            if measured
+        ]
+        if both:
+            lines.append([words, *(sample.text(unit, 1) for sample in both), _ratio(measured, figure)])
+    return _table("pipeline", ["", "fixed at maximum", "autoscaled", "ratio"], lines)
+
+
+def _ratio(measured: Sequence[Json], figure: str) -> str:
+    """Not of what the status counts: that begins with the cluster, not with the program."""
+    return "" if figure.startswith("status") else _with(f.pipeline_ratio(measured, figure), "x")
+
+
+def _retirement(records: Sequence[Json]) -> str:
+    runs = [run for figures in f.figures_of(records, "retirement") for run in figures["runs"]]
+    if not runs:
+        return ""
+    lines = [
+        ["asked until its pod is deleted", f.Sample(tuple(run["deleted_seconds"] for run in runs)).text()],
+        ["asked until its pod is gone", f.Sample(tuple(run["gone_seconds"] for run in runs)).text()],
+        ["GB that lay on its GPU", f.Sample(tuple(run["bytes"] / 1e9 for run in runs)).text("")],
+        ["times that all results were intact", f"{sum(run['intact'] for run in runs)} of {len(runs)}"],
+        ["times that all were on GPU workers", f"{sum(run['on_gpu_workers'] for run in runs)} of {len(runs)}"],
+    ]
+    return _table("retirement of a GPU worker", ["", ""], lines)
+
+
+def _transfer(records: Sequence[Json]) -> str:
+    found = f.rates(f.figures_of(records, "transfer"))
+    lines = [[where, how, f"{nbytes / 1e9:.1f} GB", s.text(" GB/s")] for (where, how, nbytes), s in found.items()]
+    return _table("from one GPU to another", ["where", "how", "array", "rate"], lines)
+
+
+def _errors(records: Sequence[Json]) -> str:
+    said = [
+        f"- {record['measurement']}: {error}" for record in records for error in record["figures"].get("errors", [])
+    ]
+    return "\n".join(["## What could not be measured", *said]) if said else ""

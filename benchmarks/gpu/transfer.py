@@ -1,0 +1,35 @@
+"""Measurement 7: how fast an array goes from one GPU to another: between two pods, and within one."""
+
+from __future__ import annotations
+
+from benchmarks.gpu.kubectl import BenchmarkError
+from benchmarks.gpu.manifests import gpu_pool
+from benchmarks.gpu.stage import Json, Stage
+
+TWO_PODS, ONE_POD = "two pods", "one pod"
+
+
+def transfer(stage: Stage) -> Json:
+    """Dask over tcp between pods and within one, CUDA's own copy, and Dask over UCX where that can be had.
+
+    Raises:
+        BenchmarkError: there is one GPU only.
+    """
+    if stage.gpus <= 1:
+        raise BenchmarkError("a transfer takes two GPUs")
+    repeats = f"--repeats={stage.repeats}"
+    rows: list[Json] = []
+    with stage.cluster("transfer", gpu_pool(replicas=2)) as address:
+        rows.append({"where": TWO_PODS} | stage.run("transfer", f"--scheduler={address}", repeats))
+    rows.append({"where": ONE_POD} | stage.run("transfer", "--gpus=2", repeats, gpus=2))
+    peer = stage.run("peer_copy", repeats, gpus=2)
+    rows.append({"where": ONE_POD} | peer)
+    errors: list[str] = []
+    if peer["ucxx"]:
+        try:
+            rows.append({"where": ONE_POD} | stage.run("transfer", "--gpus=2", "--protocol=ucxx", repeats, gpus=2))
+        except BenchmarkError as error:  # what else was measured stands
+            errors.append(str(error)[-500:])
+    else:
+        errors.append("UCX was not measured: ucxx and distributed_ucxx cannot be imported")
+    return {"rows": rows, "errors": errors, "versions": peer["versions"]}

@@ -1,0 +1,100 @@
+"""`python -m local bundle`: gathers what `up` and `install` take, and writes it in parts."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipapp
+from collections.abc import Iterator
+from pathlib import Path
+
+from local.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBERNETES, ensure_binary
+from local.bundle.host_programs import host_items
+from local.bundle.manifest import Manifest
+from local.bundle.wheel_sets import wheel_items
+from local.bundle.writing import BEST, Item, write_bundle
+from local.layout import REPOSITORY, cache_dir
+from local.progress import Steps
+from local.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
+
+_SOURCES = ("local", "operator/gpudask", "charts/gpudask", "crds", "requirements", "docs/offline.md", "pyproject.toml")
+_ALONE = ("__init__", "errors", "layout", "lock")
+_ALONE_IN_BUNDLE = (
+    "__init__",
+    "manifest",
+    "verifying",
+    "unpacking",
+    "wheel_files",
+    "activation",
+    "start",
+)
+"""The modules that need the standard library alone."""
+
+_MAIN = """\
+import sys
+from pathlib import Path
+
+from local.bundle.start import run_from_archive
+from local.errors import LocalClusterError
+
+try:
+    run_from_archive(Path(sys.argv[0]), sys.argv[1:], sys.executable)
+except LocalClusterError as error:
+    sys.exit(f"Error: {error}")
+"""
+
+
+def pack(directory: Path, *, part_bytes: int, steps: Steps, preset: int = BEST, cuda13: bool = False) -> Manifest:
+    """Write a bundle into `directory`, in parts of at most `part_bytes` bytes, and `start.pyz` beside them.
+
+    With `cuda13` RMM and UCX for CUDA 13 come along, for GPU pools that ask for them.
+
+    Raises:
+        LocalClusterError: something cannot be built or fetched here; the text says what.
+    """
+    items = gather(steps, cuda13=cuda13)
+    with steps.step(f"Compressing into {directory} (minutes, the first time)"):
+        cache = cache_dir() / "bundles" / "archives"
+        manifest = write_bundle(items, directory, part_bytes=part_bytes, preset=preset, cache=cache)
+    write_start(directory / "start.pyz")
+    return manifest
+
+
+def gather(steps: Steps, *, cuda13: bool = False) -> list[Item]:
+    """Have everything that goes in on this machine: built, fetched, installed.
+
+    Raises:
+        LocalClusterError: something cannot be had here; the text says what.
+    """
+    ensure_requirements(cluster_requirements(), steps)
+    ensure_requirements(DEVICE_PLUGIN_BUILD, steps)
+    return [*_programs(steps), *host_items(), *wheel_items(steps, cuda13=cuda13), *_sources()]
+
+
+def write_start(target: Path) -> None:
+    """Write the program that a machine without this checkout begins with: it unpacks the bundle beside it."""
+    package = REPOSITORY / "local"
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        (root / "local" / "bundle").mkdir(parents=True)
+        for name in _ALONE:
+            shutil.copy(package / f"{name}.py", root / "local")
+        for name in _ALONE_IN_BUNDLE:
+            shutil.copy(package / "bundle" / f"{name}.py", root / "local" / "bundle")
+        (root / "__main__.py").write_text(_MAIN)
+        zipapp.create_archive(root, target, compressed=True)
+
+
+def _programs(steps: Steps) -> Iterator[Item]:
+    for program in (KUBERNETES, COREDNS, HELM, DEVICE_PLUGIN):
+        binary = ensure_binary(program, steps)
+        yield Item(f"bin/{binary.parent.name}/{binary.name}", program.module, binary, executable=True)
+
+
+def _sources() -> Iterator[Item]:
+    for place in _SOURCES:
+        path = REPOSITORY / place
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield Item(f"source/{file.relative_to(REPOSITORY)}", "sources", file)

@@ -1,0 +1,1 @@
+"""Tests on real GPUs: `python -m tests.gpu` prepares the machine and runs them; elsewhere they are skipped."""

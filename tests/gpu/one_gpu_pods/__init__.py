@@ -1,0 +1,1 @@
+"""What pods with one GPU each do, all on one Dask cluster."""

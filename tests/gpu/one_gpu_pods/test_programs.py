@@ -1,0 +1,65 @@
+"""Libraries on GPU workers: a Numba kernel, dask.array of CuPy blocks, and those of RAPIDS where they are installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import gpudask_gpu
+import pytest
+from dask import annotate
+from distributed import Client
+
+from tests.e2e.space import Space
+from tests.gpu.one_gpu_pods.shared import NAME
+from tests.gpu.workers import GPU, needs, on, result
+
+PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "array_of_cupy.py"
+
+
+def test_a_numba_kernel_runs(client: Client, workers: list[str]) -> None:
+    needs("numba", "numba.cuda")
+    assert result(on(client, workers[0], gpudask_gpu.by_numba)) == 0.0
+
+
+def test_a_program_and_a_scheduler_without_gpu_compute_an_array_of_cupy(space: Space, workers: list[str]) -> None:
+    """The program runs in the scheduler's pod, which has no device at all."""
+    assert workers
+    (scheduler,) = space.pods(NAME)
+    (container,) = scheduler["spec"]["containers"]
+    assert "nvidia.com/gpu" not in container["resources"].get("limits", {})
+    name = scheduler["metadata"]["name"]
+    printed = space.kubectl("exec", "-i", name, "--", sys.executable, "-", stdin=PROGRAM.read_text()).stdout
+    told = json.loads(printed.splitlines()[-1])
+    assert told["devices_here"] == 0
+    assert told["blocks"] == ["cupy"]
+    assert told["mean"] == pytest.approx(told["expected"], rel=1e-12)
+
+
+def test_a_groupby_of_dask_cudf(client: Client, workers: list[str]) -> None:
+    needs("cudf", "dask_cudf")
+    import dask.dataframe as dd  # noqa: PLC0415
+    import pandas as pd  # noqa: PLC0415
+
+    assert workers
+    table = pd.DataFrame({"key": [n % 7 for n in range(100_000)], "value": range(100_000)})
+    frame = dd.from_pandas(table, npartitions=8).to_backend("cudf")
+    with annotate(resources=GPU):
+        summed = frame.groupby("key").value.sum().to_backend("pandas").compute(scheduler=client)
+    assert summed.sort_index().to_dict() == table.groupby("key").value.sum().to_dict()
+
+
+def test_xgboost_trains_on_the_workers(client: Client, workers: list[str]) -> None:
+    needs("xgboost")
+    import dask.array as da  # noqa: PLC0415
+    from xgboost import dask as boosting  # noqa: PLC0415
+
+    generator = da.random.default_rng(7)
+    features = generator.random((20_000, 8), chunks=(5_000, 8))
+    with annotate(resources=GPU, workers=workers):
+        data = boosting.DaskDMatrix(client, features, features[:, 0] * 2)
+        trained = boosting.train(
+            client, {"device": "cuda", "tree_method": "hist"}, data, num_boost_round=20, evals=[(data, "train")]
+        )
+    assert trained["history"]["train"]["rmse"][-1] < 0.1
