@@ -69,7 +69,7 @@ class KubeCluster(ShownCluster):
         timeout: seconds to wait for the scheduler to be ready: by default 600 where it may be created, else 120.
         resource_timeout: the stock client's word for `timeout`.
         port_forward_cluster_ip: forward ports also inside Kubernetes, as the stock client does.
-        jupyter: start Jupyter beside the scheduler, whose image has to have jupyter-server: `jupyter_link`.
+        jupyter: start Jupyter beside the scheduler, whose image has to have jupyterlab: `jupyter_link`.
         compare_versions: whether Python and packages of client, scheduler and workers are compared.
         security: TLS settings, for `protocol: tls` or `wss`; Dask's configuration where it is left out.
         kubeconfig: a path, instead of KUBECONFIG.
