@@ -25,11 +25,6 @@ _LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 10.0
 _SILENCE_SECONDS = 270.0
 
 
-def may_pass(error: KubeClusterError) -> bool:
-    """Whether the same request may be answered a moment later: no answer, 429 or 5xx."""
-    return error.status in (0, HTTPStatus.TOO_MANY_REQUESTS) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-
-
 async def follow(
     server: Server, names: list[str], *, all_namespaces: bool = False
 ) -> AsyncGenerator[tuple[Json, bool]]:
@@ -71,7 +66,7 @@ async def follow(
                         known[_uid(body)] = body
                     yield body, kind != "DELETED"
         except KubeClusterError as error:
-            if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.GONE) and not may_pass(error):
+            if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.GONE) and not error.may_pass:
                 raise
             await asyncio.sleep(_LEAST_PAUSE_SECONDS)  # whether it is worth a word shows when it looks again
 
@@ -85,7 +80,7 @@ class _Trouble:
 
     async def wait_after(self, error: KubeClusterError) -> None:
         """Tell what failed and wait; raise it where it would fail again."""
-        if not may_pass(error):
+        if not error.may_pass:
             raise error
         if error.reason != self._told:
             self._told = error.reason
@@ -124,7 +119,9 @@ async def _changes(
             except StopAsyncIteration:
                 return
             except (TimeoutError, json.JSONDecodeError) as error:  # silent for too long, or cut off within a line
-                raise KubeClusterError("the watch broke", reason=str(error) or "no word", next_step="") from error
+                raise KubeClusterError(
+                    "the watch broke", reason=str(error) or "no word", next_step="", unanswered=True
+                ) from error
             if not names or body["metadata"]["name"] in names:
                 yield kind, body
 

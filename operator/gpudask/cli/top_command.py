@@ -12,7 +12,6 @@ import typer
 from gpudask.cli import access, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
-from gpudask.cli.following import may_pass
 from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
 from gpudask.kubecluster.errors import KubeClusterError
 
@@ -86,7 +85,7 @@ async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
             try:
                 shown: Any = await view()
             except KubeClusterError as error:
-                if not may_pass(error):  # deleted, or no longer allowed
+                if not error.may_pass:  # deleted, or no longer allowed
                     raise
                 shown = Text(f"{error}\ntrying again ...")
             live.update(shown, refresh=True)

@@ -12,7 +12,7 @@ import typer
 from gpudask.cli import access, output
 from gpudask.cli.completion import goals
 from gpudask.cli.exits import CliError, Exit, ended
-from gpudask.cli.following import follow, may_pass
+from gpudask.cli.following import follow
 from gpudask.cli.goals import Goal, Kind, read_goal
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output
 from gpudask.cli.sizes import read_length
@@ -114,7 +114,7 @@ class _Waiting:
         except KubeClusterError as error:
             if error.status == HTTPStatus.NOT_FOUND and self._goal.kind == Kind.DELETED:
                 return False
-            if not may_pass(error):
+            if not error.may_pass:
                 raise
         return True
 
@@ -132,7 +132,7 @@ class _Waiting:
         try:
             return await list_pods(server, self._name)
         except KubeClusterError as error:
-            self._may_list_pods = may_pass(error)
+            self._may_list_pods = error.may_pass
             return []
 
     def _say(self, why: str) -> None:

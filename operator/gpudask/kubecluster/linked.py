@@ -16,7 +16,7 @@ from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.agreement import check_versions, images_of
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.following import FollowingCluster
-from gpudask.kubecluster.patience import Patience, may_pass
+from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.request import NOT_FOUND
 from gpudask.kubecluster.routes import DASHBOARD_PORT, Route
 from gpudask.kubecluster.server import Server
@@ -169,7 +169,7 @@ class LinkedCluster(FollowingCluster):
                     server, self._body, self._forwards, dashboard_port=self._dashboard_port
                 )
             except KubeClusterError as error:
-                if patience.is_over or not (may_pass(error) or error.status == NOT_FOUND):
+                if patience.is_over or not (error.may_pass or error.status == NOT_FOUND):
                     raise
                 logger.info("the way to the scheduler of cluster %s is made again: %s", self.name, error)
             await forwarding.stop(self._forwards)

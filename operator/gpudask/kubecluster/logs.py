@@ -9,7 +9,6 @@ from typing import Any
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.patience import may_pass
 from gpudask.kubecluster.pods import list_pods, read_log
 from gpudask.kubecluster.reasons import why_pod_waits
 from gpudask.kubecluster.server import Server
@@ -42,7 +41,7 @@ async def pod_logs(server: Server, name: str, *, component: str, pool: str, tail
                     return f"no log yet: {why_pod_waits(pod) or error.reason}"
                 if error.status == HTTPStatus.NOT_FOUND:
                     return "no log: the pod has gone meanwhile"
-                if not may_pass(error):
+                if not error.may_pass:
                     raise
                 return error
 

@@ -5,34 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from http import HTTPStatus
 from typing import TypeVar
-
-import httpx
-import httpx_ws
-import kr8s
 
 from gpudask.kubecluster.errors import KubeClusterError
 
 T = TypeVar("T")
-# What a connection that breaks, an answer that is cut off or one that does not come ends with.
-_BROKEN = (
-    httpx.HTTPError,
-    httpx_ws.HTTPXWSException,
-    kr8s.APITimeoutError,
-    ConnectionError,
-    TimeoutError,
-    ValueError,
-)
 # A question that was asked is given so long, also where the wait is over before: else a short wait hears nothing.
 _LEAST_SECONDS = 5.0
-
-
-def may_pass(error: KubeClusterError) -> bool:
-    """Whether the same request may be answered a little later: nothing answered, 429, or 5xx."""
-    if error.status == 0:
-        return isinstance(error.__cause__, _BROKEN)
-    return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class Patience:
@@ -73,7 +52,7 @@ class Patience:
             self.trouble = f"the API server does not answer: no word within {within_seconds:g} s"
             return None
         except KubeClusterError as error:
-            if not may_pass(error):
+            if not error.may_pass:
                 raise
             self.trouble = f"the API server does not answer: {error.reason}"
             return None

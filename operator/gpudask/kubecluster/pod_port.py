@@ -97,4 +97,5 @@ async def open_port(
             what,
             reason=late if isinstance(error, TimeoutError) else server.session.words(error),
             next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
+            unanswered=True,
         ) from error

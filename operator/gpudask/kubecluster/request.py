@@ -24,8 +24,6 @@ FORBIDDEN = 403
 NOT_FOUND = 404
 CONFLICT = 409
 GONE = 410
-TOO_MANY = 429
-SERVER_ERROR = 500  # and above
 ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
 _LOGIN_STEP = "Log in again; `kubectl get gpudaskclusters` should then not be refused"
 _METHODS = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}  # the other verbs GET
@@ -147,12 +145,7 @@ class Connection:
                 yield response
         except (OSError, httpx.HTTPError, ValueError) as error:
             reason = self.session.words(error)
-            raise KubeClusterError(what, reason=reason, next_step=ENVIRONMENT_STEP) from error
-
-
-def is_passing(error: KubeClusterError) -> bool:
-    """Whether the server may answer when it is asked again: it was not reached, restarts, or has too much to do."""
-    return error.status in (0, TOO_MANY) or error.status >= SERVER_ERROR
+            raise KubeClusterError(what, reason=reason, next_step=ENVIRONMENT_STEP, unanswered=True) from error
 
 
 def path_of(version: str, namespace: str) -> str:

@@ -21,7 +21,7 @@ from gpudask.kubecluster.access import Access, own_namespace
 from gpudask.kubecluster.clusters import Clusters
 from gpudask.kubecluster.credentials import Credentials
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.request import FORBIDDEN, GONE, is_passing
+from gpudask.kubecluster.request import FORBIDDEN, GONE
 from gpudask.kubecluster.session import ANSWER_SECONDS, Session
 
 Json = dict[str, Any]
@@ -70,6 +70,7 @@ class Server(Clusters):
                 reason=error.reason,
                 next_step=error.next_step,
                 status=error.status,
+                unanswered=error.unanswered,
             ) from error
         return server
 
@@ -93,7 +94,7 @@ class Server(Clusters):
                         body = changed
                         yield body
             except KubeClusterError as error:
-                if error.status not in (FORBIDDEN, GONE) and not is_passing(error):
+                if error.status not in (FORBIDDEN, GONE) and not error.may_pass:
                     raise
                 await asyncio.sleep(_POLL_SECONDS)
             found = await self._find_again(name)
@@ -108,7 +109,7 @@ class Server(Clusters):
             try:
                 return await self.find(name)
             except KubeClusterError as error:
-                if not is_passing(error) or time.monotonic() > deadline:
+                if not error.may_pass or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(_POLL_SECONDS)
 

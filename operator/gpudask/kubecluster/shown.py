@@ -12,7 +12,6 @@ from gpudask.kubecluster import display
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.logs import pod_logs
 from gpudask.kubecluster.manifest import JUPYTER
-from gpudask.kubecluster.patience import may_pass
 from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.sized import SizedCluster
 
@@ -63,7 +62,7 @@ class ShownCluster(SizedCluster):
                 scheduler=scheduler and not pool, workers=bool(workers), pool=pool, tail=tail
             )
         except KubeClusterError as error:
-            is_unread = self._server is None or error.status == FORBIDDEN or may_pass(error)
+            is_unread = self._server is None or error.status == FORBIDDEN or error.may_pass
             if not is_unread or self.status != Status.running:
                 raise
             # Without rights on pods, what the processes themselves remember.
