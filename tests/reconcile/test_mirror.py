@@ -17,7 +17,7 @@ from distributed import Scheduler
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile import loop
+from gpudask.reconcile import passes
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
@@ -193,7 +193,7 @@ async def test_a_deletion_holds_though_the_api_server_fails_meanwhile(
 async def test_a_deletion_that_is_refused_is_told_and_tried_again(
     stage: Stage, stock: Stock, proxy: Proxy, through: Settings, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loop, "_SUPPORT_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(passes, "_SUPPORT_RETRY_SECONDS", 0.5)
     async with operating(replace(through, mirror=True)):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Mirrored", "True Mirrored")
