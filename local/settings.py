@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 from local.bundle.activation import active_bundle
 from local.devices import count_gpus
@@ -62,11 +62,15 @@ class Settings:
 
     @classmethod
     def read(cls, layout: Layout) -> Settings | None:
-        """Read what the last `up` was asked for; None where there was none since `down`."""
+        """Read what the last `up` was asked for; None where there was none since `down`.
+
+        A field that this version does not know is left out: a cluster of another version's must still be ended.
+        """
         if not layout.settings.exists():
             return None
         stored = json.loads(layout.settings.read_text())
-        return cls(**{**stored, "nodes": tuple(stored["nodes"])})
+        known = {field.name: stored[field.name] for field in fields(cls) if field.name in stored}
+        return cls(**{**known, "nodes": tuple(stored["nodes"])})
 
     def write(self, layout: Layout) -> None:
         """Keep them for the other commands."""
