@@ -21,7 +21,7 @@ def a_body(name: str, version: int, uid: str = "") -> Json:
 
 
 def failed(status: int, reason: str = "it restarts") -> KubeClusterError:
-    return KubeClusterError("cannot list", reason=reason, next_step="", status=status)
+    return KubeClusterError("cannot list", reason=reason, next_step="", status=status, unanswered=status == 0)
 
 
 class Scripted:

@@ -1,4 +1,4 @@
-"""The hook that lets a worker pod end once it is drained, and the words for node autoscalers."""
+"""The hooks with which pods end: a worker's once it is drained, a scheduler's; and the words for node autoscalers."""
 
 from __future__ import annotations
 
@@ -59,10 +59,23 @@ def test_a_hook_of_the_users_own_stays_and_other_parts_of_a_lifecycle_too():
     assert command(pod)
 
 
-def test_the_scheduler_has_no_hook_and_the_usual_grace():
-    pod = scheduler_pod(a_cluster(), "demo-scheduler-abcde", {})
-    assert command(pod) == []
-    assert "terminationGracePeriodSeconds" not in pod["spec"]
+def a_scheduler(**spec: Any) -> Json:
+    return scheduler_pod(a_cluster(**spec), "demo-scheduler-abcde", {})
+
+
+def test_a_scheduler_goes_on_until_the_nodes_know_that_it_goes():
+    pod = a_scheduler()
+    assert "terminationGracePeriodSeconds" not in pod["spec"], "the usual grace"
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, *command(pod)[1:]], capture_output=True, text=True, check=True)
+    assert time.monotonic() - began >= termination._LINGER_SECONDS
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_scheduler_ends_at_once_where_a_template_leaves_no_time_and_a_users_own_hook_stays():
+    assert command(a_scheduler(template=template(terminationGracePeriodSeconds=4))) == []
+    own = {"lifecycle": {"preStop": {"exec": {"command": ["save"]}}}}
+    assert command(a_scheduler(template=template(own))) == ["save"]
 
 
 def test_a_pod_starts_guarded_against_node_autoscalers():

@@ -81,7 +81,7 @@ def test_a_pods_client_works_again_when_its_scheduler_and_when_the_operator_was_
     program = Program.start(space, _PROGRAMS / "goes_on.py", "breaks", user=user)
 
     program.wait_line("in the midst of work:")
-    space.kubectl("delete", "pod", *space.names("breaks"), "--grace-period=1", "--wait=false")
+    space.kubectl("delete", "pod", *space.names("breaks"), "--wait=false")
     program.wait_line("computed again after:", seconds=_RECOVERS_SECONDS)
     assert "the scheduler went: FutureCancelledError" in program.printed()
 

@@ -34,7 +34,7 @@ def test_the_oldest_environment_has_the_oldest_that_the_package_asks_for():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     asked = {*project["dependencies"], *project["optional-dependencies"]["client"]}
 
-    pinned = re.findall(r"^([a-z0-9]+)==([0-9.]+)$", requirements_of(OLDEST).read_text(), re.MULTILINE)
+    pinned = re.findall(r"^([a-z0-9-]+)==([0-9.]+)$", requirements_of(OLDEST).read_text(), re.MULTILINE)
 
     assert asked == {f"{name}>={bound(version)}" for name, version in pinned if name != "dask"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpudask.api import resource
 from gpudask.api.resource import Cluster
-from gpudask.desired import names, pod, spec_hash
+from gpudask.desired import names, pod, spec_hash, termination
 from gpudask.desired.markers import markers
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
         {"name": "gpudask-preload", "configMap": _preload_volume(cluster, preload)},
         {"name": "gpudask-token", "secret": {"secretName": names.token(cluster.name)}},
     ]
-    return pod.overlaid(rendered, cluster.spec.template, section.template)
+    return termination.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
 
 
 def _arguments(cluster: Cluster) -> list[str]:

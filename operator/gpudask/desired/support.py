@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def service(cluster: Cluster, scheduler: str) -> Json:
-    """The Service by which workers and clients find the scheduler pod `scheduler`, and no other.
+    """The Service by which workers and clients find the scheduler pod `scheduler`, and no other; empty: none.
 
     It publishes addresses that are not ready: workers connect as soon as the scheduler listens, without
     waiting for a probe. Because Kubernetes then publishes ending pods too, it names the one pod: a predecessor on a

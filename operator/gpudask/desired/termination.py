@@ -1,7 +1,12 @@
-"""How a worker pod ends when somebody else than the operator ends it: a node drain, a spot notice, `kubectl delete`.
+"""How pods end: what the kubelet does in the container before SIGTERM (docs/adr/0017-termination.md).
 
-Before SIGTERM the kubelet runs a hook in the container. It tells the scheduler's preload that the pod goes, and waits
-until its workers are drained, at most until the grace period is nearly over (docs/adr/0017-termination.md).
+Whoever ends a worker pod, a node drain, a spot notice, `kubectl delete`: a hook tells the scheduler's preload that the
+pod goes, and waits until its workers are drained, at most until the grace period is nearly over.
+
+A scheduler goes on for three seconds, in which its Service comes to lead nowhere (planning/scheduler.py). Clients and
+workers whose connection ends dial the Service again at once. Were the pod gone before the nodes know it, they would dial
+an address that nobody has, where nothing answers and nothing refuses: Dask's client then waits out its 30 seconds, and
+gives up for good.
 """
 
 from __future__ import annotations
@@ -18,6 +23,9 @@ GRACE_SECONDS = 30
 # Of the grace, for the worker itself: it takes leave of the scheduler after SIGTERM.
 _CLOSE_SECONDS = 10
 _SHORTEST_SECONDS = 5
+# Longer than it takes until no node sends anything there any more: the operator's pass, the Service's endpoints, and
+# kube-proxy, which acts once a second at most.
+_LINGER_SECONDS = 3
 
 # Standard library only, and little of it: it must start in a blink, in any image that has Dask. Whatever goes wrong, a
 # scheduler that is gone above all, lets the pod end. The keepalive notices a scheduler whose node is lost.
@@ -39,20 +47,32 @@ except OSError:
 """
 
 
-def with_hook(pod: Json, host: str, dask_name: str) -> Json:
+def waiting_for_drain(pod: Json, host: str, dask_name: str) -> Json:
     """`pod`, complete but for this, with the hook that waits for the drain of the workers called `dask_name`.
 
     A hook of the user's own stays. With a grace period of a few seconds there is no time to wait.
     """
-    grace_seconds = pod["spec"].get("terminationGracePeriodSeconds")
-    container: Json = next((c for c in pod["spec"].get("containers", ()) if c["name"] == MAIN_CONTAINER), {})
-    own = container.get("lifecycle") or {}
-    if not container or not isinstance(own, dict) or own.get("preStop"):
-        return pod
-    if not isinstance(grace_seconds, int) or grace_seconds < _SHORTEST_SECONDS:
-        return pod
+    grace_seconds = _grace_seconds(pod)
     wait_seconds = max(grace_seconds - _CLOSE_SECONDS, grace_seconds / 2)
     path = f"/gpudask/v1/leaving?pod={dask_name}"
-    command = ["python3", "-IS", "-c", SCRIPT, host, str(names.HTTP_PORT), path, f"{wait_seconds:g}"]
-    container["lifecycle"] = own | {"preStop": {"exec": {"command": command}}}
+    return _with_hook(pod, [SCRIPT, host, str(names.HTTP_PORT), path, f"{wait_seconds:g}"])
+
+
+def lingering(pod: Json) -> Json:
+    """A scheduler pod, complete but for this, that goes on for a moment when it is to end. Else as above."""
+    return _with_hook(pod, [f"import time; time.sleep({_LINGER_SECONDS})"])
+
+
+def _with_hook(pod: Json, script: list[str]) -> Json:
+    container: Json = next((c for c in pod["spec"].get("containers", ()) if c["name"] == MAIN_CONTAINER), {})
+    own = container.get("lifecycle") or {}
+    if not container or not isinstance(own, dict) or own.get("preStop") or _grace_seconds(pod) < _SHORTEST_SECONDS:
+        return pod
+    container["lifecycle"] = own | {"preStop": {"exec": {"command": ["python3", "-IS", "-c", *script]}}}
     return pod
+
+
+def _grace_seconds(pod: Json) -> int:
+    """Kubernetes' own where the pod has none; nothing is known of what is no number, which the API server refuses."""
+    seconds = pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
+    return seconds if isinstance(seconds, int) else 0

@@ -52,7 +52,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
     whole = pod.overlaid(rendered, cluster.spec.template, pool.template)
-    return termination.with_hook(whole, names.scheduler_host(cluster.name, cluster.namespace), dask_name)
+    return termination.waiting_for_drain(whole, names.scheduler_host(cluster.name, cluster.namespace), dask_name)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:

@@ -54,6 +54,17 @@ def free_to_go(seen: Observation) -> bool:
     return not any(item.active or item.waiting for item in seen.demand.requirements)
 
 
+def served_by(seen: Observation) -> str | None:
+    """The scheduler pod that the Service is to lead to; empty: to none, None: wherever it leads.
+
+    To none while the last one ends: who dials then is refused, and dials again. Were the Service to lead to it until it
+    is gone, a connection made in its last moment would wait for an answer from an address that nobody has any more.
+    """
+    if seen.scheduler is not None:
+        return seen.scheduler.name
+    return "" if any(pod.deleting and not pod.finished for pod in seen.schedulers) else None
+
+
 def _leaving(seen: Observation) -> bool:
     """Whether an old scheduler pod still ends: two at once would split the workers between them."""
     return any(

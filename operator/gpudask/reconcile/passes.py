@@ -14,6 +14,7 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, P
 from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation, current_scheduler
 from gpudask.planning.plan import plan
+from gpudask.planning.scheduler import served_by
 from gpudask.planning.starts import starts
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
@@ -148,11 +149,10 @@ class Passes:
         return trouble
 
     async def _ensure_support(self, cluster: Cluster, planned: Plan) -> None:
-        new = next((action.name for action in planned.actions if isinstance(action, CreateScheduler)), "")
-        if new:
+        new = next((action.name for action in planned.actions if isinstance(action, CreateScheduler)), None)
+        if new is not None:
             self._support.forget_blind()
-        current = self._observe(cluster).scheduler
-        name = new or (current.name if current else "")
+        name = served_by(self._observe(cluster)) if new is None else new
         self._memory.support_refused(await self._support.ensure(cluster, name, guarded=planned.guarded))
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:

@@ -34,8 +34,8 @@ class Support:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
         self._applied = {kind: seen for kind, seen in self._applied.items() if kind in self._context.support}
 
-    async def ensure(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> list[ApiError]:
-        """Apply what differs, for the scheduler pod `scheduler`; empty: there is none, and the last one stays.
+    async def ensure(self, cluster: Cluster, scheduler: str | None, *, guarded: bool | None) -> list[ApiError]:
+        """Apply what differs, for the scheduler pod `scheduler`; empty: there is none, None: as it was.
 
         `guarded`: whether it is kept from eviction; None: as it was.
 
@@ -50,7 +50,7 @@ class Support:
             for caches in self._context.support.values()
             for item in caches.owned(cluster.uid)
         }
-        self._scheduler = scheduler or self._scheduler
+        self._scheduler = self._scheduler if scheduler is None else scheduler
         self._guarded = self._guarded if guarded is None else guarded
         results = await asyncio.gather(
             *(
