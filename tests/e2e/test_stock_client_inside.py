@@ -59,7 +59,7 @@ def test_every_documented_call_and_two_breakages(demo: Space, platform: Platform
     )
     program.wait_line("waiting for: scheduler-gone", seconds=180)
     for name in demo.names("demo"):
-        demo.kubectl("delete", "pod", name, "--grace-period=1")
+        demo.kubectl("delete", "pod", name)
     program.tell("scheduler-gone")
     program.wait_line("waiting for: operator-gone", seconds=90)
     for pod in platform.operator_pods():

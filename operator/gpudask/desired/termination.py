@@ -4,9 +4,9 @@ Whoever ends a worker pod, a node drain, a spot notice, `kubectl delete`: a hook
 pod goes, and waits until its workers are drained, at most until the grace period is nearly over.
 
 A scheduler goes on for three seconds, in which its Service comes to lead nowhere (planning/scheduler.py). Clients and
-workers whose connection ends dial the Service again at once. Were the pod gone before the nodes know it, they would dial
-an address that nobody has, where nothing answers and nothing refuses: Dask's client then waits out its 30 seconds, and
-gives up for good.
+workers whose connection ends dial the Service again at once. Were the pod gone before the nodes know it, they would
+dial an address that nobody has, where nothing answers and nothing refuses: Dask's client then waits out its 30 seconds,
+and gives up for good.
 """
 
 from __future__ import annotations
