@@ -21,6 +21,7 @@ from local.progress import Steps
 WORKER_IMAGE = "localhost/gpudask/dask-host:dev"
 _PACKAGES = "/gpudask/packages"
 _ACCOUNTS = {"/etc/passwd": f"dask:x:{USER}:{USER}::/tmp:/bin/sh\n", "/etc/group": f"dask:x:{USER}:\n"}
+_TOOLKIT = "/usr/local/cuda"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/opt")
 
 
@@ -75,6 +76,8 @@ def _volume(place: str) -> str:
 
 def _config(python: str) -> dict[str, Any]:
     libraries = [f"LD_LIBRARY_PATH={driver_libraries()}"] if count_gpus() else []
+    # Where the machine has CUDA's toolkit, its compiler's library is found by this: wheels seldom bring it.
+    toolkit = [f"CUDA_HOME={_TOOLKIT}"] if (Path(_TOOLKIT) / "nvvm").is_dir() else []
     return {
         # Pods of a cluster say `dask worker ...`: it becomes `python -m dask worker ...`.
         "Entrypoint": [python, "-m"],
@@ -82,6 +85,7 @@ def _config(python: str) -> dict[str, Any]:
             f"PATH={Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
             f"PYTHONPATH={_PACKAGES}",
             *libraries,
+            *toolkit,
             "HOME=/tmp",
             "LANG=C.UTF-8",
             "PYTHONDONTWRITEBYTECODE=1",

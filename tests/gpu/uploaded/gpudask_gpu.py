@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from typing import Any
@@ -11,11 +12,19 @@ GIBIBYTE = 2**30
 
 
 def uuid() -> str:
-    """The UUID of the first device that this process sees, as 32 hexadecimal digits."""
-    import cupy  # noqa: PLC0415
+    """The UUID of the first device that this process sees, as 32 hexadecimal digits.
 
-    found = cupy.cuda.runtime.getDeviceProperties(0)["uuid"]
-    return found.hex() if isinstance(found, bytes) else str(found).removeprefix("GPU-").replace("-", "")
+    From the driver: CuPy gives it as a string of C, which ends at the first byte that is zero.
+    """
+    driver, device, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    for answer in (
+        driver.cuInit(0),
+        driver.cuDeviceGet(ctypes.byref(device), 0),
+        driver.cuDeviceGetUuid_v2(ctypes.byref(found), device),
+    ):
+        if answer:
+            raise RuntimeError(f"the CUDA driver answers {answer}")
+    return bytes(found).hex()
 
 
 def device(seconds: float = 0.0) -> dict[str, Any]:
