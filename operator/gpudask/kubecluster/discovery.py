@@ -1,4 +1,4 @@
-"""Which clusters there are, for dask-ctl and the Dask JupyterLab extension (entry point `dask_cluster_discovery`)."""
+"""Which clusters there are; also for dask-ctl (entry point `dask_cluster_discovery`)."""
 
 from __future__ import annotations
 

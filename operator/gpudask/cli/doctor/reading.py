@@ -1,8 +1,4 @@
-"""How the doctor reads a server. No judgement here.
-
-One request after the other where the answer may be a refusal: at each of them the client renews its credentials and
-its connections, under which other requests would break.
-"""
+"""How the doctor reads a server, one question after the other. No judgement here."""
 
 from __future__ import annotations
 
