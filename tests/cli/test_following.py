@@ -117,3 +117,12 @@ async def test_one_that_is_made_anew_is_another(monkeypatch: pytest.MonkeyPatch)
     server = Scripted([a_body("demo", 1), a_body("demo", 5, uid="second")], [[]])
 
     assert await followed(server, 3, ["demo"]) == [("demo", "1", True), ("demo", "1", False), ("demo", "5", True)]
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(following, "_LEAST_PAUSE_SECONDS", 3600.0)
+    server = Scripted([[a_body("demo", 1)], [a_body("demo", 2)]], [[]])
+    changes = following.follow(server, [])  # type: ignore[arg-type]
+    assert (await anext(changes))[0]["metadata"]["resourceVersion"] == "1"
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(changes), 0.5)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
@@ -57,6 +58,7 @@ async def follow(
             if uid not in known or _version(known[uid]) != _version(body):
                 yield body, True
         known = found
+        began = time.monotonic()
         try:
             async with aclosing(_changes(server, names, version, namespace)) as changes:
                 async for kind, body in changes:
@@ -67,8 +69,9 @@ async def follow(
                     yield body, kind != "DELETED"
         except KubeClusterError as error:
             if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.GONE) and not error.may_pass:
-                raise
-            await asyncio.sleep(_LEAST_PAUSE_SECONDS)  # whether it is worth a word shows when it looks again
+                raise  # else: whether it is worth a word shows when it looks again
+        # Whatever ended it: a server or proxy that ends every watch at once is not to be asked without a pause.
+        await asyncio.sleep(max(0.0, began + _LEAST_PAUSE_SECONDS - time.monotonic()))
 
 
 class _Trouble:
