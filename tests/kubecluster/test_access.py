@@ -113,3 +113,12 @@ def test_without_a_kubeconfig_a_pod_is_inside(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
 
     assert Access().is_inside()
+
+
+async def test_a_socks_proxy_is_answered_with_what_to_install(server: fake.FakeServer, tmp_path: Path):
+    config = server.kubeconfig()
+    config["clusters"][0]["cluster"]["proxy-url"] = "socks5://127.0.0.1:1"
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+
+    with pytest.raises(KubeClusterError, match=r"proxy to the API server of context 'lab' .* socksio"):
+        await Server.connect(None)

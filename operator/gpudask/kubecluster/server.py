@@ -59,6 +59,10 @@ class Server(Clusters):
             raise KubeClusterError(
                 f"the server or proxy-url{at} is no URL", reason=str(error), next_step="Correct the kubeconfig"
             ) from error
+        except ImportError as error:  # httpx says it of a SOCKS proxy, in the kubeconfig or the environment
+            raise KubeClusterError(
+                f"the proxy to the API server{at} cannot be used", reason=str(error), next_step="Or name an http proxy"
+            ) from error
         server = cls(session, namespace or (choice.namespace if choice else own_namespace()))
         try:
             await server.version()
