@@ -120,5 +120,5 @@ async def test_a_socks_proxy_is_answered_with_what_to_install(server: fake.FakeS
     config["clusters"][0]["cluster"]["proxy-url"] = "socks5://127.0.0.1:1"
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
 
-    with pytest.raises(KubeClusterError, match=r"proxy to the API server of context 'lab' .* socksio"):
+    with pytest.raises(KubeClusterError, match=r"proxy to the API server of context 'lab' .*pip install httpx.socks."):
         await Server.connect(None)
