@@ -92,6 +92,22 @@ async def test_what_takes_connections_and_says_nothing_is_no_scheduler(
     assert route is None
 
 
+async def test_an_address_at_which_something_else_answers_is_not_taken(server: fake.FakeServer, told: list[str]):
+    """As a proxy or a firewall does, for every address that it is asked for. Dask reads `HTTP/1.1` as a length."""
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    server.services["demo-scheduler"] = a_service("NodePort", listener.sockets[0].getsockname()[1])
+    server.nodes = [a_node("127.0.0.1")]
+    async with listener:
+        assert await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append) is None
+    assert "no scheduler answers at" in told[0]
+
+
 async def test_a_load_balancer_that_answers_is_dialled(server: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
     answer_at(monkeypatch, "tcp://192.0.2.7:8786")
     server.services["demo-scheduler"] = a_service("LoadBalancer", 0, balancer="192.0.2.7")
