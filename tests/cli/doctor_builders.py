@@ -7,7 +7,7 @@ from typing import Any
 from gpudask.api import crd
 from gpudask.cli.doctor.checks import judge
 from gpudask.cli.doctor.facts import Facts
-from gpudask.cli.doctor.findings import Level
+from gpudask.cli.doctor.findings import Finding, Level
 from tests.builders import a_manifest, a_pool
 
 Json = dict[str, Any]
@@ -104,3 +104,9 @@ def well(**changes: Any) -> Facts:
 
 def found(facts: Facts) -> list[tuple[str, Level, str]]:
     return [(item.check, item.level, item.text) for item in judge(facts, VERSION) if item.level != Level.OK]
+
+
+def only_fault(facts: Facts) -> Finding:
+    """The one finding that is not good."""
+    (fault,) = [item for item in judge(facts, VERSION) if item.level != Level.OK]
+    return fault

@@ -23,6 +23,7 @@ from tests.cli.doctor_builders import (
     an_operator_pod,
     found,
     well,
+    only_fault,
 )
 
 Json = dict[str, Any]
@@ -314,7 +315,7 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
     ],
 )
 def test_one_fault_is_one_finding_with_a_remedy(changes: Json, check: str, level: Level, said: str, mend: str):
-    [finding] = [item for item in judge(well(**changes), VERSION) if item.level != Level.OK]
+    finding = only_fault(well(**changes))
 
     assert (finding.check, finding.level) == (check, level)
     assert said in finding.text

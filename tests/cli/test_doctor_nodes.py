@@ -7,7 +7,7 @@ import pytest
 from gpudask.cli.doctor.checks import judge
 from gpudask.cli.doctor.findings import Level
 from tests.builders import a_pool
-from tests.cli.doctor_builders import VERSION, a_body, a_deployment, a_node, away, found, left, well
+from tests.cli.doctor_builders import VERSION, a_body, a_deployment, a_node, away, found, left, only_fault, well
 
 Json = dict[str, Any]
 A_PLUGIN = {
@@ -87,7 +87,7 @@ BARE = {"template": {"spec": {"containers": [{}]}}}
     ],
 )
 def test_one_fault_is_one_finding_with_a_remedy(changes: Json, check: str, level: Level, said: str, mend: str):
-    [finding] = [item for item in judge(well(**changes), VERSION) if item.level != Level.OK]
+    finding = only_fault(well(**changes))
 
     assert (finding.check, finding.level) == (check, level)
     assert said in finding.text

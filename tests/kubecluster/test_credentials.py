@@ -187,3 +187,11 @@ def a_certificate() -> tuple[bytes, bytes]:
     return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
     )
+
+
+async def test_a_token_in_a_file_that_cannot_be_read_is_one_error(server: fake.FakeServer, tmp_path: Path):
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    as_user(server, tmp_path / "kubeconfig", {"tokenFile": "token"})
+
+    with pytest.raises(KubeClusterError, match=r"context 'lab' .* no credentials that can be used: 'utf-8' codec"):
+        await Server.connect(None)

@@ -93,7 +93,10 @@ def _one_context(choice: Choice) -> Json:
                 )
     user = dict(choice.user)
     if user.get("tokenFile"):
-        user["token"] = Path(user["tokenFile"]).read_text().strip()
+        try:
+            user["token"] = Path(user["tokenFile"]).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise _not_read(choice, error) from error
     chosen = {"cluster": "cluster", "user": "user", "namespace": choice.namespace}
     return {
         "current-context": choice.context,
