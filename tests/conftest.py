@@ -64,8 +64,7 @@ def kubectl(api_server: ApiServer) -> Kubectl:
 @pytest.fixture(scope="session")
 def with_crd(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that knows GpuDaskCluster."""
-    kubectl("apply", "--server-side", "-f", str(CRD))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/gpudaskclusters.gpudask.dev")
+    kubectl.define(CRD)
     return kubectl
 
 

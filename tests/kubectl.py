@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local.layout import clusters_dir
+from tests.eventually import eventually
 
 Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
 class Kubectl:
-    """One kubectl, one cluster, one namespace. Calling it runs it."""
+    """One kubectl, one cluster, one namespace ("": that of each object). Calling it runs it."""
 
     path: str
     kubeconfig: Path | None = None
@@ -38,13 +39,30 @@ class Kubectl:
             [self.path, *self._cluster, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
+    def define(self, definitions: Path) -> None:
+        """Apply a file of CustomResourceDefinitions, and wait until all of them are served."""
+        self("apply", "--server-side", "-f", str(definitions))
+        self.await_served("-f", str(definitions))
+
+    def await_served(self, *definitions: str) -> None:
+        """Wait until these CustomResourceDefinitions are served: their names, or `-f` and a file.
+
+        `kubectl wait` fails at once for a definition that has no conditions yet, hence again.
+        """
+        wait = ["wait", "--for=condition=Established", "--timeout=30s", *definitions]
+        eventually(
+            lambda: self.attempt(*wait).returncode == 0, f"served: {definitions}", show=lambda: self.attempt(*wait)
+        )
+
     def inside(self, namespace: str) -> Kubectl:
         """The same in another namespace."""
         return replace(self, namespace=namespace)
 
     @property
     def _cluster(self) -> list[str]:
-        return [f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}"] if self.kubeconfig else []
+        if not self.kubeconfig:
+            return []
+        return [f"--kubeconfig={self.kubeconfig}", *([f"--namespace={self.namespace}"] if self.namespace else [])]
 
 
 def find_kubectl() -> str | None:

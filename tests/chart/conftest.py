@@ -16,6 +16,7 @@ import yaml
 from local.api_server import ApiServer
 from local.binaries import HELM, ensure_binary
 from local.progress import QUIET
+from tests.kubectl import Kubectl
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpudask"
 GOLDEN = Path(__file__).resolve().parent / "golden"
@@ -55,27 +56,15 @@ class Helm:
         return done.stderr.split("\nUse --debug flag")[0].strip() + "\n"
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """An API server that has the chart's resource."""
-
-    server: ApiServer
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [str(self.server.kubectl), "--kubeconfig", str(self.server.kubeconfig), *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-
-    def make(self, *arguments: str, stdin: str | None = None) -> str:
-        done = self.kubectl(*arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+class Cluster(Kubectl):
+    """kubectl as the administrator of an API server of the test's own."""
 
     def can(self, verb: str, resource: str, namespace: str, *, name: str = "", part: str = "") -> bool:
         """Whether the operator's service account may; `part` is a subresource."""
         target = f"{resource}/{name}" if name else resource
         account = "system:serviceaccount:gpudask-system:gpudask"
         options = ["--namespace", namespace, "--as", account, f"--subresource={part}"]
-        done = self.kubectl("auth", "can-i", verb, target, *options)
+        done = self.attempt("auth", "can-i", verb, target, *options)
         return done.stdout.strip() == "yes"
 
 
@@ -88,7 +77,7 @@ def helm() -> Helm:
 def cluster() -> Iterator[Cluster]:
     server = ApiServer.start(f"chart-{os.getpid()}")
     try:
-        yield Cluster(server)
+        yield Cluster(str(server.kubectl), server.kubeconfig, namespace="")
     finally:
         server.stop()
 

@@ -59,20 +59,20 @@ def test_the_operator_is_told(helm: Helm) -> None:
 @pytest.mark.api
 def test_the_chart_refuses_where_the_stock_operator_runs(cluster: Cluster, helm: Helm) -> None:
     install = ["install", "gpudask", str(render.CHART), "--dry-run=server", "--kubeconfig"]
-    install += [str(cluster.server.kubeconfig), *ON]
+    install += [str(cluster.kubeconfig), *ON]
     done = helm.run(*install)
     assert done.returncode == 0, done.stderr
 
-    cluster.make("apply", "-f", "-", stdin=OPERATOR)
+    cluster("apply", "-f", "-", stdin=OPERATOR)
     refusal = helm.run(*install).stderr
     assert "the stock Dask operator runs as Deployment dask-operator in namespace default" in refusal
-    cluster.make("delete", "-f", "-", stdin=OPERATOR)
+    cluster("delete", "-f", "-", stdin=OPERATOR)
 
-    cluster.make("apply", "--server-side", "-f", str(STOCK / "daskautoscaler.yaml"))
+    cluster("apply", "--server-side", "-f", str(STOCK / "daskautoscaler.yaml"))
     refusal = helm.run(*install).stderr
     assert "daskautoscalers.kubernetes.dask.org belongs to the stock Dask operator" in refusal
     assert "set mirror.enabled=false" in refusal
-    cluster.make("delete", "-f", str(STOCK / "daskautoscaler.yaml"))
+    cluster("delete", "-f", str(STOCK / "daskautoscaler.yaml"))
 
 
 def _ours() -> list[dict[str, dict[str, str]]]:

@@ -30,13 +30,13 @@ DRY_RUN = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"]
 def ready(cluster: Cluster) -> Cluster:
     """The API server with three restricted namespaces and the resource."""
     for name in NAMESPACES:
-        cluster.make("apply", "-f", "-", stdin=RESTRICTED.format(name=name))
+        cluster("apply", "-f", "-", stdin=RESTRICTED.format(name=name))
     return cluster
 
 
 @pytest.mark.parametrize("options", [[], ["--set", "watchNamespaces={team-a,team-b}"]], ids=["all", "listed"])
 def test_the_rendered_chart_is_accepted(ready: Cluster, helm: Helm, options: list[str]) -> None:
-    printed = ready.make(*DRY_RUN, stdin=helm.text("--include-crds", *options))
+    printed = ready(*DRY_RUN, stdin=helm.text("--include-crds", *options)).stdout
     assert "deployment.apps/gpudask created (server dry run)" in printed
     assert "customresourcedefinition.apiextensions.k8s.io/gpudaskclusters.gpudask.dev" in printed
 
@@ -50,32 +50,32 @@ def test_every_value_at_once_is_accepted(ready: Cluster, helm: Helm) -> None:
         "topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway,"
         "commonLabels.team=a,deploymentAnnotations.a=b,networkPolicy.create=true"
     )
-    ready.make(*DRY_RUN, stdin=helm.text("--set", values))
+    ready(*DRY_RUN, stdin=helm.text("--set", values))
 
 
 @pytest.mark.parametrize("values", ["runAsUser=10001", "runAsUser=null"])
 def test_the_pod_passes_the_restricted_level(ready: Cluster, helm: Helm, values: str) -> None:
     pod = _pod_of(helm.the("Deployment", "--set", values))
-    ready.make(*DRY_RUN, stdin=yaml.safe_dump(pod))
+    ready(*DRY_RUN, stdin=yaml.safe_dump(pod))
 
 
 def test_a_privileged_pod_would_not_pass(ready: Cluster, helm: Helm) -> None:
     pod = _pod_of(helm.the("Deployment"))
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    done = ready.kubectl(*DRY_RUN, stdin=yaml.safe_dump(pod))
+    done = ready.attempt(*DRY_RUN, stdin=yaml.safe_dump(pod))
     assert 'violates PodSecurity "restricted' in done.stderr
 
 
 def test_the_notes_manifest_is_a_valid_cluster(ready: Cluster, helm: Helm) -> None:
-    ready.make("apply", "--server-side", "-f", "-", stdin=_only_crd(helm))
-    ready.make("wait", "--for=condition=Established", "crd/gpudaskclusters.gpudask.dev", "--timeout=30s")
+    ready("apply", "--server-side", "-f", "-", stdin=_only_crd(helm))
+    ready.await_served("crd/gpudaskclusters.gpudask.dev")
     notes = helm.run("install", "gpudask", CHART, "--dry-run=client").stdout
     manifest = notes.split("<<'YAML'\n")[1].split("  YAML\n")[0]
-    ready.make(*DRY_RUN, "--namespace", "team-a", stdin=manifest)
+    ready(*DRY_RUN, "--namespace", "team-a", stdin=manifest)
 
 
 def test_rights_everywhere(ready: Cluster, helm: Helm) -> None:
-    ready.make("apply", "-f", "-", stdin=_only_rbac(helm))
+    ready("apply", "-f", "-", stdin=_only_rbac(helm))
     try:
         assert ready.can("list", "gpudaskclusters.gpudask.dev", "team-b")
         assert ready.can("patch", "gpudaskclusters.gpudask.dev", "team-b", part="status")
@@ -88,12 +88,12 @@ def test_rights_everywhere(ready: Cluster, helm: Helm) -> None:
         assert not ready.can("update", "gpudaskclusters.gpudask.dev", "team-b")
         assert not ready.can("create", "pods", "team-b", part="exec")
     finally:
-        ready.make("delete", "-f", "-", stdin=_only_rbac(helm))
+        ready("delete", "-f", "-", stdin=_only_rbac(helm))
 
 
 def test_rights_in_listed_namespaces_end_there(ready: Cluster, helm: Helm) -> None:
     options = ["--set", "watchNamespaces={team-a}"]
-    ready.make("apply", "-f", "-", stdin=_only_rbac(helm, *options))
+    ready("apply", "-f", "-", stdin=_only_rbac(helm, *options))
     try:
         assert ready.can("watch", "gpudaskclusters.gpudask.dev", "team-a")
         assert ready.can("create", "pods", "team-a")
@@ -102,7 +102,7 @@ def test_rights_in_listed_namespaces_end_there(ready: Cluster, helm: Helm) -> No
         assert not ready.can("create", "pods", "team-b")
         assert not ready.can("create", "pods", "gpudask-system")
     finally:
-        ready.make("delete", "-f", "-", stdin=_only_rbac(helm, *options))
+        ready("delete", "-f", "-", stdin=_only_rbac(helm, *options))
 
 
 def _pod_of(deployment: Manifest) -> Manifest:

@@ -350,9 +350,8 @@ def test_a_refusal_is_one_line_with_the_rule_that_is_missing(demo: Shell, tmp_pa
 
 def test_the_doctor_knows_our_mirror_and_the_stock_operators_kinds(demo: Shell):
     mirror = ROOT / "crds" / "mirror.yaml"
-    demo.kubectl("apply", "--server-side", "-f", str(mirror))
     try:
-        demo.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(mirror))
+        demo.kubectl.define(mirror)
         findings = eventually_known(demo)
     finally:
         demo.kubectl("delete", "-f", str(mirror))

@@ -23,7 +23,6 @@ from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
 from tests.conftest import ROOT
-from tests.eventually import eventually
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.proxy import Proxy
@@ -36,9 +35,7 @@ DEFINITIONS = ROOT / "crds" / "mirror.yaml"
 
 @pytest.fixture(scope="module")
 def definitions(kubectl: Kubectl) -> None:
-    kubectl("apply", "--server-side", "-f", str(DEFINITIONS))
-    wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(DEFINITIONS)]
-    eventually(lambda: kubectl.attempt(*wait).returncode == 0, "the definitions are served")
+    kubectl.define(DEFINITIONS)
 
 
 @pytest.fixture

@@ -32,8 +32,7 @@ def own() -> Iterator[Kubectl]:
     """kubectl on a server that knows GpuDaskCluster only."""
     server = ApiServer.start(f"tests-definitions-{os.getpid()}")
     kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
-    kubectl("apply", "--server-side", "-f", str(CRD))
-    _established(kubectl, "crd/gpudaskclusters.gpudask.dev")
+    kubectl.define(CRD)
     yield kubectl
     server.stop()
 
@@ -67,8 +66,7 @@ async def test_what_the_stock_client_would_create_fails_at_once_and_says_what_is
 
 
 async def test_the_stock_operators_definitions_are_left_alone(stage: Stage, own: Kubectl):
-    own("apply", "--server-side", "-f", str(STOCK / "daskcluster.yaml"))
-    _established(own, "crd/daskclusters.kubernetes.dask.org")
+    own.define(STOCK / "daskcluster.yaml")
     async with operating(replace(stage.settings, mirror=True)):
         await stage.apply(a_pool(replicas=1), name="beside")
         await stage.shows("Mirrored", "DaskCluster of kubernetes.dask.org belong to the stock", name="beside")
@@ -78,9 +76,7 @@ async def test_the_stock_operators_definitions_are_left_alone(stage: Stage, own:
 
 
 async def test_whoever_deletes_the_definitions_deletes_no_cluster(stage: Stage, own: Kubectl):
-    own("apply", "--server-side", "-f", str(DEFINITIONS))
-    for kind in ("daskclusters", "daskworkergroups", "daskautoscalers"):
-        _established(own, f"crd/{kind}.kubernetes.dask.org")
+    own.define(DEFINITIONS)
     async with operating(replace(stage.settings, mirror=True)):
         await stage.apply(a_pool(replicas=1), name="kept")
         await stage.shows("Mirrored", "True Mirrored", name="kept")
@@ -91,8 +87,3 @@ async def test_whoever_deletes_the_definitions_deletes_no_cluster(stage: Stage, 
             return str((await stage.cluster("kept"))["metadata"]["name"])
 
         await stays(exists, "kept", 3)
-
-
-def _established(kubectl: Kubectl, name: str) -> None:
-    wait = ["wait", "--for=condition=Established", "--timeout=30s", name]
-    soon(lambda: kubectl.attempt(*wait).returncode == 0, f"{name} is served")

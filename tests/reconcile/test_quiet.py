@@ -20,7 +20,6 @@ from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_pool
 from tests.conftest import CRD
-from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually, operating
@@ -53,12 +52,8 @@ async def stage(audited: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 @pytest.fixture
 def crd(audited: ApiServer) -> None:
     kubectl = Kubectl(str(audited.kubectl), audited.kubeconfig)
-    kubectl("apply", "--server-side", "-f", str(CRD))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/gpudaskclusters.gpudask.dev")
-    mirror = CRD.with_name("mirror.yaml")
-    kubectl("apply", "--server-side", "-f", str(mirror))
-    wait = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(mirror)]
-    soon(lambda: kubectl.attempt(*wait).returncode == 0, "the mirror's definitions are served")
+    kubectl.define(CRD)
+    kubectl.define(CRD.with_name("mirror.yaml"))
 
 
 def requests(server: ApiServer, since: float, until: float) -> list[dict[str, Any]]:
