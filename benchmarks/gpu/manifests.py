@@ -16,6 +16,7 @@ FILES = tuple(
         "cpu",
         "first_task",
         "peer_copy",
+        "phases",
         "pipeline",
         "retirement",
         "session",

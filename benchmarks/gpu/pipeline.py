@@ -30,5 +30,6 @@ def _run(stage: Stage, pool: Json, *arguments: str) -> Json:
             "status_gpu_seconds": sum(row.get("gpuSecondsHeld", 0.0) for row in status.get("pools", [])),
             "held": [[pod.placed - said["started"], (pod.gone or end) - said["started"]] for pod in pods],
             "total": said["total"],
+            "phases": said["phases"],
             "versions": said["versions"],
         }

@@ -145,7 +145,24 @@ def _pipeline(records: Sequence[Json]) -> str:
         ]
         if both:
             lines.append([words, *(sample.text(unit, 1) for sample in both), _ratio(measured, figure)])
-    return _table("pipeline", ["", "fixed at maximum", "autoscaled", "ratio"], lines)
+    whole = _table("pipeline", ["", "fixed at maximum", "autoscaled", "ratio"], lines)
+    return "\n\n".join(part for part in (whole, _phases(measured)) if part)
+
+
+def _phases(measured: Sequence[Json]) -> str:
+    """Of the last run: where the time went."""
+    lines = [
+        [who, row["kind"], f"{row['began']:.1f}-{row['ended']:.1f} s", *_work(row)]
+        for who in ("fixed", "autoscaled")
+        for run in (measured[-1][who][-1:] if measured else [])
+        for row in run.get("phases", [])
+    ]
+    head = ["pool", "tasks", "from the first to the last", "computing, all workers", "waiting for inputs", "by worker"]
+    return _table("pipeline, the last run's phases", head, lines)
+
+
+def _work(row: Json) -> list[str]:
+    return [f"{row['compute']:.1f} s", f"{row['transfer']:.1f} s", " + ".join(map(str, row["tasks"]))]
 
 
 def _ratio(measured: Sequence[Json], figure: str) -> str:

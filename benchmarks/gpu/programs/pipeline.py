@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.gpu.programs import work
+from benchmarks.gpu.programs import phases, work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
 
-_BLOCKS_PER_GPU = 16
+_BLOCKS_PER_GPU = 40
 _COUNT = 20_000_000
 _SORTS = 16
 _SIZE = 8192
@@ -26,10 +26,13 @@ def main() -> None:
         if arguments.fixed:
             all_gpu_workers(client, arguments.gpus)
         client.wait_for_workers(arguments.cpus + (arguments.gpus if arguments.fixed else 0), timeout=60)
+        phases.begin(client)
         began, started = time.perf_counter(), time.time()
         total = _submitted(client, _BLOCKS_PER_GPU * arguments.gpus, arguments.shrink).result()
         seconds = time.perf_counter() - began
-        say(seconds=seconds, started=started, ended=time.time(), total=total, versions=versions())
+        ended = time.time()
+        ran = phases.phases(client, started)
+        say(seconds=seconds, started=started, ended=ended, total=total, phases=ran, versions=versions())
 
 
 def _submitted(client: Any, blocks: int, shrink: int) -> Any:
