@@ -45,6 +45,17 @@ class Stock:
         found = await self.get("daskworkergroup", group)
         return found["spec"]["worker"].get("replicas") if found else -1
 
+    async def limit(self, least: int, most: int) -> None:
+        """Make a DaskAutoscaler for the cluster `demo`, as `adapt` does."""
+        spec = {"cluster": "demo", "minimum": least, "maximum": most}
+        body = {
+            "apiVersion": "kubernetes.dask.org/v1",
+            "kind": "DaskAutoscaler",
+            "metadata": {"name": "demo"},
+            "spec": spec,
+        }
+        await self.stage.api.request("POST", f"{self._path}/daskautoscalers", body=body)
+
     async def delete(self, kind: str, name: str) -> None:
         await self.stage.api.request("DELETE", f"{self._path}/{kind}s/{name}")
 

@@ -17,6 +17,7 @@ from distributed import Scheduler
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
 from gpudask.reconcile import passes
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.start import Operator
@@ -138,9 +139,7 @@ async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
 ):
     await stage.apply(scaled("cpu"))
     await stage.shows("Mirrored", "True Mirrored")
-    limits = {"spec": {"cluster": "demo", "minimum": 1, "maximum": 2}, "metadata": {"name": "demo"}}
-    body = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskAutoscaler", **limits}
-    await stage.api.request("POST", f"{stock._path}/daskautoscalers", body=body)
+    await stock.limit(1, 2)
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
     execute, meanwhile = Executor.execute, []
 
@@ -159,6 +158,29 @@ async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
     await stage.becomes(lambda: stock.size("demo-cpu"), 2)
     assert meanwhile
+
+
+async def test_limits_that_are_taken_back_before_they_were_confirmed_are_gone(
+    stage: Stage, mirroring: Operator, stock: Stock, monkeypatch: pytest.MonkeyPatch
+):
+    await stage.apply(scaled("cpu"))
+    await stage.shows("Mirrored", "True Mirrored")
+    merge, deleted = Kubernetes.merge, []
+
+    async def late(self: Kubernetes, body: dict[str, Any], **words: Any) -> Any:
+        if body["kind"] == "DaskAutoscaler" and not deleted:
+            deleted.append(await self.request("DELETE", f"{stock._path}/daskautoscalers/demo"))
+        return await merge(self, body, **words)
+
+    monkeypatch.setattr(Kubernetes, "merge", late)
+    await stock.limit(1, 2)
+
+    async def kept() -> Any:
+        return (await overrides(stage)).get("cpu", {}).get("replicas")
+
+    await stage.becomes(kept, 1)
+    assert deleted
+    await stays(lambda: stock.names("daskautoscaler"), [], 1)
 
 
 async def test_the_listing_names_it_and_close_with_shutdown_deletes_it(

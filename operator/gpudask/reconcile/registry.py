@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
+from gpudask.desired.mirror import AUTOSCALER
 from gpudask.planning.mirrored import Mirrored
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
@@ -60,8 +61,9 @@ class Registry:
         self.changed(self._uids.get(key, ""))
 
     def mirror_deleted(self, item: Mirrored) -> None:
-        """Somebody deleted an object of a cluster's mirror."""
-        loop = self._loops.get(item.controller)
+        """Somebody deleted an object of a cluster's mirror, or its autoscaler before it was made a part of that."""
+        made_by_person = item.kind == AUTOSCALER and not item.controller
+        loop = self._loops.get(self._uids.get(item.owner, "") if made_by_person else item.controller)
         if loop is not None:
             loop.mirror.deleted(item)
 
