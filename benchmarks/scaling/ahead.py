@@ -16,6 +16,7 @@ from gpudask.scaling.demand import Requirement
 _EVERY_SECONDS = 1.0
 _ERROR = 0.25
 _BUDGET = 2000  # tasks that one estimate walks
+_UNKNOWN_SECONDS = 0.5  # of a later step that never ran
 _REPORTS = "next_seconds" in Requirement.__slots__
 
 
@@ -41,8 +42,9 @@ class Known:
     threads: int
 
     def left(self, task: int, prefix: str) -> float:
-        """The seconds that a task of known duration is expected to take from now."""
-        return max(0.0, self.means[prefix][0] - (self.now - self.running.get(task, self.now)))
+        """The seconds that a task is expected to take from now; over its time, as long again as it is over it."""
+        mean = self.means[prefix][0] if prefix in self.means else _UNKNOWN_SECONDS
+        return abs(mean - (self.now - self.running.get(task, self.now)))
 
 
 def fields(soon: Soon) -> dict[str, Any]:
@@ -79,7 +81,7 @@ class Lookout:
                 if needed not in known.finished and needed not in ancestors:
                     ancestors.add(needed)
                     stack.append(needed)
-        if any(tasks[number].prefix not in known.means for number in ancestors):
+        if any(tasks[number].prefix not in known.means and not tasks[number].needs for number in ancestors):
             return Soon()
         left = {number: known.left(number, tasks[number].prefix) for number in ancestors}
         chain: dict[int, float] = {}

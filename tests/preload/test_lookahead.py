@@ -60,10 +60,38 @@ async def test_the_estimate_is_the_longest_chain_where_threads_abound(start):
 async def test_what_nobody_knows_is_null(start):
     cluster = await start()
     await cluster.add("cpu-0")
-    know(cluster, first=10.0)
+    know(cluster, second=10.0)
     held = await phase(cluster, firsts=2)
     entry = await cluster.entry(GPU=1)
     assert (entry["next_seconds"], entry["next_tasks"]) == (None, 0)
+    await Event("ahead", client=cluster.client).set()
+    del held
+
+
+@pytest.mark.parametrize("budget", [5_000, 20])
+async def test_a_later_step_that_never_ran_is_taken_to_be_short(start, monkeypatch, budget):
+    monkeypatch.setattr("gpudask.preload.lookahead.BUDGET", budget)
+    cluster = await start()
+    await cluster.add("cpu-0", nthreads=2)
+    know(cluster, first=10.0)
+    held = await phase(cluster, firsts=30)
+    entry = await cluster.entry(GPU=1)
+    assert entry["next_seconds"] == pytest.approx((30 * 10 + 0.5) / 2, abs=2)
+    assert entry["next_tasks"] == 3
+    await Event("ahead", client=cluster.client).set()
+    del held
+
+
+async def test_a_task_over_its_time_is_taken_to_need_as_long_again(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    know(cluster, first=0.01, second=0.01)
+    held = await phase(cluster, firsts=1)
+
+    async def estimate_has_grown():
+        return (await cluster.entry(GPU=1))["next_seconds"] > 1.5
+
+    await until(estimate_has_grown)
     await Event("ahead", client=cluster.client).set()
     del held
 

@@ -2,7 +2,13 @@
 
 From a requirement's first waiting tasks it walks back over what is not done yet. The estimate is the longest chain of
 known durations on the way, or all their seconds over the threads that serve them, whichever is more. Where the
-ancestors are too many to walk, the groups of tasks stand in for them. A duration that nobody knows makes it unknown.
+ancestors are too many to walk, the groups of tasks stand in for them.
+
+A duration that nobody knows makes the estimate unknown where a task reads its data from outside, as the first step of a
+program does. A later step of a kind that never ran (what comes together at the end of a phase does so once) counts as
+`distributed.scheduler.unknown-task-duration`, half a second, and no more is assumed of it than that: a task that runs
+longer than expected, known or not, is taken to need as long again as it is over its time. So an estimate that was too
+early grows, until the pod that was ordered for it is given up.
 
 Bounded: at most once a second while something waits, a fixed number of nodes, and never more than a small share of the
 scheduler's time. What is not an ancestor but runs before it is not seen: the estimate is early then.
@@ -155,7 +161,7 @@ class LookAhead:
             if not n:
                 return 0.0
             asked = asks.get(group.prefix.name, PLAIN)
-            each = self._mean(group.prefix, asked)
+            each = self._mean(group.prefix, asked, is_first=not group.dependencies)
             work.add(asked, n * each)
             return each
 
@@ -165,17 +171,21 @@ class LookAhead:
         return Estimate(now, max(chain, work.seconds()), max(1, _fan_out(requirement, only)))
 
     def _seconds_left(self, ts: TaskState) -> float:
-        mean = self._mean(ts.prefix, requirement_of(ts))
+        mean = self._mean(ts.prefix, requirement_of(ts), is_first=not ts.dependencies)
         ws = ts.processing_on
-        return max(0.0, mean - ws.executing.get(ts, 0.0)) if ws is not None else mean
+        return mean if ws is None else abs(mean - ws.executing.get(ts, 0.0))
 
-    def _mean(self, prefix: Any, requirement: Requirement) -> float:
+    def _mean(self, prefix: Any, requirement: Requirement, *, is_first: bool) -> float:
+        """Return the expected seconds of a task. `is_first`: it has no inputs. Raises `UnknownError`."""
         mean = self._durations.mean(prefix.name, restricted=requirement != PLAIN)
-        if mean is None:  # the user may have told: distributed.scheduler.default-task-durations
-            mean = prefix.duration_average
-            if mean < 0:
-                raise UnknownError
-        return mean
+        if mean is not None:
+            return mean
+        told: float = prefix.duration_average  # by the user: distributed.scheduler.default-task-durations
+        if told >= 0:
+            return told
+        if is_first:
+            raise UnknownError
+        return self._scheduler.UNKNOWN_TASK_DURATION
 
     def threads(self, requirement: Requirement) -> int:
         """Return how many tasks of a requirement the running workers can run at once. Raises `UnknownError` for 0."""
