@@ -16,6 +16,7 @@ from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
 _STARTING_SECONDS = 8.0  # of a Python on a busy machine, beside what the completion itself waits
+_PATIENT = {completion.PATIENCE: "60"}
 
 
 def complete(line: str, env: dict[str, str]) -> tuple[list[str], str, float]:
@@ -48,7 +49,7 @@ def test_what_is_there_is_offered(
 ):
     server.clusters["other"] = fake_server.cluster("other", "cpu")
 
-    assert complete(line, {})[:2] == (offered, "")
+    assert complete(line, _PATIENT)[:2] == (offered, "")
 
 
 def config(folder: Path, user: dict[str, object], where: str) -> dict[str, str]:

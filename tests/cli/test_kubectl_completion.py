@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gpudask.cli import completion
 from gpudask.cli.kubectl_completion import answer, candidates
 from tests.kubectl import Kubectl
 
@@ -51,7 +52,7 @@ def test_kubectl_asks_the_program_and_offers_the_clusters(in_namespace: Kubectl)
     flags = ["--kubeconfig", str(in_namespace.kubeconfig), "-n", in_namespace.namespace]
     done = subprocess.run(
         [in_namespace.path, "__complete", "gpudask", "scale", *flags, "de"],
-        env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"},
+        env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", completion.PATIENCE: "60"},
         capture_output=True,
         text=True,
         check=True,

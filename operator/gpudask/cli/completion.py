@@ -1,7 +1,7 @@
 """What the shell offers after TAB: contexts, namespaces, clusters, pools, goals.
 
 Whatever goes wrong, nothing is offered and nothing is said: the words that stand there are for the command to refuse.
-And a shell is not kept waiting: what is not known after two seconds is not offered.
+And a shell is not kept waiting: what is not known after two seconds (GPUDASK_COMPLETION_SECONDS) is not offered.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 VARIABLE = "_GPUDASK_COMPLETE"
+PATIENCE = "GPUDASK_COMPLETION_SECONDS"
 PATIENCE_SECONDS = 2.0
 
 
@@ -107,6 +108,12 @@ def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
     return _quietly(lambda: asyncio.run(ask()))
 
 
+def _patience_seconds() -> float:
+    with contextlib.suppress(ValueError):
+        return float(os.environ.get(PATIENCE, PATIENCE_SECONDS))
+    return PATIENCE_SECONDS
+
+
 def _quietly(read: Callable[[], list[Any]]) -> list[Any]:
     """What `read` finds in time; nothing where it fails, whyever: a shell's TAB is no place to say so.
 
@@ -120,5 +127,5 @@ def _quietly(read: Callable[[], list[Any]]) -> list[Any]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(PATIENCE_SECONDS)
+    thread.join(_patience_seconds())
     return list(found)

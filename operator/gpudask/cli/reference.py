@@ -22,7 +22,7 @@ _HEAD = """\
 `pip install '.[cli]'` from a checkout gives `gpudask`, and `kubectl gpudask`, which is the same: kubectl finds
 `kubectl-gpudask` on PATH. `gpudask --install-completion` teaches the shell to complete commands, clusters and pools.
 Where kubectl completes its own commands it completes `kubectl gpudask` too, by asking `kubectl_complete-gpudask` beside
-it (kubectl 1.26 and newer).
+it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUDASK_COMPLETION_SECONDS` says.
 
 - `--kubeconfig`, `KUBECONFIG` with several files, `--context`, `-n` and `-A` mean what they mean to kubectl.
 - Results go to standard output, everything else to standard error. `-o json|yaml|name` is for programs.

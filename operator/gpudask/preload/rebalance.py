@@ -61,11 +61,13 @@ class Rebalance:
         self._watch = watch
         self._is_welcome = is_welcome
         self._timer: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._rests_until = -math.inf
         self._asked: dict[str, tuple[TaskState, WorkerState, WorkerState]] = {}  # request -> task, giver, taker
         self._begun: dict[TaskState, WorkerState] = {}  # what a worker would not give, and which
         self._fruitless: dict[tuple[WorkerState, Requirement], float] = {}  # when it is looked at again
-        self._looked_at: dict[WorkerState, int] = {}  # how far, where a worker has more tasks than fit into a slice
+        # How far, and of how many at first, where a worker has more tasks than fit into a slice.
+        self._looked_at: dict[WorkerState, tuple[int, int]] = {}
         self._is_searching = False  # whether the last slice ended before all that may be given was looked at
         self.trouble = ""  # the traceback of the last slice that failed, until one moves something
 
@@ -85,8 +87,9 @@ class Rebalance:
 
     def stop(self) -> None:
         """Move nothing more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._later):
+            if timer is not None:
+                timer.cancel()
 
     def soon(self) -> None:
         """Look whether there is something to move, as soon as it may take time again."""
@@ -177,7 +180,7 @@ class Rebalance:
         most = REQUESTS_OF_ONE - sum(1 for _, other, _ in self._asked.values() if other is giver)
         if most <= 0:
             return 0, 0
-        start = self._looked_at.pop(giver, 0)
+        start, many = self._looked_at.pop(giver, (0, len(giver.processing)))
         tasks = list(itertools.islice(giver.processing, start, start + look_at))
         asked = 0
         for ts in sorted(self._movable(tasks, giver, requirement), key=operator.attrgetter("priority")):
@@ -189,11 +192,19 @@ class Rebalance:
                 takers[taker] -= 1
                 takers += Counter()  # drops those that have enough
         if start + len(tasks) < len(giver.processing):
-            self._looked_at[giver] = start + len(tasks)
+            self._looked_at[giver] = start + len(tasks), many
             self._is_searching = True
         elif not asked:
             self._fruitless[giver, requirement] = self._loop.time() + FRUITLESS_SECONDS
+            if len(giver.processing) < many:
+                self._look_later()  # what left meanwhile let others move up, past where they would have been seen
         return len(tasks), asked
+
+    def _look_later(self) -> None:
+        """Look again when those that had nothing to give count again, whether something wakes us or not."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = self._loop.call_later(FRUITLESS_SECONDS + PAUSE_SECONDS, self.soon)
 
     def _movable(self, tasks: Iterable[TaskState], giver: WorkerState, requirement: Requirement) -> Iterable[TaskState]:
         """Yield the tasks of a requirement that may wait and are not asked for already."""
@@ -240,4 +251,4 @@ class Rebalance:
         self._asked = {request: about for request, about in asked if self._is_on_its_way(about[0], request)}
         self._begun = {ts: ws for ts, ws in self._begun.items() if ts.processing_on is ws}
         self._fruitless = {name: until for name, until in self._fruitless.items() if until > now}
-        self._looked_at = {ws: n for ws, n in self._looked_at.items() if n < len(ws.processing)}
+        self._looked_at = {ws: (n, many) for ws, (n, many) in self._looked_at.items() if n < len(ws.processing)}
