@@ -82,9 +82,7 @@ class Platform:
 
     def operator_pods(self) -> list[dict[str, Any]]:
         """The operator's pods."""
-        listed = self.kubectl.inside(NAMESPACE)(
-            "get", "pods", "-l", _OPERATOR, "-o", "json"
-        ).stdout
+        listed = self.kubectl.inside(NAMESPACE)("get", "pods", "-l", _OPERATOR, "-o", "json").stdout
         return list(json.loads(listed)["items"])
 
     def operator_log(self) -> str:
