@@ -118,7 +118,7 @@ def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_wor
         (pod,) = space.pods("breaks")
         with broken_connection(client):
             space.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=1")
-        assert pod["metadata"]["uid"] not in {each["metadata"]["uid"] for each in space.pods("breaks")}
+        assert pod["metadata"]["uid"] not in space.uids("breaks")
 
 
 def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Space) -> None:
