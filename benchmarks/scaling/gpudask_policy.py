@@ -11,7 +11,16 @@ from functools import partial
 
 from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.world import Contestant, World
-from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkGuarded, MarkRetiring, Plan
+from gpudask.planning.actions import (
+    Action,
+    CreateScheduler,
+    CreateWorker,
+    DeletePod,
+    MarkGuarded,
+    MarkRetiring,
+    Plan,
+    TakeOffService,
+)
 from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.starts import starts
@@ -95,7 +104,7 @@ class Gpudask(Contestant):
             case MarkRetiring(pod, retirement):
                 self._world.count_action(pod)
                 self._world.kubernetes.annotate(pod.name, retirement)
-            case CreateScheduler() | MarkGuarded():
+            case CreateScheduler() | MarkGuarded() | TakeOffService():
                 raise AssertionError("the scheduler is there, and marks come apart")
 
     def _tell(self) -> None:

@@ -1,17 +1,10 @@
-"""TAB after `kubectl gpudask`: what is offered, what kubectl is told to do with it, and kubectl itself."""
+"""TAB after `kubectl gpudask`: what is offered, and what kubectl is told to do with it. kubectl: the plugin's tests."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from gpudask.cli import completion
 from gpudask.cli.kubectl_completion import answer, candidates
-from tests.kubectl import Kubectl
 
 
 @pytest.fixture(autouse=True)
@@ -43,20 +36,3 @@ def test_before_the_first_letter_every_command_is_offered():
 )
 def test_kubectl_is_told_what_to_do(found: list[str], expected: str):
     assert answer(found) == expected
-
-
-@pytest.mark.api
-def test_kubectl_asks_the_program_and_offers_the_clusters(in_namespace: Kubectl):
-    in_namespace("apply", "-f", str(Path(__file__).parents[2] / "examples" / "mixed.yaml"))
-    scripts = Path(sys.executable).parent
-    flags = ["--kubeconfig", str(in_namespace.kubeconfig), "-n", in_namespace.namespace]
-    done = subprocess.run(
-        [in_namespace.path, "__complete", "gpudask", "scale", *flags, "de"],
-        env=os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", completion.PATIENCE: "60"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-
-    assert done.stdout.splitlines()[:1] == ["demo"], done

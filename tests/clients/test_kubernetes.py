@@ -63,7 +63,7 @@ async def test_applying_the_same_twice_writes_once(api: Kubernetes, in_namespace
 
 async def test_a_pod_that_changed_or_is_another_is_not_deleted(api: Kubernetes, in_namespace: Kubectl):
     made = (await api.create(pod(in_namespace.namespace)))["metadata"]
-    changed = await api.annotate_pod(in_namespace.namespace, "p", uid=made["uid"], annotations={"a": "1"})
+    changed = await api.mark_pod(in_namespace.namespace, "p", uid=made["uid"], annotations={"a": "1"})
     for uid, version in ((made["uid"], made["resourceVersion"]), ("another", None)):
         with pytest.raises(ApiError) as caught:
             await api.delete_pod(in_namespace.namespace, "p", uid=uid, never_ran=version)
@@ -75,7 +75,7 @@ async def test_a_pod_that_changed_or_is_another_is_not_deleted(api: Kubernetes, 
 async def test_an_annotation_is_not_put_on_another_pod_of_that_name(api: Kubernetes, in_namespace: Kubectl):
     await api.create(pod(in_namespace.namespace))
     with pytest.raises(ApiError) as caught:
-        await api.annotate_pod(in_namespace.namespace, "p", uid="another", annotations={"a": "1"})
+        await api.mark_pod(in_namespace.namespace, "p", uid="another", annotations={"a": "1"})
     assert caught.value.conflict or caught.value.invalid
 
 

@@ -16,6 +16,8 @@ from local.progress import Steps
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
+_OPERATOR = "app.kubernetes.io/name=gpudask"
+
 
 @dataclass(frozen=True)
 class Platform:
@@ -60,6 +62,19 @@ class Platform:
         self.kill(pod)
         operator = self.kubectl.inside(NAMESPACE)
         operator("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+        ended = {pod["metadata"]["uid"]}
+        eventually(lambda: _uids(self.operator_pods()) - ended, "another operator pod takes its place")
+
+    def delete_operator(self) -> set[str]:
+        """Delete the operator's pod, wait until it is gone, and return its uid: what is done then, another does."""
+        deleted = _uids(eventually(self._ready_operator, "the operator runs"))
+        self.kubectl.inside(NAMESPACE)("delete", "pod", "-l", _OPERATOR, "--wait=true", "--timeout=60s")
+        return deleted
+
+    def await_operator(self, *, after: set[str]) -> None:
+        """Wait until an operator pod is ready, and assert that it is none of those with these uids."""
+        ready = _uids(eventually(self._ready_operator, "an operator runs"))
+        assert not ready & after, f"the operator pod that was deleted is still there: {ready}"
 
     def kill(self, pod: dict[str, Any], container: str = "") -> None:
         """End a container's process, the pod's first unless named, as a crash would; the kubelet starts another."""
@@ -67,9 +82,7 @@ class Platform:
 
     def operator_pods(self) -> list[dict[str, Any]]:
         """The operator's pods."""
-        listed = self.kubectl.inside(NAMESPACE)(
-            "get", "pods", "-l", "app.kubernetes.io/name=gpudask", "-o", "json"
-        ).stdout
+        listed = self.kubectl.inside(NAMESPACE)("get", "pods", "-l", _OPERATOR, "-o", "json").stdout
         return list(json.loads(listed)["items"])
 
     def operator_log(self) -> str:
@@ -94,3 +107,7 @@ class Platform:
             check=True,
         ).stdout
         return next(int(line.split()[1]) for line in listed.splitlines() if line.startswith(identity))
+
+
+def _uids(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}

@@ -85,6 +85,12 @@ class Space:
             pod["metadata"]["name"] for pod in self.pods(cluster, pool) if "deletionTimestamp" not in pod["metadata"]
         }
 
+    def uids(self, cluster: str, pool: str = "") -> set[str]:
+        """The uids of the same: a pod's successor may have its name."""
+        return {
+            pod["metadata"]["uid"] for pod in self.pods(cluster, pool) if "deletionTimestamp" not in pod["metadata"]
+        }
+
     def containers(self) -> dict[str, str]:
         """Uid of each pod that has started -> its main container, which is another one after a restart."""
         return {

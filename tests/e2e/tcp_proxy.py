@@ -1,4 +1,4 @@
-"""Something that listens on this machine and passes all bytes on: what an ingress controller does for websockets."""
+"""Something between a program and a server that passes all bytes on, and breaks when a test says so: a bad network."""
 
 from __future__ import annotations
 
@@ -8,32 +8,52 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 _CHUNK_BYTES = 64 * 1024
 
 
+@dataclass
+class Proxy:
+    """What listens at 127.0.0.1:`port`."""
+
+    port: int
+    _open: set[socket.socket] = field(default_factory=set)
+
+    def cut(self) -> int:
+        """End every connection that is open, and return how many those were; new ones are passed on as before."""
+        cut = list(self._open)
+        for each in cut:
+            with contextlib.suppress(OSError):  # it ended just now
+                each.shutdown(socket.SHUT_RDWR)
+        return len(cut)
+
+
 class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
     daemon_threads = True
 
 
 @contextmanager
-def listening(host: str, port: int, *, to: tuple[str, int]) -> Iterator[list[str]]:
-    """Pass on each connection to `host:port`; the list holds the addresses of those who came."""
-    came: list[str] = []
+def proxy(to: tuple[str, int]) -> Iterator[Proxy]:
+    """Listen on a free port of this machine, and pass each connection on."""
 
     class Passing(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            came.append(self.client_address[0])
-            with socket.create_connection(to) as onward:
-                threading.Thread(target=_copy, args=(onward, self.request), daemon=True).start()
-                _copy(self.request, onward)
+            made._open.add(self.request)
+            try:
+                with socket.create_connection(to) as onward:
+                    threading.Thread(target=_copy, args=(onward, self.request), daemon=True).start()
+                    _copy(self.request, onward)
+            finally:
+                made._open.discard(self.request)
 
-    with _Server((host, port), Passing) as server:
+    with _Server(("127.0.0.1", 0), Passing) as server:
+        made = Proxy(server.server_address[1])
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield came
+            yield made
         finally:
+            made.cut()
             server.shutdown()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from local.operator_release import NAMESPACE
 from tests.docs.rights import documented_rules
 from tests.e2e.manifests import QUICK_END, Json, cluster, cpu, gpu
 from tests.e2e.programs import IMAGE, Program, account
@@ -85,10 +84,10 @@ def test_a_pods_client_works_again_when_its_scheduler_and_when_the_operator_was_
     program.wait_line("computed again after:", seconds=_RECOVERS_SECONDS)
     assert "the scheduler went: FutureCancelledError" in program.printed()
 
-    operator = space.platform.kubectl.inside(NAMESPACE)
-    operator("delete", "pod", "-l", "app.kubernetes.io/name=gpudask", "--wait=false")
+    deleted = space.platform.delete_operator()
     program.tell("operator")
     program.wait_line("scaled again after:", seconds=_RECOVERS_SECONDS)
+    space.platform.await_operator(after=deleted)
     assert program.lines(seconds=20)["without an operator"] == "3"
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
+import os
+import re
+from pathlib import Path
 
+import httpx
 import pytest
+import yaml
 from distributed import Client
-from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError, discover
+from gpudask.api.spec import Spec
+from tests.e2e.breakages import broken_connection
+from tests.e2e.kubeconfigs import breakable_network
 from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
 
-_RECOVERS_SECONDS = 30
+SMALL = {"cpu": "100m", "memory": "512Mi"}
 
 
 @pytest.fixture(autouse=True)
@@ -21,22 +27,15 @@ def _kubeconfig(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
 
 
-def works_again(client: Client) -> None:
-    """Futures that are pending when a connection breaks are cancelled by Dask's client: ask again, for so long."""
-    deadline = time.monotonic() + _RECOVERS_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FutureCancelledError, TimeoutError, OSError):
-            assert client.submit(sum, [1, 2], pure=False).result(timeout=5) == 3
-            return
-    pytest.fail(f"no result within {_RECOVERS_SECONDS} s")
-
-
-def test_it_creates_a_cluster_computes_on_it_and_deletes_it(space: Space) -> None:
-    made = cluster("made", cpu(replicas=2), gpu())
-    with (
-        KubeCluster("made", namespace=space.kubectl.namespace, custom_cluster_spec=made, timeout=120) as found,
-        Client(found) as client,
-    ):
+def test_it_creates_a_cluster_of_a_file_computes_on_it_and_deletes_it(
+    space: Space, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    made = tmp_path / "made.yaml"
+    made.write_text(yaml.safe_dump(cluster("made", cpu(replicas=2), gpu())))
+    options = {"custom_cluster_spec": made, "scheduler_forward_port": unused_tcp_port, "timeout": 120}
+    with KubeCluster("made", namespace=space.kubectl.namespace, **options) as found, Client(found) as client:
+        assert found.dashboard_link == f"http://127.0.0.1:{unused_tcp_port}/status"
+        assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
         found.wait_for_workers(2, pool="cpu", timeout=90)
         assert client.submit(sum, [1, 2]).result(timeout=30) == 3
         assert any("scheduler" in name for name in found.get_logs(tail=5))
@@ -45,18 +44,21 @@ def test_it_creates_a_cluster_computes_on_it_and_deletes_it(space: Space) -> Non
 
 
 def test_the_short_words_make_a_cluster_that_the_server_accepts(space: Space) -> None:
-    image = cluster("x", cpu())["spec"]["image"]
     with KubeCluster(
         "short",
         namespace=space.kubectl.namespace,
-        image=image,
+        image=IMAGE,
         n_workers=1,
         gpus=2,
-        resources={"cpu": "100m", "memory": "512Mi"},
+        resources=SMALL,
         env={"LEVEL": "3"},
+        worker_command="dask worker --lifetime 1h",
         timeout=120,
     ) as found:
         found.wait_for_workers(1, pool="cpu", timeout=90)
+        with Client(found) as client:
+            (seen,) = client.run(lambda dask_worker: (dask_worker.lifetime, os.environ["LEVEL"])).values()
+        assert seen == (3600, "3")
     space.wait(lambda: not space.get("gdc"), "the cluster is gone")
 
 
@@ -77,16 +79,16 @@ def test_a_pool_is_held_adapted_added_and_removed(space: Space) -> None:
         found.unscale("gpu")
         space.wait_pods("held", "gpu", 0)
 
-        found.add_pool("more", n_workers=1, resources={"cpu": "100m", "memory": "512Mi"})
+        found.add_pool("more", n_workers=1, resources=SMALL)
         found.wait_for_workers(1, pool="more", timeout=90)
         found.remove_pool("more")
         space.wait_pods("held", "more", 0)
 
 
 def test_it_suspends_and_resumes(space: Space) -> None:
-    space.apply(cluster("rests", cpu()))
-    space.wait_ready("rests")
-    with KubeCluster.from_name("rests", namespace=space.kubectl.namespace, quiet=True) as found:
+    model = Spec.model_validate(cluster("rests", cpu())["spec"])
+    options = {"custom_cluster_spec": model, "quiet": True, "timeout": 120}
+    with KubeCluster("rests", namespace=space.kubectl.namespace, **options) as found:
         found.suspend()
         space.wait_pods("rests", "", 0)
         found.resume(timeout=90)
@@ -99,26 +101,30 @@ async def test_it_is_discovered(space: Space) -> None:
     assert [name async for name, _ in discover(space.kubectl.namespace)] == ["seen"]
 
 
-def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_works_again(space: Space) -> None:
+def test_a_killed_port_forward_and_a_restarted_scheduler_leave_a_client_that_works_again(
+    space: Space, tmp_path: Path
+) -> None:
     space.apply(cluster("breaks", cpu()))
     space.wait_ready("breaks")
     with (
-        KubeCluster.from_name("breaks", namespace=space.kubectl.namespace, quiet=True) as found,
+        breakable_network(space, tmp_path / "kubeconfig") as network,
+        KubeCluster.from_name("breaks", kubeconfig=str(tmp_path / "kubeconfig"), quiet=True) as found,
         Client(found) as client,
     ):
         assert client.submit(sum, [1, 2]).result(timeout=30) == 3
-        for forward in found._forwards.values():
-            found.loop.add_callback(forward.cut)
-        works_again(client)
+        with broken_connection(client):
+            assert network.cut() > 0
 
-        space.kubectl("delete", "pod", next(iter(space.names("breaks"))), "--grace-period=1")
-        works_again(client)
+        (pod,) = space.pods("breaks")
+        with broken_connection(client):
+            space.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=1")
+        assert pod["metadata"]["uid"] not in space.uids("breaks")
 
 
 def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Space) -> None:
-    made = cluster("brief", cpu(), idle={"deleteAfter": "10s"})
-    where = {"namespace": space.kubectl.namespace, "custom_cluster_spec": made, "shutdown_on_close": False}
-    with KubeCluster("brief", quiet=True, timeout=120, **where) as found, Client(found) as client:
+    words = {"image": IMAGE, "n_workers": 1, "resources": SMALL, "idle_timeout": 10, "shutdown_on_close": False}
+    options = {"namespace": space.kubectl.namespace, "quiet": True, "timeout": 120}
+    with KubeCluster("brief", **words, **options) as found, Client(found) as client:
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert space.get("gdc"), "it outlives its program"
     space.wait(lambda: not space.get("gdc"), "the operator deleted it", seconds=30)
@@ -144,13 +150,25 @@ def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_
         assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
 
 
-def test_an_image_that_cannot_be_pulled_is_named_while_it_waits_and_in_the_error(
+def test_what_keeps_a_cluster_is_told_while_it_waits_and_in_the_error(
     space: Space, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """An image that cannot be pulled, a GPU that no node has, and a quota: in Kubernetes' own words."""
+    quota = {"hard": {"requests.nvidia.com/gpu": "0"}}
+    space.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "no-gpus"}, "spec": quota})
+    slices = {"name": "slices", "gpu": {"resourceName": "nvidia.com/mig-7g.80gb"}, "replicas": 1}
+    made = cluster("kept", gpu(replicas=1), slices)
+    made["spec"]["image"], made["spec"]["imagePullPolicy"] = "localhost/no/such:image", "IfNotPresent"
     with pytest.raises(KubeClusterError) as raised:
-        KubeCluster("noimage", namespace=space.kubectl.namespace, image="localhost/no/such:image", timeout=30)
+        KubeCluster("kept", namespace=space.kubectl.namespace, custom_cluster_spec=made, timeout=12)
 
-    assert "localhost/no/such:image" in str(raised.value)
     told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("created cluster")]
-    assert any("localhost/no/such:image" in line for line in told), told
+    print(raised.value, *told, sep="\n")
+    assert "localhost/no/such:image" in str(raised.value)
+    for words in (
+        r"scheduler: .*localhost/no/such:image",
+        r"pool gpu: .*exceeded quota: no-gpus, requested: requests.nvidia.com/gpu=1",
+        r"pool slices: .*0/\d+ nodes are available: .*Insufficient nvidia.com/mig-7g.80gb",
+    ):
+        assert any(re.match(f"cluster kept: {words}", line) for line in told), (words, told)
     space.wait(lambda: not space.get("gdc"), "the cluster that did not come up is gone")

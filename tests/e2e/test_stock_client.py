@@ -14,6 +14,8 @@ from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
 
 AUTOSCALED = {"autoscale": {"min": 0, "max": 3}}
+# Else it looks the Service's name up for 10 s, twice, before it forwards a port.
+FORWARDED = {"port_forward_cluster_ip": True}
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_from_name_scale_and_compute(demo: Space) -> None:
 
 
 def test_adapt_lets_the_default_pool_follow_demand_within_the_limits(demo: Space) -> None:
-    with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace) as existing:
+    with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace, **FORWARDED) as existing:
         existing.adapt(minimum=1, maximum=2)
         demo.wait_pods("demo", "cpu", 1)
         wait_set_by(demo, "cpu", "limits by")
@@ -70,7 +72,7 @@ async def test_the_listing_of_dask_ctl_names_it(demo: Space) -> None:
 
 
 def test_a_client_that_owns_it_deletes_it(demo: Space) -> None:
-    with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace, shutdown_on_close=True):
+    with KubeCluster.from_name("demo", namespace=demo.kubectl.namespace, shutdown_on_close=True, **FORWARDED):
         pass
     demo.wait(lambda: not demo.get("gdc") and not demo.get("pods"), "the cluster and its pods are gone")
 

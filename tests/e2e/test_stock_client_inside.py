@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from local.operator_release import NAMESPACE
 from tests.conftest import ROOT
 from tests.docs.pages import BLOCK
 from tests.e2e.manifests import cluster, cpu, gpu
@@ -62,10 +61,10 @@ def test_every_documented_call_and_two_breakages(demo: Space, platform: Platform
         demo.kubectl("delete", "pod", name)
     program.tell("scheduler-gone")
     program.wait_line("waiting for: operator-gone", seconds=90)
-    for pod in platform.operator_pods():
-        platform.kubectl.inside(NAMESPACE)("delete", "pod", pod["metadata"]["name"], "--grace-period=1")
+    deleted = platform.delete_operator()
     program.tell("operator-gone")
     said = program.lines(seconds=120)
+    platform.await_operator(after=deleted)
     print(said)
 
     assert said["address"] == f"tcp://demo-scheduler.{demo.kubectl.namespace}:8786", "directly, without a port-forward"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,10 +24,9 @@ from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.manifests import Json, cluster, cpu
 from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
-from tests.e2e.tcp_proxy import listening
 
-# An address for documentation (RFC 5737): nothing has it but what kube-proxy makes of a load balancer's.
-_BALANCER = "198.51.100.7"
+# Addresses for documentation (RFC 5737): nothing has them but what kube-proxy makes of a load balancer's.
+_BALANCER, _INGRESS = "198.51.100.7", "198.51.100.8"
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +61,9 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
         assert found.dashboard_link.endswith(f":{ports[8787]}/status")
         assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
 
-        # There is no cloud here that would give it an address: the test does.
         space.edit("ported", {"op": "replace", "path": "/spec/scheduler/service/type", "value": "LoadBalancer"})
         space.wait(lambda: service(space, "ported")["spec"]["type"] == "LoadBalancer", "the Service's new type")
-        status = {"status": {"loadBalancer": {"ingress": [{"ip": _BALANCER}]}}}
-        patch = ["--subresource=status", "--type=merge", "-p", json.dumps(status)]
-        space.kubectl("patch", "service", "ported-scheduler", *patch)
+        give_address(space, "service/ported-scheduler", _BALANCER)
         space.wait(lambda: is_healthy(f"{_BALANCER}:8787"), "the address leads to the scheduler", seconds=30)
         with KubeCluster.from_name("ported", quiet=True) as balanced:
             assert balanced.scheduler_address == f"tcp://{_BALANCER}:8786"
@@ -80,25 +77,43 @@ def service(space: Space, name: str) -> Json:
     return dict(json.loads(space.kubectl("get", "service", f"{name}-scheduler", "-o", "json").stdout))
 
 
+def give_address(space: Space, balanced: str, address: str) -> None:
+    """There is no cloud here that would give an address to a Service or an Ingress: the test does."""
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}
+    space.kubectl("patch", balanced, "--subresource=status", "--type=merge", "-p", json.dumps(status))
+
+
 def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Space) -> None:
-    """No ingress controller runs here: a proxy on this machine's port 80 does what one would with the Ingress."""
+    """No ingress controller runs here: a load balancer's port 80 does what one would with the Ingress."""
     space.apply(cluster("webbed", cpu(), protocol="ws"))
-    space.apply(ingress("localhost", "webbed-scheduler"))
     space.wait_ready("webbed")
-    behind = service(space, "webbed")["spec"]["clusterIP"]
-    with listening("127.0.0.1", 80, to=(behind, 8786)) as came:
-        with KubeCluster.from_name("webbed", quiet=True) as found:
-            assert found.scheduler_address == "ws://localhost"
-            assert found._forwards == {}
-            computes(found)
-        assert came, "the connections went through the proxy"
+    port = {"port": 80, "targetPort": "tcp-comm"}
+    controller = {"type": "LoadBalancer", "selector": service(space, "webbed")["spec"]["selector"], "ports": [port]}
+    space.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "controller"}, "spec": controller})
+    give_address(space, "service/controller", _INGRESS)
+    space.apply(ingress("webbed-scheduler"))
+    give_address(space, "ingress/way-in", _INGRESS)
+    space.wait(lambda: accepts(_INGRESS, 80), "the address leads to the scheduler", seconds=30)
+    with KubeCluster.from_name("webbed", quiet=True) as found:
+        assert found.scheduler_address == f"ws://{_INGRESS}"
+        assert found._forwards == {}
+        computes(found)
 
 
-def ingress(host: str, backend: str) -> Json:
-    """An Ingress of all paths of `host`."""
+def ingress(backend: str) -> Json:
+    """An Ingress of all paths of any host."""
     way = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": backend, "port": {"name": "tcp-comm"}}}}
-    spec = {"rules": [{"host": host, "http": {"paths": [way]}}]}
+    spec = {"rules": [{"http": {"paths": [way]}}]}
     return {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "way-in"}, "spec": spec}
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 _BARE = """

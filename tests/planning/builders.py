@@ -72,6 +72,7 @@ def scheduler_pod(of: Cluster, *, running: bool = True, **fields: Any) -> Pod:
     """The scheduler pod."""
     name = names.scheduler_pod(of.name, of.uid, frozenset())
     known: Json = {"uid": f"uid-{name}", "name": name, "pool": "", "dask_name": "", "spec_hash": current_hash(of, "")}
+    known["serves"] = True
     return pod(of, "scheduler", running=running, **known | fields)
 
 

@@ -15,7 +15,15 @@ from gpudask.api.resource import Cluster
 from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
-from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkRetiring, Plan
+from gpudask.planning.actions import (
+    Action,
+    CreateScheduler,
+    CreateWorker,
+    DeletePod,
+    MarkRetiring,
+    Plan,
+    TakeOffService,
+)
 from gpudask.planning.observed import Ended, Observation, Pod
 from gpudask.planning.plan import plan
 from gpudask.planning.starts import starts
@@ -359,6 +367,8 @@ class World:
                 if retirement is not None:
                     self._marked_now.add(pod.dask_name)
                 self._set(self.pods[pod.name], retirement=retirement)
+            case TakeOffService(pod):
+                self._set(self.pods[pod.name], serves=False)
 
     def _create(self, name: str, pool: str) -> None:
         assert name not in self.pods, f"{name} exists"
@@ -381,6 +391,7 @@ class World:
             dask_name=f"{name}-{self._uids:05x}" if pool else "",
             spec_hash=made,
             created=self.now,
+            serves=not pool,
         )
 
     def _delete(self, pod: Pod, *, only_if_unchanged: bool) -> None:

@@ -111,6 +111,50 @@ async def test_an_edited_or_deleted_service_comes_back(stage: Stage, operator: O
     await stage.becomes(selector, wanted)
 
 
+async def test_the_service_leaves_a_scheduler_that_ends_and_finds_the_next_one_by_the_same_selector(
+    stage: Stage, operator: Operator
+):
+    """The stock client's port-forward reads the selector once, and finds the successor by it."""
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+    service = await stage.get("services", "demo-scheduler")
+    assert service is not None
+    selector = service["spec"]["selector"]
+
+    async def led_to() -> dict[str, str]:
+        pods = [pod["metadata"] for pod in await stage.list("pods")]
+        return {meta["uid"]: meta["name"] for meta in pods if selector.items() <= meta["labels"].items()}
+
+    ((uid, name),) = (await led_to()).items()
+    stage.kubelet.keeps.add(name)
+    await stage.delete("pods", name)
+    await stage.becomes(led_to, {})
+    stage.kubelet.keeps.clear()
+    stage.kubelet.look_again()
+
+    async def leads_to_another() -> bool:
+        return bool(await led_to()) and uid not in await led_to()
+
+    await stage.becomes(leads_to_another, wanted=True)
+    await stage.shows("Ready", "True AllReady")
+    service = await stage.get("services", "demo-scheduler")
+    assert service is not None
+    assert service["spec"]["selector"] == selector
+
+
+async def test_a_scheduler_that_an_older_version_made_is_named_by_its_service(stage: Stage, operator: Operator):
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+    (name,) = [name for pod in await stage.list("pods") if "-scheduler-" in (name := pod["metadata"]["name"])]
+    await stage.patch("pods", name, {"metadata": {"labels": {"gpudask.dev/serves": None}}})
+
+    async def selector() -> object:
+        found = await stage.get("services", "demo-scheduler")
+        return found and found["spec"]["selector"]
+
+    await stage.becomes(selector, {"dask.org/component": "scheduler", "gpudask.dev/scheduler": name})
+
+
 async def test_an_edited_or_deleted_configmap_comes_back(stage: Stage, operator: Operator):
     await stage.apply(a_pool())
     await stage.shows("Ready", "True AllReady")

@@ -22,6 +22,7 @@ SHORT = "gdc"
 LABEL_CLUSTER = f"{GROUP}/cluster"
 LABEL_POOL = f"{GROUP}/pool"
 LABEL_SCHEDULER = f"{GROUP}/scheduler"
+LABEL_SERVES = f"{GROUP}/serves"  # the uid of the cluster whose Service leads to the pod
 LABEL_GPU = f"{GROUP}/gpu"
 ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
 ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"

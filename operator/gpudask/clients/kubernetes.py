@@ -9,6 +9,7 @@ from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.api_server import ApiServer
 
 Json = dict[str, Any]
+Marks = dict[str, str | None]
 
 FIELD_MANAGER = "gpudask"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -65,9 +66,11 @@ class Kubernetes(ApiServer):
             body["gracePeriodSeconds"] = 1
         return await self.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body=body)
 
-    async def annotate_pod(self, namespace: str, name: str, *, uid: str, annotations: dict[str, str | None]) -> Json:
-        """Set annotations on this very pod; None removes one."""
-        body = {"metadata": {"uid": uid, "annotations": annotations}}
+    async def mark_pod(
+        self, namespace: str, name: str, *, uid: str, annotations: Marks | None = None, labels: Marks | None = None
+    ) -> Json:
+        """Set annotations and labels on this very pod; None removes one."""
+        body = {"metadata": {"uid": uid, "annotations": annotations or {}, "labels": labels or {}}}
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
 

@@ -23,7 +23,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
     """The scheduler pod `name`, with the preload's files (relative path -> text) mounted at their paths."""
     section = cluster.spec.scheduler
     meta = pod.metadata(cluster, name, "scheduler")
-    meta["labels"][resource.LABEL_SCHEDULER] = name
+    meta["labels"] |= {resource.LABEL_SCHEDULER: name, resource.LABEL_SERVES: cluster.uid}
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
         **markers(cluster.spec, None, guarded=True),

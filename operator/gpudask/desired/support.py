@@ -6,20 +6,26 @@ import base64
 import json
 from typing import Any
 
-from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, Cluster
+from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.desired import names, pod
 from gpudask.desired.scheduler import POOLS_KEY, TOKEN_KEY, config_map_key
 
 Json = dict[str, Any]
 
 
-def service(cluster: Cluster, scheduler: str) -> Json:
-    """The Service by which workers and clients find the scheduler pod `scheduler`, and no other; empty: none.
+def service(cluster: Cluster, scheduler: str = "") -> Json:
+    """The Service by which workers and clients find the scheduler pod.
 
     It publishes addresses that are not ready: workers connect as soon as the scheduler listens, without
-    waiting for a probe. Because Kubernetes then publishes ending pods too, it names the one pod: a predecessor on a
-    lost node would get half of the connections.
+    waiting for a probe. Because Kubernetes then publishes ending pods too, the operator takes its label off a pod that
+    ends: a predecessor on a lost node would get half of the connections. The selector stays the same for all of a
+    cluster's life: the stock client's port-forward reads it once, and finds the successor by it.
+
+    Args:
+        cluster: whose it is. A cluster deleted and applied again under its name has another uid, and another Service.
+        scheduler: the one pod that it names instead, made by a version that did not put the label on; empty: none.
     """
+    chosen = {LABEL_SCHEDULER: scheduler} if scheduler else {LABEL_SERVES: cluster.uid}
     exposed = cluster.spec.scheduler.service
     meta = pod.metadata(cluster, names.service(cluster.name), "scheduler")
     if exposed.annotations:
@@ -32,7 +38,7 @@ def service(cluster: Cluster, scheduler: str) -> Json:
         "spec": {
             "type": exposed.type,
             "publishNotReadyAddresses": True,
-            "selector": {LABEL_DASK_COMPONENT: "scheduler", LABEL_SCHEDULER: scheduler},
+            "selector": {LABEL_DASK_COMPONENT: "scheduler", **chosen},
             "ports": [{"name": n, "port": p, "targetPort": n, "protocol": "TCP"} for n, p in ports],
         },
     }

@@ -58,7 +58,14 @@ class MarkGuarded:
     annotations: dict[str, str]
 
 
-Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkGuarded
+@dataclass(frozen=True, slots=True)
+class TakeOffService:
+    """Let the cluster's Service no longer lead to the pod."""
+
+    pod: Pod
+
+
+Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkGuarded | TakeOffService
 
 
 @dataclass(frozen=True, slots=True)

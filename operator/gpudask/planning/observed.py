@@ -55,6 +55,7 @@ class Pod:
 
     `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
     with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
+    `serves`: whether the cluster's Service leads to it.
     """
 
     uid: str
@@ -80,6 +81,7 @@ class Pod:
     retirement: Retirement | None = None
     marks: tuple[str, ...] = ()
     gpus: int = 0
+    serves: bool = False
 
     @property
     def deleting(self) -> bool:

@@ -26,7 +26,7 @@ def owner_uid(metadata: Json) -> str:
 def observe_pod(body: Json) -> Pod:
     """A pod of the API server, reduced."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
-    annotations = metadata.get("annotations", {})
+    labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
     conditions = {item["type"]: item for item in status.get("conditions", ())}
     container = _main(status.get("containerStatuses", ()))
     scheduled = conditions.get("PodScheduled", {})
@@ -36,7 +36,7 @@ def observe_pod(body: Json) -> Pod:
         namespace=sys.intern(metadata["namespace"]),  # as all that many pods share
         owner=sys.intern(owner_uid(metadata)),
         version=metadata["resourceVersion"],
-        pool=sys.intern(metadata.get("labels", {}).get(resource.LABEL_POOL, "")),
+        pool=sys.intern(labels.get(resource.LABEL_POOL, "")),
         dask_name=annotations.get(resource.ANNOTATION_DASK_NAME, ""),
         spec_hash=sys.intern(annotations.get(resource.ANNOTATION_SPEC_HASH, "")),
         phase=sys.intern(status.get("phase", "Pending")),
@@ -53,6 +53,7 @@ def observe_pod(body: Json) -> Pod:
         ended=_ended(container, status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
+        serves=bool(labels.get(resource.LABEL_SERVES)),
         marks=tuple(sys.intern(annotations.get(name, "")) for name in MARKERS),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudask.desired import names, spec_hash
-from gpudask.planning.actions import Action, CreateScheduler, DeletePod
+from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService
 from gpudask.planning.observed import Observation, Pod, PoolMemory
 
 # A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
@@ -12,6 +12,20 @@ _LOST_SECONDS = 10.0
 
 def plan_scheduler(seen: Observation) -> tuple[Action, ...]:
     """Create, replace or remove the scheduler pod."""
+    return (*_taken_off(seen), *_replaced(seen))
+
+
+def _taken_off(seen: Observation) -> tuple[Action, ...]:
+    """The pods that the Service still leads to, though they are not the scheduler, or not for long.
+
+    Who dials while the last one ends is refused, and dials again. Were the Service to lead to it until it is gone, a
+    connection made in its last moment would wait for an answer from an address that nobody has any more.
+    """
+    others = (pod for pod in seen.schedulers if pod != seen.scheduler)
+    return tuple(TakeOffService(pod) for pod in others if pod.serves and not pod.finished)
+
+
+def _replaced(seen: Observation) -> tuple[Action, ...]:
     current = seen.scheduler
     finished: tuple[Action, ...] = tuple(
         DeletePod(pod, f"it ended: {pod.phase}") for pod in seen.schedulers if pod.finished and not pod.deleting
@@ -54,15 +68,9 @@ def free_to_go(seen: Observation) -> bool:
     return not any(item.active or item.waiting for item in seen.demand.requirements)
 
 
-def served_by(seen: Observation) -> str | None:
-    """The scheduler pod that the Service is to lead to; empty: to none, None: wherever it leads.
-
-    To none while the last one ends: who dials then is refused, and dials again. Were the Service to lead to it until it
-    is gone, a connection made in its last moment would wait for an answer from an address that nobody has any more.
-    """
-    if seen.scheduler is not None:
-        return seen.scheduler.name
-    return "" if any(pod.deleting and not pod.finished for pod in seen.schedulers) else None
+def named_by_service(seen: Observation) -> str:
+    """The scheduler pod that the Service has to name, because an older version made it; empty: its label says it."""
+    return seen.scheduler.name if seen.scheduler is not None and not seen.scheduler.serves else ""
 
 
 def _leaving(seen: Observation) -> bool:

@@ -8,11 +8,20 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
-from gpudask.api.resource import ANNOTATION_RETIRE, Cluster
+from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Marks
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.planning.actions import Action, CreateScheduler, CreateWorker, DeletePod, MarkGuarded, MarkRetiring
+from gpudask.planning.actions import (
+    Action,
+    CreateScheduler,
+    CreateWorker,
+    DeletePod,
+    MarkGuarded,
+    MarkRetiring,
+    TakeOffService,
+)
 from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import owner_uid
 from gpudask.reconcile.context import Context
@@ -68,9 +77,11 @@ class Executor:
             case MarkRetiring(pod, retirement, failed):
                 if failed:
                     self._memory.failed(pod.pool, self._context.clock())
-                return self._annotate(pod, {ANNOTATION_RETIRE: retirement.dump() if retirement else None})
+                return self._mark(pod, annotations={ANNOTATION_RETIRE: retirement.dump() if retirement else None})
             case MarkGuarded(pod, annotations):
-                return self._annotate(pod, dict(annotations))
+                return self._mark(pod, annotations=dict(annotations))
+            case TakeOffService(pod):
+                return self._mark(pod, labels={LABEL_SERVES: None})
 
     async def try_out(self, pool: str, render: Callable[[], Json]) -> None:
         """Ask the API server whether it would create such a pod, so that a typo shows before the pod is needed."""
@@ -138,15 +149,15 @@ class Executor:
         _LOG.info("%s/%s: deleted: %s", pod.namespace, pod.name, why)
         return False
 
-    async def _annotate(self, pod: Pod, annotations: dict[str, str | None]) -> bool:
+    async def _mark(self, pod: Pod, **marks: Marks) -> bool:
         try:
-            body = await self._context.api.annotate_pod(pod.namespace, pod.name, uid=pod.uid, annotations=annotations)
+            body = await self._context.api.mark_pod(pod.namespace, pod.name, uid=pod.uid, **marks)
         except ApiError as error:
             if error.not_found or error.conflict or error.invalid:
                 return True
             raise
         self._context.pods.lay_over(pod.namespace, body)
-        _LOG.info("%s/%s: %s", pod.namespace, pod.name, annotations)
+        _LOG.info("%s/%s: %s", pod.namespace, pod.name, marks)
         return False
 
 

@@ -14,7 +14,7 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, P
 from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation, current_scheduler
 from gpudask.planning.plan import plan
-from gpudask.planning.scheduler import served_by
+from gpudask.planning.scheduler import named_by_service
 from gpudask.planning.starts import starts
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
@@ -149,10 +149,9 @@ class Passes:
         return trouble
 
     async def _ensure_support(self, cluster: Cluster, planned: Plan) -> None:
-        new = next((action.name for action in planned.actions if isinstance(action, CreateScheduler)), None)
-        if new is not None:
+        if any(isinstance(action, CreateScheduler) for action in planned.actions):
             self._support.forget_blind()
-        name = served_by(self._observe(cluster)) if new is None else new
+        name = named_by_service(self._observe(cluster))
         self._memory.support_refused(await self._support.ensure(cluster, name, guarded=planned.guarded))
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:

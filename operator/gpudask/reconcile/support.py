@@ -25,7 +25,6 @@ class Support:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._applied: dict[str, tuple[str, str]] = {}
-        self._scheduler = ""
         self._guarded = True
         self._inputs: Any = None  # what the wanted objects were made of
         self._wanted: list[tuple[Json, str]] = []  # they, and their digests
@@ -34,10 +33,10 @@ class Support:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
         self._applied = {kind: seen for kind, seen in self._applied.items() if kind in self._context.support}
 
-    async def ensure(self, cluster: Cluster, scheduler: str | None, *, guarded: bool | None) -> list[ApiError]:
-        """Apply what differs, for the scheduler pod `scheduler`; empty: there is none, None: as it was.
+    async def ensure(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> list[ApiError]:
+        """Apply what differs. The Service names the pod `scheduler`; empty: none, its label says it.
 
-        `guarded`: whether it is kept from eviction; None: as it was.
+        `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
 
         Returns:
             What the API server refused, such as an object of that name that is somebody else's.
@@ -50,12 +49,11 @@ class Support:
             for caches in self._context.support.values()
             for item in caches.owned(cluster.uid)
         }
-        self._scheduler = self._scheduler if scheduler is None else scheduler
         self._guarded = self._guarded if guarded is None else guarded
         results = await asyncio.gather(
             *(
                 self._apply(body, digest, existing.get((body["kind"], body["metadata"]["name"])))
-                for body, digest in self._make(cluster)
+                for body, digest in self._make(cluster, scheduler)
             ),
             return_exceptions=True,
         )
@@ -67,12 +65,12 @@ class Support:
                 raise result
         return refused
 
-    def _make(self, cluster: Cluster) -> list[tuple[Json, str]]:
+    def _make(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
         """The wanted objects with their digests, made anew only for a new spec, scheduler pod or guard."""
-        inputs = cluster.generation, self._scheduler, self._guarded
+        inputs = cluster.generation, scheduler, self._guarded
         if inputs != self._inputs:
             wanted = [
-                support.service(cluster, self._scheduler),
+                support.service(cluster, scheduler),
                 support.preload(cluster, self._context.preload),
                 support.token_secret(cluster, self._context.token(cluster.uid)),
                 disruption.budget(cluster, guarded=self._guarded),

@@ -59,7 +59,6 @@ def full() -> None:
         cluster.wait_for_workers(1, pool="cpu", timeout=60)
         say("created", where(client))
         sizes(cluster, client)
-        logs(cluster)
         pools(cluster)
 
 
@@ -70,6 +69,7 @@ def sizes(cluster: KubeCluster, client: Client) -> None:
     cluster.adapt(0, 2, pool="gpu")
     with cluster.hold("gpu", 1, timeout=60) as workers:
         say("held", len(workers), where(client, workers=workers, resources=GPU))
+        logs(cluster)  # while no pod leaves
 
 
 def logs(cluster: KubeCluster) -> None:

@@ -1,0 +1,31 @@
+"""What a program lives through when the connection to its scheduler ends: it is told, and works again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from distributed import Client
+from distributed.client import FutureCancelledError
+
+RECOVERS_SECONDS = 30
+
+
+@contextmanager
+def broken_connection(client: Client) -> Iterator[None]:
+    """What is done in this block ends the client's connection. Soon after it the client computes again."""
+    pending = client.submit(sum, [1, 2], resources={"NOBODY-HAS-IT": 1}, pure=False)
+    before = client.scheduler_comm.comm
+    yield
+    deadline = time.monotonic() + RECOVERS_SECONDS
+    with pytest.raises(FutureCancelledError, match="lost the connection to the scheduler"):
+        pending.result(timeout=RECOVERS_SECONDS)
+    assert before.closed(), "the connection is another one"
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FutureCancelledError, TimeoutError, OSError):
+            assert client.submit(sum, [1, 2], pure=False).result(timeout=5) == 3
+            return
+    pytest.fail(f"no result within {RECOVERS_SECONDS} s")
