@@ -35,7 +35,7 @@ def answer_at(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     async def answers(address: str, _: fake.Json) -> bool:
         return address in addresses
 
-    monkeypatch.setattr(routes, "_answers", answers)
+    monkeypatch.setattr(routes, "answers", answers)
 
 
 def speaking(protocol: str) -> fake.Json:
