@@ -20,6 +20,7 @@ from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
 
 CAUSE = "scheduler: no node can take it: 0/3 nodes are available"
+READY = fake.scheduler_pod("demo-scheduler-11111")
 AWAY = rf"the scheduler of cluster 'demo' is away for \d+ s: {CAUSE}. See kubectl describe gdc demo -n lab"
 
 
@@ -144,14 +145,14 @@ def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(
         (lambda server: server.clusters.clear(), "there is no such cluster any more in namespace 'lab'. Create it"),
         (lambda server: setattr(server, "broken", 503), "the API server does not tell why: the server is restarting"),
         (lambda server: server.forbidden.add("GET pods"), "SchedulerReady is False, NoQuota: pods: 3"),
-        (lambda server: None, "scheduler: no pod yet: SchedulerReady is False, NoQuota: pods: 3"),
+        (lambda server: server.events.clear(), "scheduler: no pod yet: SchedulerReady is False, NoQuota: pods: 3"),
         (
-            lambda server: server.pods.append(fake.scheduler_pod("demo-scheduler-11111")) or server.forbidden.add("GET portforward"),
+            lambda server: (server.pods.append(READY), server.forbidden.add("GET portforward")),
             "its pod demo-scheduler-11111 is ready, but is not reached: the API server answers 403. See its log",
         ),
     ],
     ids=["deleted", "no API server", "no right", "no pod", "no way"],
-)  # fmt: skip
+)
 def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, change: Any, said: str):
     with KubeCluster.from_name("demo", quiet=True) as cluster:
         lose_scheduler(demo)

@@ -8,14 +8,16 @@ Dask itself says no more than that a connection was lost: the futures that were 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import math
+import time
 from collections.abc import Generator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
 from distributed.client import Client
+from distributed.core import Status
 
 from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.errors import KubeClusterError
@@ -27,7 +29,8 @@ from gpudask.kubecluster.routes import COMM_PORT
 logger = logging.getLogger(__name__)
 
 _TELL_SECONDS = 5.0
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS, _PAUSE_SECONDS = 2.0, 0.5
+_CHOOSE_SECONDS = 10.0
 _NO_SERVER = Cause("why is not known without an API server", "See the cluster: kubectl describe gdc")
 # Dask's Client awaits its cluster, drops what that raises, and asks for the address: that raises it again, there alone.
 _raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None)
@@ -38,7 +41,10 @@ class AwayCluster(LinkedCluster):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._outage: Outage | None = None
+        self._told: KubeClusterError | None = None  # what the last who waited in vain were told
         self._following_outage: asyncio.Task[None] | None = None
+        self._choosing = asyncio.Lock()
+        self._chosen = -math.inf  # when a way was chosen again, by the monotonic clock
         super().__init__(*arguments, **options)
 
     @property
@@ -48,8 +54,8 @@ class AwayCluster(LinkedCluster):
         Raises:
             KubeClusterError: to a `Client` that is being made and waited for the scheduler in vain.
         """
-        if self._outage is not None and self._outage.told is not None and _raised.get() is self._outage.told:
-            raise self._outage.told
+        if self._told is not None and _raised.get() is self._told:
+            raise self._told
         return str(super().scheduler_address)
 
     def __await__(self) -> Generator[Any, Any, Self]:
@@ -58,8 +64,10 @@ class AwayCluster(LinkedCluster):
         Raises:
             KubeClusterError: it stays away, and why.
         """
+        was_there = self.status == Status.running
         yield from super().__await__()
-        yield from self._be_reached().__await__()
+        if was_there:
+            yield from self._be_reached().__await__()
         return self
 
     def __exit__(
@@ -95,11 +103,9 @@ class AwayCluster(LinkedCluster):
         self._end_outage()
 
     def _end_outage(self) -> None:
-        if self._outage is not None:
-            self._outage.over.set()
         if self._following_outage is not None:
             self._following_outage.cancel()
-        self._outage = self._following_outage = None
+        self._outage = self._following_outage = self._told = None
 
     async def _follow(self, outage: Outage) -> None:
         """Say why twice: when it lasts longer than a restart, and when Dask's clients are about to give up."""
@@ -108,8 +114,7 @@ class AwayCluster(LinkedCluster):
         logger.warning("gpudask: %s", self._error(outage, cause))
         is_told = False
         while True:
-            if cause.has_ready_pod and not self._is_inside and COMM_PORT not in self._forwards:
-                await self._find_another_way()
+            await self._find_another_way(cause)
             await asyncio.sleep(_LOOK_SECONDS)
             if outage.seconds < _patience_seconds():
                 continue
@@ -145,42 +150,39 @@ class AwayCluster(LinkedCluster):
     # ------------------------------------------------------------------ being reached again
 
     async def _be_reached(self) -> None:
-        outage = self._outage
-        if outage is None:
-            await self._check_way()
-            return
+        """Wait until somebody new would reach the scheduler, as long as Dask's clients look for one."""
+        outage = self._outage or Outage()  # one that was not seen so far
+        args = self.security.get_connection_args("client")
         with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
-            while not outage.over.is_set():
-                error = self._error(outage, await self.why_away())
-                progress.show([f"the scheduler is away: {error.reason}"])
+            while not await routes.answers(str(super().scheduler_address), args):
+                cause = await self.why_away()
+                error = self._error(outage, cause)
                 if outage.seconds > _patience_seconds():
-                    outage.told = error
+                    self._told = error
                     _raised.set(error)
                     raise error
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(outage.over.wait(), _LOOK_SECONDS)
+                progress.show([f"the scheduler is away: {cause.reason}"])
+                await self._find_another_way(cause)
+                await asyncio.sleep(_PAUSE_SECONDS)
+        self._told = None
 
-    async def _check_way(self) -> None:
-        """Choose again where an outside address was, that answers no more: its Service or its node may be another."""
-        if self._server is None or self._is_inside or COMM_PORT in self._forwards:
-            return
-        args = self.security.get_connection_args("client")
-        if not await routes.answers(self.scheduler_address, args):
-            await self._find_another_way()
-
-    async def _find_another_way(self) -> None:
-        before = self.scheduler_comm
-        try:
-            server = self.require_server()
-            self._body = await server.cluster(self.name)
+    async def _find_another_way(self, cause: Cause) -> None:
+        """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
+        async with self._choosing:
+            is_due = time.monotonic() > self._chosen + _CHOOSE_SECONDS
+            if not cause.has_ready_pod or self._is_inside or COMM_PORT in self._forwards or not is_due:
+                return
+            self._chosen = time.monotonic()
+            before = self.scheduler_comm
             await forwarding.stop(self._forwards)
-            self._take(await self._from_outside(server))
-        except KubeClusterError as error:
-            await forwarding.stop(self._forwards)
-            logger.warning("gpudask: no other way to the scheduler of cluster %s: %s", self.name, error)
-            return
-        if before is not None:
-            await before.close_rpc()
+            try:
+                self._take(await self._from_outside(self.require_server()))
+            except KubeClusterError as error:
+                await forwarding.stop(self._forwards)
+                logger.info("no other way to the scheduler of cluster %s: %s", self.name, error)
+                return
+            if before is not None:
+                await before.close_rpc()
 
     async def _close(self) -> None:
         self._end_outage()

@@ -34,19 +34,11 @@ class Cause:
     has_ready_pod: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outage:
-    """A time without a scheduler.
-
-    Attributes:
-        began: by the monotonic clock, in seconds.
-        over: set when there is one again.
-        told: what waited for it in vain was told.
-    """
+    """A time without a scheduler; `began` is of the monotonic clock, in seconds."""
 
     began: float = field(default_factory=time.monotonic)
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    told: KubeClusterError | None = None
 
     @property
     def seconds(self) -> float:
