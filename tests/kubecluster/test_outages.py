@@ -11,7 +11,7 @@ from typing import Any
 import dask
 import pytest
 from distributed import Client, SpecCluster
-from distributed.client import FutureCancelledError
+from distributed.client import FutureCancelledError, default_client
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import away, following
@@ -62,6 +62,8 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
             Client(cluster)
         assert time.monotonic() - began < 10
         assert "Dask's clients close after 3 s without it" in raised.value.next_step
+        with pytest.raises(ValueError, match="No client"):
+            default_client()  # what was refused is closed, and left to nobody
         with pytest.raises(KubeClusterError, match=CAUSE):
             Client(cluster)
         assert cluster.scheduler_address.startswith("tcp://"), "no other reader of the address is refused"

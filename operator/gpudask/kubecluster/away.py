@@ -8,6 +8,7 @@ Dask itself says no more than that a connection was lost: the futures that were 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -16,7 +17,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
-from distributed.client import Client
+from distributed.client import Client, default_client
 from distributed.core import Status
 
 from gpudask.kubecluster import forwarding, routes
@@ -158,6 +159,7 @@ class AwayCluster(LinkedCluster):
                 cause = await self.why_away()
                 error = self._error(outage, cause)
                 if outage.seconds > _patience_seconds():
+                    await self._close_unmade()
                     self._told = error
                     _raised.set(error)
                     raise error
@@ -165,6 +167,13 @@ class AwayCluster(LinkedCluster):
                 await self._find_another_way(cause)
                 await asyncio.sleep(_PAUSE_SECONDS)
         self._told = None
+
+    async def _close_unmade(self) -> None:
+        """Close the `Client` that is just being made: it does so itself only where a connection fails."""
+        with contextlib.suppress(ValueError):  # there is none
+            client = default_client()
+            if client.cluster is self and client.scheduler is None:
+                await client._close()  # noqa: SLF001 - what it calls then
 
     async def _find_another_way(self, cause: Cause) -> None:
         """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
