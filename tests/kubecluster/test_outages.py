@@ -77,9 +77,17 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
 def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServer, dask: SpecCluster):
     with KubeCluster.from_name("demo", quiet=True) as cluster:
         lose_scheduler(demo)
-        threading.Timer(1, add_scheduler, (demo, dask, "demo-scheduler-22222")).start()
+        looks = demo.requests.count(f"GET {fake.PODS}")
+
+        def come_back() -> None:
+            eventually(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 3, "it is looked for")
+            add_scheduler(demo, dask, "demo-scheduler-22222")
+
+        coming = threading.Thread(target=come_back)
+        coming.start()
         with Client(cluster) as client:
             assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        coming.join()
 
 
 def test_what_waits_in_a_client_that_will_close_ends_with_the_cause(demo: fake.FakeServer):
