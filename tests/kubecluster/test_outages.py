@@ -34,6 +34,7 @@ def impatient(give_up_seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Everything is as it is in 30 s, in three."""
     monkeypatch.setattr(away, "_TELL_SECONDS", 0.2)
     monkeypatch.setattr(away, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(away, "_ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(following, "_RETRY_SECONDS", 0.1)
     with dask.config.set({"distributed.comm.timeouts.connect": f"{give_up_seconds}s"}):
         yield

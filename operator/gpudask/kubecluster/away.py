@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _TELL_SECONDS = 5.0
 _LOOK_SECONDS, _PAUSE_SECONDS = 2.0, 0.5
-_CHOOSE_SECONDS = 10.0
+_CHOOSE_SECONDS, _ANSWER_SECONDS = 10.0, 5.0
 _NO_SERVER = Cause("why is not known without an API server", "See the cluster: kubectl describe gdc")
 # Dask's Client awaits its cluster, drops what that raises, and asks for the address: that raises it again, there alone.
 _raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None)
@@ -155,7 +155,7 @@ class AwayCluster(LinkedCluster):
         outage = self._outage or Outage()  # one that was not seen so far
         args = self.security.get_connection_args("client")
         with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
-            while not await routes.answers(str(super().scheduler_address), args):
+            while not await routes.answers(str(super().scheduler_address), args, _ANSWER_SECONDS):
                 cause = await self.why_away()
                 error = self._error(outage, cause)
                 if outage.seconds > _patience_seconds():

@@ -129,11 +129,12 @@ async def _by_ingress(server: Server, name: str, protocol: str) -> list[Route]:
     return [Route(f"{protocol}://{urlsplit(comm).netloc}", dashboard) for comm in comms]
 
 
-async def answers(address: str, connection_args: Json) -> bool:
-    """Whether a Dask scheduler does: it is greeted as Dask's own client would."""
+async def answers(address: str, connection_args: Json, limit_seconds: float = 0) -> bool:
+    """Whether a Dask scheduler does, within `limit_seconds` (0: 3 s): it is greeted as Dask's own client would."""
+    limit_seconds = limit_seconds or _ANSWER_SECONDS
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):  # Dask's own limit leaves out the answer to the greeting
-            comm = await connect(address, timeout=_ANSWER_SECONDS, **connection_args)
+        async with asyncio.timeout(limit_seconds):  # Dask's own limit leaves out the answer to the greeting
+            comm = await connect(address, timeout=limit_seconds, **connection_args)
     except Exception as error:  # noqa: BLE001 - whoever listens there may speak anything: HTTP ends as a MemoryError
         logger.debug("nothing answers at %s: %r", address, error)
         return False
