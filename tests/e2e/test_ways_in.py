@@ -89,7 +89,8 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     with listening("127.0.0.1", 80, to=(behind, 8786)) as came:
         with KubeCluster.from_name("webbed", quiet=True) as found:
             assert found.scheduler_address == "ws://localhost"
-            assert found._forwards == {}
+            assert set(found._forwards) == {8787}, "the Ingress does not lead to the dashboard"
+            assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
             computes(found)
         assert came, "the connections went through the proxy"
 
