@@ -96,7 +96,8 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     space.wait(lambda: accepts(_INGRESS, 80), "the address leads to the scheduler", seconds=30)
     with KubeCluster.from_name("webbed", quiet=True) as found:
         assert found.scheduler_address == f"ws://{_INGRESS}"
-        assert found._forwards == {}
+        assert set(found._forwards) == {8787}, "the Ingress does not lead to the dashboard"
+        assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
         computes(found)
 
 

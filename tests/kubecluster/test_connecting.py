@@ -12,7 +12,7 @@ from distributed.client import FutureCancelledError
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import following, forward
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import be_inside
+from tests.kubecluster.conftest import be_inside, until
 
 
 def test_a_client_computes_through_the_forwarded_port(demo: fake.FakeServer):
@@ -150,7 +150,7 @@ def test_it_waits_for_a_scheduler_that_is_still_starting(demo: fake.FakeServer):
 
     async def connect() -> int:
         async def start_later() -> None:
-            await asyncio.sleep(0.5)
+            await until(lambda: demo.requests.count(f"GET {fake.PODS}") > 1, "it has looked, and looked again")
             demo.pods.append(late)
 
         later = asyncio.create_task(start_later())

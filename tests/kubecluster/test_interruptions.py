@@ -1,14 +1,13 @@
 """An API server that restarts, and a status that is behind: waits go on, say why, and end with their own limit."""
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import following, routes
+from gpudask.kubecluster import following, progress, routes
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
@@ -112,11 +111,17 @@ def test_a_status_that_speaks_of_a_scheduler_which_is_gone_is_not_believed(serve
     assert not [request for request in server.requests if "portforward" in request]
 
 
-def test_its_successor_is_waited_for(server: fake.FakeServer, dask: SpecCluster, capsys: pytest.CaptureFixture[str]):
+def test_its_successor_is_waited_for(
+    server: fake.FakeServer,
+    dask: SpecCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     server.clusters["demo"]["status"] = BEHIND
 
     def start() -> None:
-        time.sleep(1.5)  # it tells of nothing in its first second
+        eventually(lambda: server.requests.count(f"GET {fake.PODS}") > 1, "it has looked, told of it, and looked again")
         add_scheduler(server, dask, "demo-scheduler-00000")
 
     starting = meanwhile(start)

@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import routes
+from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.server import Server
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside
@@ -32,10 +32,10 @@ def address_of(dask: SpecCluster) -> tuple[str, int]:
 def answer_at(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     """Schedulers answer at these addresses alone."""
 
-    async def answers(address: str, _: fake.Json) -> bool:
+    async def answers(address: str, *_: object) -> bool:
         return address in addresses
 
-    monkeypatch.setattr(routes, "_answers", answers)
+    monkeypatch.setattr(routes, "answers", answers)
 
 
 def speaking(protocol: str) -> fake.Json:
@@ -144,6 +144,24 @@ async def test_an_inner_service_is_not_even_looked_at(server: fake.FakeServer):
     assert len(server.requests) == before
 
 
+def test_an_address_that_answers_no_more_is_chosen_again_for_the_next_client(
+    demo: fake.FakeServer, dask: SpecCluster, unused_tcp_port: int
+):
+    host, port = address_of(dask)
+    demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "NodePort"}}
+    demo.services["demo-scheduler"] = a_service("NodePort", port)
+    demo.nodes = [a_node(host)]
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        assert cluster.scheduler_address == f"tcp://{host}:{port}"
+        # What is open stays so, but nothing new gets there: the Service is another, and no node leads to it.
+        cluster.scheduler_comm.address = f"tcp://127.0.0.1:{unused_tcp_port}"
+        demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "ClusterIP"}}
+        with Client(cluster) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+            assert cluster.dashboard_link.startswith("http://127.0.0.1:")
+        assert set(demo.forwards) == {"demo-scheduler-00000"}
+
+
 def an_ingress(service: str, port: dict[str, Any], host: str = "dask.example") -> fake.Json:
     rule = {"host": host, "http": {"paths": [{"backend": {"service": {"name": service, "port": port}}}]}}
     balancer = {"loadBalancer": {"ingress": [{"hostname": "balancer.example"}]}}
@@ -171,6 +189,50 @@ async def test_an_ingress_leads_to_a_scheduler_that_speaks_websockets(
     route = await routes.outside(speaking("ws"), await Server.connect(None))
 
     assert (route.address if route else None) == address
+
+
+async def test_the_dashboards_link_is_that_of_an_ingress_which_leads_there(
+    server: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    answer_at(monkeypatch, "ws://dask.example")
+    page = an_ingress("demo-scheduler", {"name": "http-dashboard"}, host="page.example")
+    secured = page | {"spec": page["spec"] | {"tls": [{"hosts": ["page.example"]}]}}
+    below = an_ingress("demo-scheduler", {"number": 8787}, host="below.example")
+    below["spec"]["rules"][0]["http"]["paths"][0]["path"] = "/demo"
+
+    async def link(*pages: fake.Json) -> str | None:
+        server.ingresses = [an_ingress("demo-scheduler", {"number": 8786}), *pages]
+        route = await routes.outside(speaking("ws"), await Server.connect(None))
+        return route.dashboard if route else None
+
+    assert await link() == ""
+    assert await link(below) == "", "its pages lie at the root"
+    assert await link(below, page) == "http://page.example/status"
+    assert await link(secured) == "https://page.example/status"
+
+
+async def test_a_dashboard_to_which_no_ingress_leads_is_forwarded_or_there_is_none(
+    demo: fake.FakeServer, told: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    answer_at(monkeypatch, "ws://dask.example")
+    demo.ingresses = [an_ingress("demo-scheduler", {"number": 8786})]
+    forwards: forwarding.Forwards = {}
+
+    async def link() -> str:
+        options = {"dashboard_port": 0, "connection_args": {}, "tell": told.append}
+        api = await Server.connect(None)
+        route = await forwarding.from_outside(api, speaking("ws"), forwards, **options)
+        assert route.address == "ws://dask.example"
+        return route.dashboard
+
+    assert await link() == f"http://127.0.0.1:{forwards[8787].local_port}/status"
+    assert told == []
+    await forwarding.stop(forwards)
+    demo.forbidden.add("GET portforward")
+    assert await link() == ""
+    assert told[0].startswith("no dashboard: cannot forward port 8787")
+    assert 'resources: ["pods/portforward"]' in told[0]
+    await forwarding.stop(forwards)
 
 
 async def test_an_ingress_behind_which_no_scheduler_answers_is_not_taken_and_that_is_said(

@@ -3,7 +3,7 @@ import getpass
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.reasons import why_pool_waits
+from gpudask.kubecluster.reasons import why_pool_waits, why_workers_wait
 from tests.kubecluster import fake_server as fake
 
 
@@ -107,6 +107,24 @@ def test_waiting_in_vain_gives_the_operators_reason():
     body = fake.cluster("demo", "gpu", pools=[pool])
 
     assert why_pool_waits(body, "gpu") == "1 of 4 desired pods are ready, 0/2 nodes: Insufficient nvidia.com/gpu"
+
+
+def test_waiting_in_vain_for_workers_of_any_pool_gives_the_reasons_of_all():
+    pools = [
+        {"name": "cpu", "desired": 1, "ready": 1, "reason": "no task waits"},
+        {"name": "gpu", "desired": 2, "ready": 0, "message": "Insufficient nvidia.com/gpu"},
+    ]
+    unmet = {"type": "DemandServable", "status": "False", "reason": "NoPool", "message": "3 tasks want GPU: 2"}
+    of_pools = "pool cpu: 1 of 1 desired pods are ready, no task waits; pool gpu: 0 of 2 desired pods are ready, "
+    of_pools += "Insufficient nvidia.com/gpu"
+
+    assert why_workers_wait(fake.cluster("demo", "cpu", "gpu", pools=pools), None) == of_pools
+    assert why_workers_wait(fake.cluster("demo", "cpu", "gpu", pools=pools, conditions=[unmet]), None) == (
+        f"DemandServable is False, NoPool: 3 tasks want GPU: 2; {of_pools}"
+    )
+    assert why_workers_wait(fake.cluster("demo", "cpu", pools=pools[:1]), None) == (
+        "1 of 1 desired pods are ready, no task waits"
+    )
 
 
 def test_waiting_in_vain_for_an_operator_that_is_away_names_it(demo: fake.FakeServer):

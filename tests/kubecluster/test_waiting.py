@@ -8,6 +8,7 @@ from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import starting, waiting
+from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
 
@@ -57,7 +58,7 @@ def test_a_program_that_may_forward_no_port_learns_so_when_the_pod_is_ready(unre
     unready.forbidden.add("GET portforward")
 
     def become_ready() -> None:
-        time.sleep(0.5)
+        eventually(lambda: any("portforward" in asked for asked in unready.requests), "it was refused a port")
         unready.pods[0] = fake.scheduler_pod("demo-scheduler-00000")
 
     thread = threading.Thread(target=become_ready)

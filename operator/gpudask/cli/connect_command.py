@@ -104,7 +104,7 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
     if port == SCHEDULER_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 
-    forward = PortForward(server, name, port)
+    forward = PortForward(server, name, port, is_greeted=port == SCHEDULER_PORT)
     await forward.start()
     try:
         tell(body, forward.local_port)

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 from kr8s.asyncio import Api
 
+from gpudask.kubecluster import impersonation
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kubeconfig import Choice
 
@@ -36,6 +37,7 @@ class Credentials:
         tls: how its certificate is checked and which is shown; True: as any web server's.
         proxy: the URL of the kubeconfig's proxy.
         tls_name: the name in the server's certificate, where it is not the URL's.
+        headers: as whom the server is to take the requests, where the kubeconfig names somebody else.
     """
 
     server: str
@@ -43,6 +45,7 @@ class Credentials:
     tls: ssl.SSLContext | bool
     proxy: str | None = None
     tls_name: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 async def read(choice: Choice | None) -> Credentials:
@@ -69,6 +72,7 @@ async def read(choice: Choice | None) -> Credentials:
         tls=tls,
         proxy=api.auth.proxy,
         tls_name=api.auth.tls_server_name,
+        headers=impersonation.headers(choice) if choice else (),
     )
 
 

@@ -27,6 +27,8 @@ class FollowingCluster(Cluster):
         """Follow the scheduler's list of workers, over a new connection when one is lost."""
         while True:
             await super()._watch_worker_status(comm)
+            if self.status == Status.running:
+                self._lost()
             while True:
                 if self.status != Status.running:
                     return
@@ -35,6 +37,13 @@ class FollowingCluster(Cluster):
                     break
                 except OSError:
                     await asyncio.sleep(_RETRY_SECONDS)
+            self._found_again()
+
+    def _lost(self) -> None:
+        """Called when the connection is lost."""
+
+    def _found_again(self) -> None:
+        """Called when there is another one."""
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         super()._update_worker_status(op, msg)

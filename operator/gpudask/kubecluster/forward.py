@@ -6,6 +6,8 @@ kr8s' own PortForward holds on to the pod that it began with.
 
 A pod's end does not always end what is forwarded to it: its network can go before its last packets do, and then both
 sides wait. So while anything is open the pod is looked up every few seconds, and when it is gone all is cut.
+
+Dask gives a connection that was taken all the time it has: what leads nowhere is cut soon, so that it tries again.
 """
 
 from __future__ import annotations
@@ -15,25 +17,50 @@ import contextlib
 import logging
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pod_port import PodPort, open_port
+from gpudask.kubecluster.pod_port import open_port, pump
 from gpudask.kubecluster.pods import SchedulerPod, scheduler_pods
 from gpudask.kubecluster.request import NOT_FOUND
 from gpudask.kubecluster.server import Server
 
 logger = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 256 * 1024
-_ATTEMPTS = 5
-_FIRST_PAUSE_SECONDS = 0.1
+_LIMIT_SECONDS = 8.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
 _LOOK_SECONDS = 3.0
+_NO_POD = "it has no pod that runs"
 _CUT_SECONDS = 5.0
 
 
 class PortForward:
-    """127.0.0.1:`local_port` -> `port` of the scheduler pod of `cluster`."""
+    """127.0.0.1:`local_port` -> `port` of the scheduler pod of `cluster`.
 
-    def __init__(self, server: Server, cluster: str, port: int, local_port: int = 0) -> None:
-        self.local_port = local_port  # 0: any that is free
+    Args:
+        server: through which it leads.
+        cluster: whose scheduler.
+        port: of its pod.
+        local_port: of this machine; 0: any that is free.
+        limit_seconds: a connection that has not reached a pod by then is cut.
+        is_greeted: one to which the pod has said nothing by then is cut, too: a Dask scheduler answers a greeting,
+            while a browser may open a connection long before it asks for anything.
+
+    Attributes:
+        trouble: why the last connection did not reach the scheduler; empty where it did.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        cluster: str,
+        port: int,
+        local_port: int = 0,
+        *,
+        limit_seconds: float = _LIMIT_SECONDS,
+        is_greeted: bool = False,
+    ) -> None:
+        self.local_port = local_port
+        self.trouble = ""
+        self._limit_seconds = limit_seconds
+        self._is_greeted = is_greeted
         self._server = server
         self._cluster = cluster
         self._port = port
@@ -106,7 +133,7 @@ class PortForward:
         if self._pod is None:
             raise KubeClusterError(
                 f"cannot forward port {self._port} to the scheduler of cluster {self._cluster!r}",
-                reason="it has no pod that runs",
+                reason=_NO_POD,
                 next_step="See why: kubectl describe gpudaskcluster"
                 f" {self._cluster} -n {self._server.namespace}, or try again",
                 status=NOT_FOUND,
@@ -129,41 +156,43 @@ class PortForward:
     async def _serve(
         self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-            try:
-                pod = await self._find_pod()
-                if pod is None:
-                    continue
-                async with open_port(self._server, pod.name, self._port) as opened:
-                    self._pod, self._connections[task] = pod, pod.uid
-                    await _pump(reader, writer, opened)
-                    return
-            except (KubeClusterError, OSError) as error:
-                if self._connections.get(task):
-                    return  # bytes may have been lost: this connection is over, whatever ended it
-                logger.debug("forwarding to %s: attempt %d: %r", self._cluster, attempt + 1, error)
-        logger.warning("gpudask: no connection to the scheduler's port %d; Dask tries again", self._port)
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        try:
+            async with asyncio.timeout(self._limit_seconds) as limit:
+                while not await self._served(task, reader, writer, limit):
+                    await asyncio.sleep(pause_seconds)
+                    pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * pause_seconds)
+        except TimeoutError:
+            self.trouble = self.trouble or f"no word from it within {self._limit_seconds:g} s"
+            logger.debug("forwarding to %s, port %d, is given up: %s", self._cluster, self._port, self.trouble)
 
+    async def _served(
+        self,
+        task: asyncio.Task[None],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limit: asyncio.Timeout,
+    ) -> bool:
+        """Whether the connection reached a pod, and is over; else it may be tried again."""
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: PodPort) -> None:
-    """Copy both ways until either side ends."""
-    ways = [asyncio.create_task(_upstream(reader, opened)), asyncio.create_task(_downstream(opened, writer))]
-    try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        def reach() -> None:
+            self.trouble = ""
+            limit.reschedule(None)
 
-
-async def _upstream(reader: asyncio.StreamReader, opened: PodPort) -> None:
-    while data := await reader.read(_CHUNK_BYTES):
-        await opened.send(data)
-
-
-async def _downstream(opened: PodPort, writer: asyncio.StreamWriter) -> None:
-    while data := await opened.receive():
-        writer.write(data)
-        await writer.drain()
+        try:
+            pod = await self._find_pod()
+            if pod is None:
+                self.trouble = _NO_POD
+                return False
+            async with open_port(self._server, pod.name, self._port, limit_seconds=self._limit_seconds) as opened:
+                self._pod, self._connections[task] = pod, pod.uid
+                self.trouble = f"nothing answers at port {self._port} of pod {pod.name}"
+                if not self._is_greeted:
+                    reach()
+                await pump(reader, writer, opened, reach)
+        except (KubeClusterError, OSError) as error:
+            if not self._connections[task]:
+                self.trouble = error.reason if isinstance(error, KubeClusterError) else str(error)
+                return False
+            logger.debug("what was forwarded to %s broke: %r", self._cluster, error)
+        return True  # also where it broke: bytes may have been lost

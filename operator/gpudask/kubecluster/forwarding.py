@@ -1,10 +1,18 @@
-"""The two forwarded ports that lead to a scheduler from outside: its own, and its dashboard's."""
+"""The way to a scheduler from outside: an address that answers, or two forwarded ports, its and its dashboard's."""
+
+# mypy: disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import dask.config
+from dask.utils import parse_timedelta
+
+from gpudask.kubecluster import routes
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
 from gpudask.kubecluster.routes import COMM_PORT, DASHBOARD_PORT, Route
@@ -12,6 +20,43 @@ from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
 Forwards = dict[int, PortForward]
+_LEAST_SECONDS, _TRIES = 5.0, 3
+
+
+async def from_outside(
+    server: Server,
+    body: Json,
+    forwards: Forwards,
+    *,
+    dashboard_port: int,
+    connection_args: Json,
+    tell: Callable[[str], object],
+) -> Route:
+    """The way by the outside address that answers, else through ports of this machine, which listen until `stop`.
+
+    Args:
+        server: where the cluster is.
+        body: the cluster.
+        forwards: takes what listens, also where this fails.
+        dashboard_port: this machine's, for a dashboard that has to be forwarded; 0: any that is free.
+        connection_args: of Dask's connections, such as the TLS context.
+        tell: called with why an address that there should be is not taken, and why there is no dashboard.
+
+    Raises:
+        KubeClusterError: as `forwarded`.
+    """
+    outside = await routes.outside(body, server, connection_args=connection_args, tell=tell)
+    if outside is None:
+        return await forwarded(server, body, forwards, dashboard_port=dashboard_port)
+    if outside.dashboard:
+        return outside
+    forwards[DASHBOARD_PORT] = PortForward(server, body["metadata"]["name"], DASHBOARD_PORT, dashboard_port)
+    try:
+        await forwards[DASHBOARD_PORT].start()
+    except KubeClusterError as error:
+        tell(f"no dashboard: {error}")
+        return outside
+    return replace(outside, dashboard=_status_page(forwards))
 
 
 async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard_port: int) -> Route:
@@ -33,14 +78,13 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
             reason="that protocol cannot go through a forwarded port",
             next_step="Run the program inside the cluster, or set spec.protocol: tcp",
         )
-    forwards[COMM_PORT] = PortForward(server, name, COMM_PORT)
+    forwards[COMM_PORT] = PortForward(server, name, COMM_PORT, limit_seconds=_limit_seconds(), is_greeted=True)
     forwards[DASHBOARD_PORT] = PortForward(server, name, DASHBOARD_PORT, dashboard_port)
     # Both end before either's error is raised, so that `stop` finds all that listens.
     made = await asyncio.gather(*(forward.start() for forward in forwards.values()), return_exceptions=True)
     if failed := [each for each in made if isinstance(each, BaseException)]:
         raise failed[0]
-    comm, dashboard = forwards[COMM_PORT].local_port, forwards[DASHBOARD_PORT].local_port
-    return Route(f"{protocol}://127.0.0.1:{comm}", f"http://127.0.0.1:{dashboard}/status")
+    return Route(f"{protocol}://127.0.0.1:{forwards[COMM_PORT].local_port}", _status_page(forwards))
 
 
 async def stop(forwards: Forwards) -> None:
@@ -48,3 +92,17 @@ async def stop(forwards: Forwards) -> None:
     for forward in forwards.values():
         await forward.stop()
     forwards.clear()
+
+
+def give_up_seconds() -> float:
+    """How long Dask's clients look for a scheduler that is away before they close for good."""
+    return float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"), default="s"))
+
+
+def _limit_seconds() -> float:
+    """So long that a client tries several times before it gives up, and that a busy scheduler can answer."""
+    return max(_LEAST_SECONDS, give_up_seconds() / _TRIES)
+
+
+def _status_page(forwards: Forwards) -> str:
+    return f"http://127.0.0.1:{forwards[DASHBOARD_PORT].local_port}/status"

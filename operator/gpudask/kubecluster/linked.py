@@ -18,7 +18,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.following import FollowingCluster
 from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.request import NOT_FOUND
-from gpudask.kubecluster.routes import DASHBOARD_PORT, Route
+from gpudask.kubecluster.routes import Route
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.starting import scheduler_is_ready
 
@@ -67,6 +67,7 @@ class LinkedCluster(FollowingCluster):
         self._server: Server | None = None
         self._forwards: forwarding.Forwards = {}
         self._dashboard = ""
+        self._is_inside = False
         self._body: Json = {}
 
     def _start_now(self) -> None:
@@ -93,8 +94,8 @@ class LinkedCluster(FollowingCluster):
 
     @property
     def dashboard_link(self) -> str:
-        """The dashboard's URL as this machine reaches it."""
-        return self._dashboard or f"http://{self.name}-scheduler.{self.namespace}.svc:{DASHBOARD_PORT}/status"
+        """The dashboard's URL as this machine reaches it; empty where it does not."""
+        return self._dashboard
 
     def require_server(self) -> Server:
         """The API server.
@@ -120,8 +121,7 @@ class LinkedCluster(FollowingCluster):
     async def _start(self) -> None:
         try:
             route = await self._connect()
-            self._dashboard = route.dashboard
-            self.scheduler_comm = rpc(route.address, connection_args=self.security.get_connection_args("client"))
+            self._take(route)
             try:
                 await asyncio.wait_for(super()._start(), _HANDSHAKE_SECONDS)
             except OSError as error:
@@ -142,6 +142,7 @@ class LinkedCluster(FollowingCluster):
     async def _connect(self) -> Route:
         """The way to the scheduler; sets up what leads there."""
         is_inside = Access(self._kubeconfig, self._context).is_inside() and not self._always_forwards
+        self._is_inside = is_inside
         try:
             self._server = await Server.connect(self._wanted_namespace, self._kubeconfig, self._context)
             self.namespace = self._server.namespace
@@ -162,18 +163,27 @@ class LinkedCluster(FollowingCluster):
             if is_inside:
                 return routes.inside(self._body)
             try:
-                outside = await routes.outside(
-                    self._body, server, connection_args=self.security.get_connection_args("client"), tell=self._log
-                )
-                return outside or await forwarding.forwarded(
-                    server, self._body, self._forwards, dashboard_port=self._dashboard_port
-                )
+                return await self._from_outside(server)
             except KubeClusterError as error:
                 if patience.is_over or not (error.may_pass or error.status == NOT_FOUND):
                     raise
                 logger.info("the way to the scheduler of cluster %s is made again: %s", self.name, error)
             await forwarding.stop(self._forwards)
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _from_outside(self, server: Server) -> Route:
+        return await forwarding.from_outside(
+            server,
+            self._body,
+            self._forwards,
+            dashboard_port=self._dashboard_port,
+            connection_args=self.security.get_connection_args("client"),
+            tell=self._log,
+        )
+
+    def _take(self, route: Route) -> None:
+        self._dashboard = route.dashboard
+        self.scheduler_comm = rpc(route.address, connection_args=self.security.get_connection_args("client"))
 
     def _may_be_blind(self) -> bool:
         """Whether it may do without the API server."""

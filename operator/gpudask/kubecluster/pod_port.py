@@ -7,12 +7,16 @@ https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/kubelet/
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import anyio
+import httpcore
 import httpx
 import httpx_ws
+from wsproto.utilities import ProtocolError
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import FORBIDDEN, Connection, path_of
@@ -22,6 +26,19 @@ logger = logging.getLogger(__name__)
 
 _DATA, _ERROR = b"\x00", 1
 _OPEN_SECONDS = 20.0
+_CHUNK_BYTES = 256 * 1024
+# How a connection breaks: by the operating system, and in each layer of the library's.
+_BROKEN = (
+    OSError,
+    httpx.HTTPError,
+    httpx_ws.HTTPXWSException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    ProtocolError,
+)
 
 
 class PodPort:
@@ -69,6 +86,7 @@ async def open_port(
     Raises:
         KubeClusterError: the server refuses (the message has the rule that is missing), cannot be reached, or has not
             opened it within `limit_seconds`.
+        ConnectionError: it broke while the block ran.
     """
     path = f"{path_of('v1', server.namespace)}/pods/{pod}/portforward"
     what = f"cannot forward port {port} of pod {pod}"
@@ -89,9 +107,11 @@ async def open_port(
             else "See the pod's events: kubectl describe pod",
             status=status,
         ) from error
-    except (OSError, httpx.HTTPError, httpx_ws.HTTPXWSException) as error:
-        if is_open:
+    except (*_BROKEN, ExceptionGroup) as error:  # a websocket's tasks run in a group
+        if isinstance(error, ExceptionGroup) and error.split(_BROKEN)[1] is not None:
             raise
+        if is_open:
+            raise ConnectionError(f"the connection to pod {pod} broke: {error!r}") from error
         late = f"{server.session.address} did not open it within {limit_seconds:g} s"
         raise KubeClusterError(
             what,
@@ -99,3 +119,29 @@ async def open_port(
             next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
             unanswered=True,
         ) from error
+
+
+async def pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: PodPort, answered: Callable[[], None]
+) -> None:
+    """Copy both ways until either side ends, and close `writer`; `answered` is called when bytes come from the pod."""
+    ways = [asyncio.create_task(_upstream(reader, opened)), asyncio.create_task(_downstream(opened, writer, answered))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        writer.close()  # at once: saying goodbye to the pod may take a while
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _upstream(reader: asyncio.StreamReader, opened: PodPort) -> None:
+    while data := await reader.read(_CHUNK_BYTES):
+        await opened.send(data)
+
+
+async def _downstream(opened: PodPort, writer: asyncio.StreamWriter, answered: Callable[[], None]) -> None:
+    while data := await opened.receive():
+        answered()
+        writer.write(data)
+        await writer.drain()

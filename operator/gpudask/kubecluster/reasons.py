@@ -39,11 +39,8 @@ def why_not_ready(body: Json) -> str:
     if away := unseen(body):
         return away
     status = body["status"]
-    bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
-    # `Ready` only sums the others up.
-    bad = [item for item in bad if item["type"] != "Ready"] or bad
-    if bad:
-        return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
+    if bad := _bad_conditions(status):
+        return bad
     if status.get("reason"):
         return f"{status.get('phase', '')}, {status['reason']}"
     return "the operator gives no reason"
@@ -54,16 +51,22 @@ def why_no_scheduler(body: Json) -> str:
     return unseen(body) or (OUTDATED if _says_ready(body) else why_not_ready(body))
 
 
+def why_workers_wait(body: Json, pool: str | None) -> str:
+    """What keeps the workers of `pool` or, where it is None, of the whole cluster."""
+    words = why_pool_waits(body, pool)
+    if pool is None and words and not unseen(body):
+        return "; ".join(part for part in (_bad_conditions(body["status"]), words) if part)
+    return words or why_not_ready(body)
+
+
 def why_pool_waits(body: Json, pool: str | None) -> str:
-    """The operator's words for the size and the progress of `pool`; empty where it has none."""
+    """The operator's words for the size and the progress of `pool`, or of all where it is None; empty without any."""
     if away := unseen(body):
         return away
-    for item in body["status"].get("pools") or []:
-        if item["name"] == pool:
-            words = [f"{item.get('ready', 0)} of {item.get('desired', 0)} desired pods are ready"]
-            words += [item[key] for key in ("message", "reason") if item.get(key)]
-            return ", ".join(words)
-    return ""
+    pools = body["status"].get("pools") or []
+    if pool is None and len(pools) > 1:
+        return "; ".join(f"pool {item['name']}: {_size_and_why(item)}" for item in pools)
+    return next((_size_and_why(item) for item in pools if pool in (None, item["name"])), "")
 
 
 def why_pod_waits(pod: Json) -> str:
@@ -87,17 +90,34 @@ def why_pod_waits(pod: Json) -> str:
 def waits_for(body: Json, pods: list[Json]) -> list[str]:
     """What keeps a cluster from being there, a line each: the scheduler, then each pool that is short of pods."""
     status = body.get("status") or {}
-    lines = []
     schedulers = [pod for pod in pods if pod["metadata"]["labels"].get("dask.org/component") == "scheduler"]
-    if body["spec"].get("suspend"):
-        lines.append("the cluster is suspended: resume() starts it")
-    elif not schedulers:
-        lines.append(f"scheduler: no pod yet: {why_no_scheduler(body)}")
-    lines += [f"scheduler: {words}" for pod in schedulers if (words := why_pod_waits(pod))]
+    lines = why_scheduler_waits(body, schedulers)
     for item in status.get("pools", []):
         if item.get("ready", 0) < item.get("desired", 0) or item.get("message"):
             lines.append(f"pool {item['name']}: {why_pool_waits(body, item['name'])}")
     return lines
+
+
+def why_scheduler_waits(body: Json, pods: list[Json]) -> list[str]:
+    """What keeps a scheduler from being there, a line each; `pods` are the scheduler's alone."""
+    lines = []
+    if body["spec"].get("suspend"):
+        lines.append("the cluster is suspended: resume() starts it")
+    elif not pods:
+        lines.append(f"scheduler: no pod yet: {why_no_scheduler(body)}")
+    return lines + [f"scheduler: {words}" for pod in pods if (words := why_pod_waits(pod))]
+
+
+def _bad_conditions(status: Json) -> str:
+    bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
+    # `Ready` only sums the others up.
+    bad = [item for item in bad if item["type"] != "Ready"] or bad
+    return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
+
+
+def _size_and_why(pool: Json) -> str:
+    words = [f"{pool.get('ready', 0)} of {pool.get('desired', 0)} desired pods are ready"]
+    return ", ".join(words + [pool[key] for key in ("message", "reason") if pool.get(key)])
 
 
 def _why_container_waits(waiting: Json, container: Json) -> str:

@@ -12,9 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from distributed.comm.core import connect
 
+from gpudask.kubecluster import ingresses
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.server import Server
@@ -30,7 +32,7 @@ _INSTEAD = "a port is forwarded instead"
 
 @dataclass(frozen=True)
 class Route:
-    """Where to dial: the comm's address, and the dashboard's URL."""
+    """Where to dial: the comm's address, and the dashboard's URL, empty where that way has none."""
 
     address: str
     dashboard: str
@@ -71,12 +73,12 @@ async def outside(
     kind = ((body["spec"].get("scheduler") or {}).get("service") or {}).get("type", "ClusterIP")
     found: list[Route] = []
     if protocol in {"ws", "wss"}:
-        found += await _allowed(_ingress_routes(server, name, protocol), tell=None)
+        found += await _allowed(_by_ingress(server, name, protocol), tell=None)
     if kind != "ClusterIP":
         found += await _allowed(_service_routes(server, name, protocol), tell=tell)
         if not found:
             tell(f"service {name} of type {kind} has no outside address: {_INSTEAD}")
-    answering = await asyncio.gather(*(_answers(route.address, connection_args or {}) for route in found))
+    answering = await asyncio.gather(*(answers(route.address, connection_args or {}) for route in found))
     taken = next((route for route, answers in zip(found, answering, strict=True) if answers), None)
     if found and taken is None:
         tried = ", ".join(route.address for route in found)
@@ -100,7 +102,7 @@ async def _service_routes(server: Server, name: str, protocol: str) -> list[Rout
     service = await server.call("get", "services", name)
     spec = service["spec"]
     own = {port["port"]: port["port"] for port in spec["ports"]}
-    routes = [_route(protocol, host, own) for host in _balancers(service)]
+    routes = [_route(protocol, host, own) for host in ingresses.balancers(service)]
     if spec["type"] == "NodePort":
         answer = await server.call("list", "nodes", namespace="")
         ports = {port["port"]: port["nodePort"] for port in spec["ports"]}
@@ -113,43 +115,26 @@ def _route(protocol: str, host: str, ports: dict[int, int]) -> Route:
     return Route(f"{protocol}://{bracketed}:{ports[COMM_PORT]}", f"http://{bracketed}:{ports[DASHBOARD_PORT]}/status")
 
 
-def _balancers(item: Json) -> list[str]:
-    """The addresses that a load balancer gave a Service or an Ingress."""
-    listed = item.get("status", {}).get("loadBalancer", {}).get("ingress") or []
-    return [address for entry in listed if (address := entry.get("ip") or entry.get("hostname"))]
-
-
 def _addresses(node: Json) -> list[str]:
     """A node's addresses, those for the outside first."""
     listed = node.get("status", {}).get("addresses", [])
     return [item["address"] for kind in ("ExternalIP", "InternalIP") for item in listed if item["type"] == kind]
 
 
-async def _ingress_routes(server: Server, service: str, protocol: str) -> list[Route]:
+async def _by_ingress(server: Server, name: str, protocol: str) -> list[Route]:
     answer = await server.call("list", "ingresses", version="networking.k8s.io/v1")
-    hosts: dict[str, None] = {}
-    for ingress in answer["items"]:
-        for rule in ingress["spec"].get("rules") or []:
-            if _leads_to(rule, service):
-                host = rule.get("host", "")
-                hosts |= dict.fromkeys([host] if host else _balancers(ingress))
-    return [Route(f"{protocol}://{host}", f"http://{host}/status") for host in hosts if not host.startswith("*")]
+    comms = ingresses.urls(answer["items"], name, COMM_PORT, "tcp-comm")
+    pages = ingresses.urls(answer["items"], name, DASHBOARD_PORT, "http-dashboard", path="/")
+    dashboard = next((f"{page}/status" for page in pages), "")
+    return [Route(f"{protocol}://{urlsplit(comm).netloc}", dashboard) for comm in comms]
 
 
-def _leads_to(rule: Json, service: str) -> bool:
-    for path in (rule.get("http") or {}).get("paths", []):
-        backend = path.get("backend", {}).get("service") or {}
-        port = backend.get("port", {})
-        if backend.get("name") == service and (port.get("number") == COMM_PORT or port.get("name") == "tcp-comm"):
-            return True
-    return False
-
-
-async def _answers(address: str, connection_args: Json) -> bool:
-    """Whether a Dask scheduler does: it is greeted as Dask's own client would."""
+async def answers(address: str, connection_args: Json, limit_seconds: float = 0) -> bool:
+    """Whether a Dask scheduler does, within `limit_seconds` (0: 3 s): it is greeted as Dask's own client would."""
+    limit_seconds = limit_seconds or _ANSWER_SECONDS
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):  # Dask's own limit leaves out the answer to the greeting
-            comm = await connect(address, timeout=_ANSWER_SECONDS, **connection_args)
+        async with asyncio.timeout(limit_seconds):  # Dask's own limit leaves out the answer to the greeting
+            comm = await connect(address, timeout=limit_seconds, **connection_args)
     except Exception as error:  # noqa: BLE001 - whoever listens there may speak anything: HTTP ends as a MemoryError
         logger.debug("nothing answers at %s: %r", address, error)
         return False

@@ -8,6 +8,7 @@ own, which nothing but its own end closes, and requests share one, which is repl
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import httpx_ws
 
+from gpudask.kubecluster import no_proxy
 from gpudask.kubecluster.credentials import Credentials
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
@@ -155,14 +157,16 @@ async def _websocket(
 
 
 def _client(credentials: Credentials) -> httpx.AsyncClient:
-    headers = {"User-Agent": "gpudask", "Content-Type": "application/json"}
+    headers = [("User-Agent", "gpudask"), ("Content-Type", "application/json"), *credentials.headers]
     if credentials.token:
-        headers["Authorization"] = f"Bearer {credentials.token}"
+        headers.append(("Authorization", f"Bearer {credentials.token}"))
+    is_direct = not credentials.proxy and no_proxy.is_direct(credentials.server, os.environ)
     return httpx.AsyncClient(
         base_url=credentials.server,
         headers=headers,
         verify=credentials.tls,
         proxy=credentials.proxy,
+        mounts={f"all://{httpx.URL(credentials.server).netloc.decode()}": None} if is_direct else None,
         timeout=_limits(),
     )
 

@@ -19,12 +19,12 @@ from distributed.core import Status
 from distributed.objects import SchedulerInfo
 
 from gpudask.kubecluster import overrides
+from gpudask.kubecluster.away import AwayCluster
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.linked import LinkedCluster
 from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.progress import Progress
-from gpudask.kubecluster.reasons import where_to_look, why_not_ready, why_pool_waits
+from gpudask.kubecluster.reasons import where_to_look, why_workers_wait
 
 _POLL_SECONDS = 0.25
 # Asking takes longer the more workers there are: at most a fifth of the time is for that.
@@ -49,7 +49,7 @@ class _Wait:
         return f"{self.n_workers} workers" + (f" of pool {self.pool!r}" if self.pool else "")
 
 
-class WaitingCluster(LinkedCluster):
+class WaitingCluster(AwayCluster):
     """What `KubeCluster` does to wait for workers."""
 
     def wait_for_workers(self, n_workers: int, timeout: float | None = None, pool: str | None = None) -> Any:
@@ -146,19 +146,22 @@ class WaitingCluster(LinkedCluster):
 
     async def _why(self, wait: _Wait) -> str:
         await self._read_for(wait)
+        if wait.unreached:
+            return (await self.why_away()).reason
         if wait.refusal is not None:
             return f"why is not known, {wait.refusal.reason}"
         if self._server is None or not self._body:
             return "why is not known without an API server"
-        return wait.patience.trouble or why_pool_waits(self._body, wait.pool) or why_not_ready(self._body)
+        return wait.patience.trouble or why_workers_wait(self._body, wait.pool)
 
     async def _too_late(self, running: int, wait: _Wait) -> KubeClusterError:
-        why = await self._why(wait)
         limit = f"within {wait.patience.limit_seconds:g} s"
-        log = f"kubectl logs -l gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}"
         if wait.unreached:
-            what, reason = f"{wait.whose} did not come {limit}", f"{_not_reached(wait)}; {why}"
-            return KubeClusterError(what, reason=reason, next_step=f"See the scheduler's log: {log}")
+            cause = await self.why_away()
+            reason = f"{_not_reached(wait)}; {cause.reason}"
+            return KubeClusterError(f"{wait.whose} did not come {limit}", reason=reason, next_step=cause.next_step)
+        why = await self._why(wait)
+        log = f"kubectl logs -l gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}"
         step = where_to_look(self._body) if self._body else f"See the scheduler's log: {log}"
         step = wait.refusal.next_step if wait.refusal else step
         return KubeClusterError(f"{running} of {wait.whose} came {limit}", reason=why, next_step=step)

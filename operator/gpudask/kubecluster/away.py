@@ -1,0 +1,203 @@
+"""A cluster manager whose scheduler is away: it says why, to whoever waits for it, and looks for another way there.
+
+Dask itself says no more than that a connection was lost: the futures that were pending are cancelled at once, and a
+`Client` that finds no scheduler for 30 s closes for good. What keeps the scheduler away is found out in outage.py.
+"""
+
+# mypy: disallow-untyped-calls=False, disallow-any-generics=False
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Generator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+from distributed.client import Client, default_client
+from distributed.core import Status
+
+from gpudask.kubecluster import forwarding, routes
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.linked import LinkedCluster
+from gpudask.kubecluster.outage import Cause, Outage, cause_of
+from gpudask.kubecluster.progress import Progress
+from gpudask.kubecluster.routes import COMM_PORT
+
+logger = logging.getLogger(__name__)
+
+_TELL_SECONDS = 5.0
+_LOOK_SECONDS, _PAUSE_SECONDS = 2.0, 0.5
+_CHOOSE_SECONDS, _ANSWER_SECONDS = 10.0, 5.0
+_NO_SERVER = Cause("why is not known without an API server", "See the cluster: kubectl describe gdc")
+# Dask's Client awaits its cluster, drops what that raises, and asks for the address: that raises it again, there alone.
+_raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None)
+
+
+class AwayCluster(LinkedCluster):
+    """What `KubeCluster` does when it loses its scheduler."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._outage: Outage | None = None
+        self._told: KubeClusterError | None = None  # what the last who waited in vain were told
+        self._following_outage: asyncio.Task[None] | None = None
+        self._choosing = asyncio.Lock()
+        self._chosen = -math.inf  # when a way was chosen again, by the monotonic clock
+        super().__init__(*arguments, **options)
+
+    @property
+    def scheduler_address(self) -> str:
+        """Where the scheduler is dialled.
+
+        Raises:
+            KubeClusterError: to a `Client` that is being made and waited for the scheduler in vain.
+        """
+        if self._told is not None and _raised.get() is self._told:
+            raise self._told
+        return str(super().scheduler_address)
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Start it; later, wait for a scheduler that is away.
+
+        Raises:
+            KubeClusterError: it stays away, and why.
+        """
+        was_there = self.status == Status.running
+        yield from super().__await__()
+        if was_there:
+            yield from self._be_reached().__await__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._outage is not None:
+            self.sync(self._add_why, error)
+        super().__exit__(kind, error, trace)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._outage is not None:
+            await self._add_why(error)
+        await super().__aexit__(kind, error, trace)
+
+    async def why_away(self) -> Cause:
+        """Why the scheduler is not reached."""
+        if self._server is None:
+            return _NO_SERVER
+        forward = self._forwards.get(COMM_PORT)
+        cause = await cause_of(self._server, self.name, forward.trouble if forward else "")
+        self._body = cause.body or self._body
+        return cause
+
+    # ------------------------------------------------------------------ following an outage
+
+    def _lost(self) -> None:
+        self._outage = Outage()
+        self._following_outage = asyncio.create_task(self._follow(self._outage))
+
+    def _found_again(self) -> None:
+        self._end_outage()
+
+    def _end_outage(self) -> None:
+        if self._following_outage is not None:
+            self._following_outage.cancel()
+        self._outage = self._following_outage = self._told = None
+
+    async def _follow(self, outage: Outage) -> None:
+        """Say why twice: when it lasts longer than a restart, and when Dask's clients are about to give up."""
+        await asyncio.sleep(_TELL_SECONDS)
+        cause = await self.why_away()
+        logger.warning("gpudask: %s", self._error(outage, cause))
+        is_told = False
+        while True:
+            await self._find_another_way(cause)
+            await asyncio.sleep(_LOOK_SECONDS)
+            if outage.seconds < _patience_seconds():
+                continue
+            cause = await self.why_away()
+            error = self._error(outage, cause)
+            if not is_told:
+                is_told = True
+                logger.warning("gpudask: %s", error)
+            self._tell_pending(error)
+
+    def _error(self, outage: Outage, cause: Cause) -> KubeClusterError:
+        give_up = f"Dask's clients close after {forwarding.give_up_seconds():g} s without it"
+        return KubeClusterError(
+            f"the scheduler of cluster {self.name!r} is away for {outage.seconds:.0f} s",
+            reason=cause.reason,
+            next_step=f"{cause.next_step}. {give_up}: once it is back, make a new Client(cluster)",
+        )
+
+    def _tell_pending(self, error: KubeClusterError) -> None:
+        """Cancel, with the cause, what waits in clients of this cluster that will close: Dask would give no reason."""
+        for client in list(Client._instances):  # noqa: SLF001 - Dask keeps no list of a cluster's clients
+            if client.cluster is self and client.status == "connecting":
+                for state in list(client.futures.values()):
+                    state.cancel(reason="scheduler-away", msg=str(error))
+                client.futures.clear()
+
+    async def _add_why(self, error: BaseException) -> None:
+        """Let an error that leaves the block say that the scheduler was away: Dask's own do not say why."""
+        outage = self._outage
+        if outage is not None and not isinstance(error, KubeClusterError):
+            error.add_note(f"gpudask: {self._error(outage, await self.why_away())}")
+
+    # ------------------------------------------------------------------ being reached again
+
+    async def _be_reached(self) -> None:
+        """Wait until somebody new would reach the scheduler, as long as Dask's clients look for one."""
+        outage = self._outage or Outage()  # one that was not seen so far
+        args = self.security.get_connection_args("client")
+        with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
+            while not await routes.answers(str(super().scheduler_address), args, _ANSWER_SECONDS):
+                cause = await self.why_away()
+                error = self._error(outage, cause)
+                if outage.seconds > _patience_seconds():
+                    await self._close_unmade()
+                    self._told = error
+                    _raised.set(error)
+                    raise error
+                progress.show([f"the scheduler is away: {cause.reason}"])
+                await self._find_another_way(cause)
+                await asyncio.sleep(_PAUSE_SECONDS)
+        self._told = None
+
+    async def _close_unmade(self) -> None:
+        """Close the `Client` that is just being made: it does so itself only where a connection fails."""
+        with contextlib.suppress(ValueError):  # there is none
+            client = default_client()
+            if client.cluster is self and client.scheduler is None:
+                await client._close()  # noqa: SLF001 - what it calls then
+
+    async def _find_another_way(self, cause: Cause) -> None:
+        """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
+        async with self._choosing:
+            is_due = time.monotonic() > self._chosen + _CHOOSE_SECONDS
+            if not cause.has_ready_pod or self._is_inside or COMM_PORT in self._forwards or not is_due:
+                return
+            self._chosen = time.monotonic()
+            before = self.scheduler_comm
+            await forwarding.stop(self._forwards)
+            try:
+                self._take(await self._from_outside(self.require_server()))
+            except KubeClusterError as error:
+                await forwarding.stop(self._forwards)
+                logger.info("no other way to the scheduler of cluster %s: %s", self.name, error)
+                return
+            if before is not None:
+                await before.close_rpc()
+
+    async def _close(self) -> None:
+        self._end_outage()
+        await super()._close()
+
+
+def _patience_seconds() -> float:
+    """How long a scheduler is waited for: a little less than Dask's clients do."""
+    return forwarding.give_up_seconds() * 5 / 6

@@ -1,0 +1,56 @@
+"""A scheduler that cannot come back, seen by a program outside: within 30 s an error that names the cause."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from distributed import Client
+from distributed.client import FutureCancelledError
+
+from gpudask import KubeCluster, KubeClusterError
+from tests.e2e.manifests import cluster, cpu
+from tests.e2e.space import Space
+
+_NAMED_SECONDS = 30
+_CAUSE = "scheduler: no node can take it: .*didn't match Pod's node affinity/selector"
+
+
+def place_scheduler(space: Space, name: str, where: str | None) -> None:
+    """Let the scheduler's pods run on nodes with this label alone; None: on any again."""
+    template = {"spec": {"nodeSelector": {"nowhere.example/is": where}}}
+    patch = json.dumps({"spec": {"scheduler": {"template": template}}})
+    space.kubectl("patch", "gdc", name, "--type=merge", "-p", patch)
+
+
+def test_a_scheduler_that_cannot_come_back_is_the_cause_that_a_program_is_told(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
+    space.apply(cluster("gone", cpu()))
+    space.wait_ready("gone")
+    with KubeCluster.from_name("gone", namespace=space.kubectl.namespace, quiet=True) as found:
+        with Client(found) as client:
+            busy = client.submit(time.sleep, 600)
+            found.wait_for_workers(1, timeout=60)
+            place_scheduler(space, "gone", "here")
+            space.kubectl("delete", "pod", *space.names("gone"), "--grace-period=1", "--wait=false")
+            with pytest.raises(FutureCancelledError):
+                busy.result(timeout=60)
+            lost = time.monotonic()
+            with pytest.raises(FutureCancelledError, match=_CAUSE):
+                client.submit(sum, [1, 2], pure=False).result(timeout=60)
+            assert time.monotonic() - lost < _NAMED_SECONDS
+
+        asked = time.monotonic()
+        with pytest.raises(KubeClusterError, match=_CAUSE):
+            Client(found)
+        assert time.monotonic() - asked < _NAMED_SECONDS
+        with pytest.raises(KubeClusterError, match=_CAUSE):
+            found.wait_for_workers(1, timeout=1)
+
+        place_scheduler(space, "gone", None)
+        space.wait_ready("gone")
+        with Client(found) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=60) == 3

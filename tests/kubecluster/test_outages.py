@@ -1,0 +1,180 @@
+"""A scheduler that stays away: within Dask's own patience the user holds an error that names the cause."""
+
+import asyncio
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, SpecCluster
+from distributed.client import FutureCancelledError, default_client
+
+from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster import away, following
+from tests.eventually import eventually
+from tests.kubecluster import fake_server as fake
+from tests.kubecluster.conftest import add_scheduler
+
+CAUSE = "scheduler: no node can take it: 0/3 nodes are available"
+READY = fake.scheduler_pod("demo-scheduler-11111")
+AWAY = rf"the scheduler of cluster 'demo' is away for \d+ s: {CAUSE}. See kubectl describe gdc demo -n lab"
+
+
+@pytest.fixture
+def give_up_seconds() -> float:
+    return 3.0
+
+
+@pytest.fixture(autouse=True)
+def impatient(give_up_seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything is as it is in 30 s, in three."""
+    monkeypatch.setattr(away, "_TELL_SECONDS", 0.2)
+    monkeypatch.setattr(away, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(away, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(following, "_RETRY_SECONDS", 0.1)
+    with dask.config.set({"distributed.comm.timeouts.connect": f"{give_up_seconds}s"}):
+        yield
+
+
+def unplaced(name: str) -> fake.Json:
+    """A scheduler pod for which there is no node."""
+    pod = fake.scheduler_pod(name, ready=False)
+    placed = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    return pod | {"status": {"phase": "Pending", "conditions": [placed]}}
+
+
+def lose_scheduler(server: fake.FakeServer, *successors: fake.Json) -> None:
+    server.clusters["demo"]["status"] = {"observedGeneration": 1, "conditions": []}
+    server.pods[:] = successors
+    server.cut_connections()
+
+
+def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_back(
+    demo: fake.FakeServer, dask: SpecCluster
+):
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+        began = time.monotonic()
+        with pytest.raises(KubeClusterError, match=AWAY) as raised:
+            Client(cluster)
+        assert time.monotonic() - began < 10
+        assert "Dask's clients close after 3 s without it" in raised.value.next_step
+        with pytest.raises(ValueError, match="No client"):
+            default_client()  # what was refused is closed, and left to nobody
+        with pytest.raises(KubeClusterError, match=CAUSE):
+            Client(cluster)
+        assert cluster.scheduler_address.startswith("tcp://"), "no other reader of the address is refused"
+
+        add_scheduler(demo, dask, "demo-scheduler-22222")
+        eventually(lambda: cluster._outage is None, "the scheduler is found again")
+        with Client(cluster) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+
+
+def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServer, dask: SpecCluster):
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        lose_scheduler(demo)
+        looks = demo.requests.count(f"GET {fake.PODS}")
+
+        def come_back() -> None:
+            eventually(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 3, "it is looked for")
+            add_scheduler(demo, dask, "demo-scheduler-22222")
+
+        coming = threading.Thread(target=come_back)
+        coming.start()
+        with Client(cluster) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=10) == 3
+        coming.join()
+
+
+def test_what_waits_in_a_client_that_will_close_ends_with_the_cause(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as client:
+        lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+        eventually(lambda: client.status == "connecting", "the client has noticed")
+        with pytest.raises(FutureCancelledError, match=AWAY):
+            client.submit(sum, [1, 2], pure=False).result(timeout=10)
+
+
+def test_an_error_of_dask_that_leaves_the_block_bears_the_cause(demo: fake.FakeServer):
+    with pytest.raises(FutureCancelledError) as raised:  # noqa: PT012, SIM117
+        with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as client:
+            future = client.submit(time.sleep, 60)
+            lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+            eventually(lambda: cluster._outage is not None, "the connection is lost")
+            future.result(timeout=10)
+
+    assert raised.value.reason == "scheduler-connection-lost"
+    assert re.search(AWAY, "".join(raised.value.__notes__))
+
+
+async def test_an_asynchronous_one_too(demo: fake.FakeServer):
+    with pytest.raises(ZeroDivisionError) as raised:  # noqa: PT012
+        async with KubeCluster.from_name("demo", quiet=True, asynchronous=True) as cluster:
+            lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+            with pytest.raises(KubeClusterError, match=CAUSE):
+                await Client(cluster, asynchronous=True)
+            with pytest.raises(KubeClusterError, match=CAUSE):
+                await cluster
+            raise ZeroDivisionError
+
+    assert re.search(AWAY, "".join(raised.value.__notes__))
+
+
+def test_waiting_for_workers_ends_with_the_cause(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+        with pytest.raises(KubeClusterError, match=f"2 workers did not come .* the scheduler is not reached .*{CAUSE}"):
+            cluster.wait_for_workers(2, timeout=2)
+
+
+def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(
+    demo: fake.FakeServer, dask: SpecCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name.startswith("gpudask")]
+
+    caplog.set_level(logging.WARNING)
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        before = len(demo.forwards)
+        demo.cut_connections()
+        eventually(lambda: len(demo.forwards) > before and cluster._outage is None, "a new connection")
+        assert told() == []
+
+        lose_scheduler(demo, unplaced("demo-scheduler-11111"))
+        eventually(lambda: cluster._outage is not None and cluster._outage.seconds > 4, "a long outage")
+    assert len(told()) == 2
+    assert all(re.search(AWAY, line) for line in told())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda server: server.clusters.clear(), "there is no such cluster any more in namespace 'lab'. Create it"),
+        (lambda server: setattr(server, "broken", 503), "the API server does not tell why: the server is restarting"),
+        (lambda server: server.forbidden.add("GET pods"), "SchedulerReady is False, NoQuota: pods: 3"),
+        (lambda server: server.events.clear(), "scheduler: no pod yet: SchedulerReady is False, NoQuota: pods: 3"),
+        (
+            lambda server: (server.pods.append(READY), server.forbidden.add("GET portforward")),
+            "its pod demo-scheduler-11111 is ready, but is not reached: the API server answers 403. See its log",
+        ),
+    ],
+    ids=["deleted", "no API server", "no right", "no pod", "no way"],
+)
+def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, change: Any, said: str):
+    with KubeCluster.from_name("demo", quiet=True) as cluster:
+        lose_scheduler(demo)
+        condition = {"type": "SchedulerReady", "status": "False", "reason": "NoQuota", "message": "pods: 3"}
+        demo.clusters["demo"]["status"]["conditions"] = [condition]
+        change(demo)
+        with pytest.raises(KubeClusterError, match=said):
+            Client(cluster)
+        demo.broken = None
+
+
+async def test_a_client_of_a_cluster_that_is_there_is_not_kept_waiting(demo: fake.FakeServer):
+    async with KubeCluster.from_name("demo", quiet=True, asynchronous=True) as cluster:
+        assert await asyncio.wait_for(cluster, 1) is cluster  # type: ignore[arg-type]
