@@ -5,11 +5,19 @@ https://kubernetes.dask.org/en/latest/operator_kubecluster.html
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import httpx
 import pytest
 from dask_kubernetes.operator import KubeCluster
 from dask_kubernetes.operator.kubecluster.discovery import discover
 from distributed import Client
+from distributed.client import ClosedClientError
+from distributed.utils_test import captured_logger
+from kr8s._api import Api as Kr8s
 
+from tests.e2e.breakages import broken_connection
+from tests.e2e.kubeconfigs import breakable_network
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
 
@@ -57,6 +65,40 @@ def test_adapt_lets_the_default_pool_follow_demand_within_the_limits(demo: Space
         existing.scale(2)
         demo.wait_workers("demo", "cpu", 2)
     demo.wait(lambda: demo.get("daskautoscalers") == [], "no autoscaler is left")
+
+
+def test_a_cut_a_restarted_scheduler_and_a_deleted_operator_leave_a_client_that_works_again(
+    demo: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr(Kr8s, "_instances", {})  # which keep to the kubeconfig of an earlier test
+    with (
+        breakable_network(demo, tmp_path / "kubeconfig") as network,
+        KubeCluster.from_name("demo", namespace=demo.kubectl.namespace, **FORWARDED) as existing,
+        Client(existing) as client,
+        Client(existing, timeout=3, set_as_default=False) as impatient,
+        captured_logger("distributed.client") as log,
+    ):
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+        with broken_connection(client):
+            assert network.cut() > 0
+
+        (pod,) = demo.pods("demo")
+        with broken_connection(client):
+            demo.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+        assert pod["metadata"]["uid"] not in demo.uids("demo")
+        assert httpx.get(existing.dashboard_link, timeout=10).status_code == 200
+        assert "Failed to reconnect to scheduler after 3.00 seconds, closing client" in log.getvalue()
+        with pytest.raises(ClosedClientError):
+            impatient.submit(sum, [1, 2])
+        with Client(existing, set_as_default=False) as another:
+            assert another.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+
+        deleted = demo.platform.delete_operator()
+        assert client.submit(sum, [1, 2], pure=False).result(timeout=30) == 3
+        existing.scale(2)
+        demo.wait_workers("demo", "cpu", 2)
+        demo.platform.await_operator(after=deleted)
 
 
 def test_kubectl_scale_of_a_worker_group(demo: Space) -> None:
