@@ -234,8 +234,7 @@ class FakeServer:
             self.conflicts -= 1
             return _status(409, "the object has been modified")
         if request.headers["Content-Type"] == "application/merge-patch+json":
-            cluster["spec"] |= body["spec"]
-            cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
+            merge(cluster, body)
             return web.json_response(cluster)
         assert request.headers["Content-Type"] == "application/apply-patch+yaml"
         self.applied.append(body)
@@ -302,18 +301,29 @@ class FakeServer:
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
 
 
+def merge(cluster: Json, body: Json) -> None:
+    """A merge patch of the spec and of annotations."""
+    cluster["spec"] |= body["spec"]
+    annotations = cluster["metadata"].get("annotations", {}) | body.get("metadata", {}).get("annotations", {})
+    cluster["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+    cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
+
+
 def apply_overrides(cluster: Json, body: Json, manager: str) -> None:
-    """Server-side apply, forced, of `spec.overrides` alone."""
+    """Server-side apply, forced, of `spec.overrides` and of annotations alone."""
     wanted = {entry["pool"]: entry for entry in body.get("spec", {}).get("overrides", [])}
     managed = {item["manager"]: item for item in cluster["metadata"].get("managedFields", [])}
-    mine = managed.get(manager, {}).get("fieldsV1", {}).get("f:spec", {}).get("f:overrides", {})
-    owned = {json.loads(key[2:])["pool"] for key in mine}
     present = {entry["pool"]: entry for entry in cluster["spec"].get("overrides", [])}
     held = {pool for name, item in managed.items() if name != manager for pool in _pools(item)}
-    for pool in owned - set(wanted) - held:
+    for pool in _pools(managed.get(manager, {})) - set(wanted) - held:
         present.pop(pool, None)
     cluster["spec"]["overrides"] = list((present | wanted).values())
+    noted = body["metadata"].get("annotations", {})
+    annotations = cluster["metadata"].get("annotations", {})
+    let_go = _annotations(managed.get(manager, {})) - set(noted)
+    cluster["metadata"]["annotations"] = {key: annotations[key] for key in annotations if key not in let_go} | noted
     managed[manager] = managed_fields(manager, *wanted)
+    managed[manager]["fieldsV1"]["f:metadata"] = {"f:annotations": {f"f:{key}": {} for key in noted}}
     cluster["metadata"]["managedFields"] = list(managed.values())
     cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
 
@@ -324,7 +334,13 @@ def managed_fields(manager: str, *pools: str) -> Json:
 
 
 def _pools(item: Json) -> set[str]:
-    return {json.loads(key[2:])["pool"] for key in item["fieldsV1"].get("f:spec", {}).get("f:overrides", {})}
+    fields = item.get("fieldsV1", {}).get("f:spec", {}).get("f:overrides", {})
+    return {json.loads(key[2:])["pool"] for key in fields}
+
+
+def _annotations(item: Json) -> set[str]:
+    fields = item.get("fieldsV1", {}).get("f:metadata", {}).get("f:annotations", {})
+    return {key[2:] for key in fields}
 
 
 def _status(code: int, message: str) -> web.Response:

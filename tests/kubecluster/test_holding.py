@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -55,6 +54,15 @@ def test_holding_sets_the_size_gives_the_workers_and_the_size_back(demo: fake.Fa
                 "demo-gpu-worker-0-bbbbb-0"
             ]
         assert overrides(demo) == {}
+
+
+def test_the_table_shows_a_hold_as_long_as_it_lasts(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(2, pool="gpu")
+        with cluster.hold("gpu", 1):
+            assert "1 pods (set by hold:" in cluster._repr_html_()
+        assert "2 pods (set by " in cluster._repr_html_()
+        assert "hold:" not in cluster._repr_html_()
 
 
 def test_holding_gives_back_what_was_set_before(demo: fake.FakeServer):
@@ -185,7 +193,7 @@ def test_it_says_while_it_connects_what_the_scheduler_waits_for(
 
 def test_a_cluster_that_is_deleted_while_it_is_waited_for_ends_the_wait(server: fake.FakeServer):
     def delete() -> None:
-        time.sleep(0.5)
+        eventually(lambda: f"GET {fake.PODS}" in server.requests, "it looks for the scheduler's pod")
         del server.clusters["demo"]
 
     thread = threading.Thread(target=delete)

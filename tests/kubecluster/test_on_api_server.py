@@ -106,6 +106,31 @@ def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_
     assert limits(in_namespace) == {"gpu": (1, 5)}, "what somebody set meanwhile stays"
 
 
+@pytest.mark.parametrize("before", ["none", "a size", "the stock client's"])
+@pytest.mark.parametrize("first_out", ["the lower", "the upper"])
+def test_two_holds_end_in_any_order(sizes: Sizes, in_namespace: Kubectl, before: str, first_out: str):
+    if before == "a size":
+        sizes.scale(7, pool="gpu")
+    if before == "the stock client's":
+        theirs = '{"spec": {"overrides": [{"pool": "gpu", "replicas": 7, "by": "ada"}]}}'
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+    lower, upper = sizes.hold("gpu", 2), sizes.hold("gpu", 3)
+    with upper if first_out == "the lower" else lower:
+        pass  # holds that ended leave nothing behind
+
+    lower.__enter__()
+    upper.__enter__()
+    sizes.scale(1, pool="cpu")
+    assert overrides(in_namespace) == {"gpu": 3, "cpu": 1}
+    first, last = (lower, upper) if first_out == "the lower" else (upper, lower)
+    first.__exit__(None, None, None)
+    assert overrides(in_namespace) == {"gpu": 3 if first is lower else 2, "cpu": 1}
+    last.__exit__(None, None, None)
+
+    assert overrides(in_namespace) == {"cpu": 1} | ({} if before == "none" else {"gpu": 7})
+    assert "holds-gpu" not in in_namespace("get", "gdc", "demo", "-o", "jsonpath={.metadata.annotations}").stdout
+
+
 def test_an_override_that_a_manifest_holds_too_is_reported_when_it_stays(sizes: Sizes, in_namespace: Kubectl):
     manifest = yaml.safe_load(MIXED.read_text())
     manifest["spec"]["overrides"] = [{"pool": "gpu", "replicas": 7, "by": "git"}]

@@ -69,7 +69,7 @@ class SizedCluster(WaitingCluster):
         ```
 
         Sets the pool to `n` pods, waits until exactly their workers run, and gives the size back at the end, also
-        after an error. `workers` are their addresses.
+        after an error. `workers` are their addresses. Of several holds of one pool, the newest counts, until it ends.
 
         Args:
             pool: the pool's name.
@@ -80,6 +80,10 @@ class SizedCluster(WaitingCluster):
             KubeClusterError: on entering: they did not come, or others set this pool's size too.
         """
         return Hold(self, pool, n, timeout)
+
+    def show(self, body: dict[str, Any]) -> None:
+        """Note the cluster as it is now, for the table that people see."""
+        self._body = body
 
     def add_pool(self, name: str, *, n_workers: Any = None, gpus: Any = None, **fields: Any) -> Any:
         """Add a pool to the running cluster.
