@@ -212,17 +212,18 @@ async def test_what_the_words_make_is_accepted_changed_watched_and_deleted(
         await server.create(manifest("mine", words))
     assert raised.value.status == 409
 
-    watching = server.watch("mine")
-    assert (await anext(watching))["spec"].get("suspend", False) is False
+    changes = server.changes(made["metadata"]["resourceVersion"], name="mine")
     await server.merge("mine", {"spec": {"suspend": True}})
-    assert (await asyncio.wait_for(anext(watching), 20))["spec"]["suspend"] is True
+    kind, changed = await asyncio.wait_for(anext(changes), 20)
+    assert (kind, changed["spec"]["suspend"]) == ("MODIFIED", True)
     with pytest.raises(KubeClusterError) as raised:
         await server.delete("mine", uid="11111111-1111-1111-1111-111111111111")
     assert raised.value.status == 409
     assert await server.delete("mine", uid=made["metadata"]["uid"])
     assert not await server.delete("mine")
 
-    assert [body async for body in watching] == []
+    assert (await asyncio.wait_for(anext(changes), 20))[0] == "DELETED"
+    await changes.aclose()
     assert await server.find("mine") is None
 
 

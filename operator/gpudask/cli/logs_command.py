@@ -47,7 +47,8 @@ def logs_command(
         raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
 
     async def read(server: Server) -> None:
-        from gpudask.kubecluster.pods import follow_log, list_pods, read_log  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.pod_log import follow_log, read_log  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
 
         body = await server.cluster(name)
         chosen = choose(body, await list_pods(server, name), of)
