@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster import holding
-from gpudask.kubecluster.overrides import MIRROR
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
@@ -77,7 +77,7 @@ def test_holding_gives_back_what_was_set_before(demo: fake.FakeServer):
 def test_holding_gives_back_what_a_user_of_the_stock_client_set(demo: fake.FakeServer):
     theirs = {"pool": "gpu", "replicas": 2, "by": "kr8s on DaskWorkerGroup demo-gpu"}
     demo.clusters["demo"]["spec"]["overrides"] = [theirs]
-    demo.clusters["demo"]["metadata"]["managedFields"] = [fake.managed_fields(MIRROR, "gpu")]
+    demo.clusters["demo"]["metadata"]["managedFields"] = [fake.managed_fields(MIRROR_MANAGER, "gpu")]
 
     with KubeCluster.from_name("demo") as cluster:
         with cluster.hold("gpu", 1):

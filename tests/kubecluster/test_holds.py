@@ -9,6 +9,7 @@ from itertools import permutations
 import pytest
 
 from gpudask.api.resource import ANNOTATION_HOLDS
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster import holding, overrides, sizes
 from gpudask.kubecluster.holding import Hold
 from tests.kubecluster import fake_server as fake
@@ -76,7 +77,7 @@ def program(request: pytest.FixtureRequest) -> Program:
     """A size that a person set before comes from this client, or from the stock one through the mirror."""
     body = fake.cluster("demo", "cpu", "gpu")
     if request.param == "mirrored":
-        body["metadata"]["managedFields"] = [fake.managed_fields(overrides.MIRROR, "gpu")]
+        body["metadata"]["managedFields"] = [fake.managed_fields(MIRROR_MANAGER, "gpu")]
     return Program(body)
 
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gpudask import KubeClusterError
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Words, manifest
-from gpudask.kubecluster.overrides import MIRROR
 from gpudask.kubecluster.server import Server
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
@@ -69,7 +69,7 @@ def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here
 ):
     def mirrored(entry: str) -> None:
         patch = f'{{"spec": {{"overrides": [{entry}]}}}}'
-        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", patch)
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", patch)
 
     mirrored('{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}')
     sizes.scale(2, pool="gpu")
@@ -94,7 +94,7 @@ def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here
 
 def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_namespace: Kubectl):
     theirs = '{"spec": {"overrides": [{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}]}}'
-    in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+    in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)
 
     with sizes.hold("gpu", 2):
         assert overrides(in_namespace) == {"gpu": 2}
@@ -102,7 +102,7 @@ def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_
 
     with sizes.hold("gpu", 2):
         theirs = theirs.replace('"max": 3', '"max": 5')
-        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)
     assert limits(in_namespace) == {"gpu": (1, 5)}, "what somebody set meanwhile stays"
 
 
@@ -113,7 +113,7 @@ def test_two_holds_end_in_any_order(sizes: Sizes, in_namespace: Kubectl, before:
         sizes.scale(7, pool="gpu")
     if before == "the stock client's":
         theirs = '{"spec": {"overrides": [{"pool": "gpu", "replicas": 7, "by": "ada"}]}}'
-        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)
     lower, upper = sizes.hold("gpu", 2), sizes.hold("gpu", 3)
     with upper if first_out == "the lower" else lower:
         pass  # holds that ended leave nothing behind

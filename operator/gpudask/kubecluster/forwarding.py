@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
-from gpudask.kubecluster.routes import COMM_PORT, DASHBOARD_PORT, Route
+from gpudask.kubecluster.routes import Route
 from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]

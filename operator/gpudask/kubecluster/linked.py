@@ -11,6 +11,7 @@ from typing import Any, Self
 from distributed.core import Status, rpc
 from distributed.security import Security
 
+from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.agreement import check_versions, images_of
@@ -18,7 +19,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.following import FollowingCluster
 from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.request import NOT_FOUND
-from gpudask.kubecluster.routes import DASHBOARD_PORT, Route
+from gpudask.kubecluster.routes import Route
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.starting import scheduler_is_ready
 

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
 Entries = Mapping[str, Json | None]  # pool -> its override
 Notes = Mapping[str, str | None]  # pool -> what its holds note
 FIELD_MANAGER = "gpudask-client"  # owns overrides alone
-MIRROR = "gpudask-mirror"  # the operator's, for what users of the stock client set: theirs to change from here, too
 CREATOR = "gpudask-client-spec"  # owns what it created or edited: pools, suspend
 
 
@@ -69,9 +69,13 @@ def own_entries(body: Json) -> dict[str, Json]:
 
 
 def other_owners(body: Json, pool: str) -> list[str]:
-    """Field managers other than ours that hold an override of `pool`."""
-    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])} - {FIELD_MANAGER, MIRROR}
-    return sorted(manager for manager in managers if pool in _owned_pools(body, manager))
+    """Field managers other than ours that hold an override of `pool`.
+
+    The mirror's is not among them: users of the stock client change their sizes from here, too.
+    """
+    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])}
+    others = managers - {FIELD_MANAGER, MIRROR_MANAGER}
+    return sorted(manager for manager in others if pool in _owned_pools(body, manager))
 
 
 def note_of(body: Json, pool: str) -> str | None:
@@ -101,7 +105,7 @@ def changed(body: Json, entries: Entries, notes: Notes) -> Json:
 
 def is_applied(body: Json, pool: str) -> bool:
     """Whether an override of `pool` is ours by apply, or there is none: an apply of ours changes it, whole."""
-    return pool not in _owned_pools(body, MIRROR) | _owned_pools(body, FIELD_MANAGER, "Update")
+    return pool not in _owned_pools(body, MIRROR_MANAGER) | _owned_pools(body, FIELD_MANAGER, "Update")
 
 
 def replaced(body: Json, entries: Entries, notes: Notes) -> Json:

@@ -15,6 +15,7 @@ from typing import Any
 
 from distributed.comm.core import connect
 
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.server import Server
@@ -22,7 +23,6 @@ from gpudask.kubecluster.server import Server
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-COMM_PORT, DASHBOARD_PORT = 8786, 8787
 _ANSWER_SECONDS = 3.0
 _NODES = 3
 _INSTEAD = "a port is forwarded instead"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, stock
 from gpudask.kubecluster.holding import Hold
 from gpudask.kubecluster.patience import Patience
@@ -36,7 +37,7 @@ class SizedCluster(WaitingCluster):
         return self.sync(self._scale, None, pool)
 
     async def _scale(self, n: int | None, pool: str | None, *, is_group: bool = False) -> None:
-        if is_group and pool == stock.DEFAULT_GROUP:
+        if is_group and pool == DEFAULT_GROUP:
             pool = stock.default_pool(await self.require_server().cluster(self.name))
         self._body = await set_size(self.require_server(), self.name, n, pool)
 
