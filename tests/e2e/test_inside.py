@@ -14,7 +14,8 @@ import pytest
 from local.operator_release import NAMESPACE
 from tests.docs.rights import documented_rules
 from tests.e2e.manifests import QUICK_END, Json, cluster, cpu, gpu
-from tests.e2e.programs import IMAGE, Program, account
+from tests.e2e.accounts import account
+from tests.e2e.programs import IMAGE, Program
 from tests.e2e.space import Space
 
 _PROGRAMS = Path(__file__).with_name("in_pods")
