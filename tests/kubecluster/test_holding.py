@@ -60,7 +60,7 @@ def test_the_table_shows_a_hold_as_long_as_it_lasts(demo: fake.FakeServer):
     with KubeCluster.from_name("demo") as cluster:
         cluster.scale(2, pool="gpu")
         with cluster.hold("gpu", 1):
-            assert "1 pods (set by hold:" in cluster._repr_html_()
+            assert "1 pod (set by hold:" in cluster._repr_html_()
         assert "2 pods (set by " in cluster._repr_html_()
         assert "hold:" not in cluster._repr_html_()
 

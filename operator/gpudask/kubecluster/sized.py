@@ -1,4 +1,4 @@
-"""A cluster manager's sizes: set, held, and given back."""
+"""A cluster manager's pools: sized, held, added and removed; and all of them given up and resumed."""
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
