@@ -44,8 +44,33 @@ def test_help_and_offline_commands_wait_for_no_client():
         assert done.returncode == 0, done.stderr
 
 
-def test_an_unknown_command_is_a_usage_error():
-    assert invoke("gte").exit_code == Exit.USAGE
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gte"], ["no such command 'gte'", "See gpudask --help"]),
+        (["--every"], ["no such option: --every", "See gpudask --help"]),
+        (["get", "--every"], ["no such option: --every", "See gpudask get --help"]),
+        (["logs"], ["missing argument", "See gpudask logs --help"]),
+        (["logs", "demo", "gpu", "cpu"], ["got unexpected extra argument", "See gpudask logs --help"]),
+        (["logs", "demo", "--tail", "x"], ["invalid value for '--tail'", "See gpudask logs --help"]),
+        (["get", "-o", "xml"], ["'xml' is not one of 'wide', 'json'", "See gpudask get --help"]),
+    ],
+)
+def test_a_command_line_that_is_not_right_is_one_line_as_every_error(words: list[str], said: list[str]):
+    result = invoke(*words)
+
+    assert result.exit_code == Exit.USAGE
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert all(part in line for part in said), line
+
+
+def test_without_any_words_it_helps():
+    result = invoke()
+
+    assert "Commands:" in result.output
+    assert "error:" not in result.output
 
 
 def test_a_server_that_does_not_answer_is_one_line(tmp_path: Path):

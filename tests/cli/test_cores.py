@@ -67,7 +67,7 @@ def test_a_size_is_an_entry_with_who_and_until_when():
     entries = sizes.wanted(a_body(), {"gpu": 4}, NOW, "alice")
 
     assert entries == {"gpu": {"pool": "gpu", "replicas": 4, "by": "alice", "until": "2026-12-01T18:00:00Z"}}
-    assert overrides.changed(a_body(), entries)["metadata"]["resourceVersion"] == "7"
+    assert overrides.changed(a_body(), entries, {})["metadata"]["resourceVersion"] == "7"
 
 
 def test_what_was_set_before_stays_and_what_is_given_back_goes():
@@ -75,7 +75,7 @@ def test_what_was_set_before_stays_and_what_is_given_back_goes():
     body = a_body(overrides=before, managers={"gpudask-client": ["cpu", "gpu"]})
 
     entries = sizes.wanted(body, {"gpu": None}, None, "bob")
-    assert overrides.changed(body, entries)["spec"]["overrides"] == before[:1]
+    assert overrides.changed(body, entries, {})["spec"]["overrides"] == before[:1]
 
 
 def test_anothers_size_is_not_called_given_back():

@@ -17,7 +17,6 @@ A_PLUGIN = {
 GKE = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 PLAIN = a_node("n", labelled=False)
 AMD = a_node("n", labelled=False, gpus=0, room={"amd.com/gpu": "8"})
-A_NETWORK_NODE = a_node("n", labelled=False, gpus=0, room={"nvidia.com/hostdev": "4"})
 BARE = {"template": {"spec": {"containers": [{}]}}}
 
 

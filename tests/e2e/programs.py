@@ -1,9 +1,9 @@
-"""A program in a pod of the cluster: files of this checkout, run with the rights that a test names and no others."""
+"""A program in a pod of the cluster: files of this checkout, run with the rights of an account (accounts.py)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,26 +15,6 @@ IMAGE = "localhost/gpudask/dask:dev"
 # Until a file of that name is there: `Program.tell` makes it.
 TOLD_DIRECTORY = "/tmp/told"  # noqa: S108 - in the pod
 _AT = "/program"
-
-
-def account(space: Space, name: str, rules: Sequence[Json], *, cluster_rules: Sequence[Json] = ()) -> str:
-    """Make a ServiceAccount with these rights in its namespace, and `cluster_rules` in all. Returns its name.
-
-    The rules are a Role's: `apiGroups`, `resources`, `verbs`. Rights in all namespaces outlive the test, bound to an
-    account that does not.
-    """
-    namespace = space.kubectl.namespace
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    group = "rbac.authorization.k8s.io"
-    space.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-    everywhere = f"{namespace}-{name}"
-    for kind, object_name, granted in (("Role", name, rules), ("ClusterRole", everywhere, cluster_rules)):
-        if granted:
-            head = {"apiVersion": f"{group}/v1", "metadata": {"name": object_name}}
-            space.apply(head | {"kind": kind, "rules": list(granted)})
-            role = {"apiGroup": group, "kind": kind, "name": object_name}
-            space.apply(head | {"kind": f"{kind}Binding", "subjects": [subject], "roleRef": role})
-    return name
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,10 @@ def test_a_pool_is_held_adapted_added_and_removed(space: Space) -> None:
     with KubeCluster.from_name("held", namespace=space.kubectl.namespace) as found:
         with found.hold("gpu", 2, timeout=90) as workers:
             assert len(workers) == 2
-            assert space.pool("held", "gpu")["desired"] == 2
+            with found.hold("gpu", 2, timeout=30) as same:
+                assert set(same) == set(workers)
+            held = space.pool("held", "gpu")
+            assert (held["desired"], held["sizeSetBy"].partition(":")[0]) == (2, "hold")
         space.wait_pods("held", "gpu", 0)
 
         found.adapt(1, 2, pool="gpu")

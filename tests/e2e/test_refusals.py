@@ -15,7 +15,7 @@ from gpudask import KubeCluster, KubeClusterError
 from tests.docs.rights import documented_rules
 from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.manifests import Json, cluster, cpu
-from tests.e2e.programs import account
+from tests.e2e.accounts import account
 from tests.e2e.space import Space
 
 _RULE = re.compile(r"Ask for a Role in namespace '(?P<namespace>[^']+)' with the rule (?P<rule>\{.*\})$")

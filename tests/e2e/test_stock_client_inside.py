@@ -12,7 +12,8 @@ from tests.conftest import ROOT
 from tests.docs.pages import BLOCK
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.platform import Platform
-from tests.e2e.programs import Program, account
+from tests.e2e.accounts import account
+from tests.e2e.programs import Program
 from tests.e2e.space import Space
 from tests.releases.environment import STOCK, Environment
 

@@ -41,7 +41,6 @@ class FakeServer:
     """Pod -> the status with which its log is refused."""
     broken: int | None = None
     """The status of every answer about clusters and pods, as while a server restarts; 0: the connection is reset."""
-    events: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
     ingresses: list[Json] = field(default_factory=list)
     services: dict[str, Json] = field(default_factory=dict)
@@ -50,8 +49,6 @@ class FakeServer:
     """`METHOD path`, in order."""
     token: str = ""
     """The only one that is not answered with 401; any is taken where it is empty."""
-    failures: int = 0
-    """How many requests to answer with 503, as when the API server restarts."""
     is_mute: bool = False
     """Whether connections that are to be forwarded get no answer at all."""
     port: int = 0
@@ -112,9 +109,7 @@ class FakeServer:
         app.router.add_get(CLUSTERS.replace("/namespaces/lab", ""), self._list)
         app.router.add_post(CLUSTERS, self._create)
         app.router.add_delete(CLUSTERS + "/{name}", self._delete)
-        app.router.add_get(PODS + "/{name}", self._get_pod)
         app.router.add_get(PODS + "/{name}/log", self._log)
-        app.router.add_get("/api/v1/namespaces/lab/events", self._list_events)
         app.router.add_get("/api/v1/namespaces/lab/services/{name}", self._get_service)
         app.router.add_get("/apis/networking.k8s.io/v1/namespaces/lab/ingresses", self._list_ingresses)
         app.router.add_get("/api/v1/nodes", self._list_nodes)
@@ -135,9 +130,6 @@ class FakeServer:
         self.requests.append(f"{request.method} {request.path}")
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
-        if self.failures:
-            self.failures -= 1
-            return _status(503, "the server is starting")
         answer: web.StreamResponse = await handler(request)
         return answer
 
@@ -152,8 +144,6 @@ class FakeServer:
         return web.json_response({"items": list(self.clusters.values())})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
-        if "WATCH" in self.forbidden:
-            return _status(403, 'User "me" cannot watch')
         response = web.StreamResponse()
         await response.prepare(request)
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
@@ -185,10 +175,6 @@ class FakeServer:
         del self.clusters[request.match_info["name"]]
         return web.json_response({"kind": "Status", "status": "Success"})
 
-    async def _get_pod(self, request: web.Request) -> web.Response:
-        found = [pod for pod in self.pods if pod["metadata"]["name"] == request.match_info["name"]]
-        return self._refuse(request) or (web.json_response(found[0]) if found else _status(404, "not found"))
-
     async def _log(self, request: web.Request) -> web.Response:
         name = request.match_info["name"] + (" previous" if "previous" in request.query else "")
         if refusal := self._refuse(request):
@@ -199,12 +185,6 @@ class FakeServer:
             return _status(400, "no such container")
         lines = self.logs[name][-int(request.query.get("tailLines", "1000000")) :]
         return web.Response(text="".join(line + "\n" for line in lines))
-
-    async def _list_events(self, request: web.Request) -> web.Response:
-        wanted = dict(term.split("=") for term in request.query.get("fieldSelector", "").split(",") if term)
-        uid = wanted.get("involvedObject.uid")
-        items = [item for item in self.events if uid is None or item["involvedObject"]["uid"] == uid]
-        return self._refuse(request) or web.json_response({"items": items})
 
     async def _get_service(self, request: web.Request) -> web.Response:
         service = self.services.get(request.match_info["name"])
@@ -234,8 +214,7 @@ class FakeServer:
             self.conflicts -= 1
             return _status(409, "the object has been modified")
         if request.headers["Content-Type"] == "application/merge-patch+json":
-            cluster["spec"] |= body["spec"]
-            cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
+            merge(cluster, body)
             return web.json_response(cluster)
         assert request.headers["Content-Type"] == "application/apply-patch+yaml"
         self.applied.append(body)
@@ -302,18 +281,29 @@ class FakeServer:
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
 
 
+def merge(cluster: Json, body: Json) -> None:
+    """A merge patch of the spec and of annotations."""
+    cluster["spec"] |= body["spec"]
+    annotations = cluster["metadata"].get("annotations", {}) | body.get("metadata", {}).get("annotations", {})
+    cluster["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+    cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
+
+
 def apply_overrides(cluster: Json, body: Json, manager: str) -> None:
-    """Server-side apply, forced, of `spec.overrides` alone."""
+    """Server-side apply, forced, of `spec.overrides` and of annotations alone."""
     wanted = {entry["pool"]: entry for entry in body.get("spec", {}).get("overrides", [])}
     managed = {item["manager"]: item for item in cluster["metadata"].get("managedFields", [])}
-    mine = managed.get(manager, {}).get("fieldsV1", {}).get("f:spec", {}).get("f:overrides", {})
-    owned = {json.loads(key[2:])["pool"] for key in mine}
     present = {entry["pool"]: entry for entry in cluster["spec"].get("overrides", [])}
     held = {pool for name, item in managed.items() if name != manager for pool in _pools(item)}
-    for pool in owned - set(wanted) - held:
+    for pool in _pools(managed.get(manager, {})) - set(wanted) - held:
         present.pop(pool, None)
     cluster["spec"]["overrides"] = list((present | wanted).values())
+    noted = body["metadata"].get("annotations", {})
+    annotations = cluster["metadata"].get("annotations", {})
+    let_go = _annotations(managed.get(manager, {})) - set(noted)
+    cluster["metadata"]["annotations"] = {key: annotations[key] for key in annotations if key not in let_go} | noted
     managed[manager] = managed_fields(manager, *wanted)
+    managed[manager]["fieldsV1"]["f:metadata"] = {"f:annotations": {f"f:{key}": {} for key in noted}}
     cluster["metadata"]["managedFields"] = list(managed.values())
     cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
 
@@ -324,7 +314,13 @@ def managed_fields(manager: str, *pools: str) -> Json:
 
 
 def _pools(item: Json) -> set[str]:
-    return {json.loads(key[2:])["pool"] for key in item["fieldsV1"].get("f:spec", {}).get("f:overrides", {})}
+    fields = item.get("fieldsV1", {}).get("f:spec", {}).get("f:overrides", {})
+    return {json.loads(key[2:])["pool"] for key in fields}
+
+
+def _annotations(item: Json) -> set[str]:
+    fields = item.get("fieldsV1", {}).get("f:metadata", {}).get("f:annotations", {})
+    return {key[2:] for key in fields}
 
 
 def _status(code: int, message: str) -> web.Response:

@@ -2,14 +2,13 @@
 
 import asyncio
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster import holding
-from gpudask.kubecluster.overrides import MIRROR
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
@@ -57,6 +56,15 @@ def test_holding_sets_the_size_gives_the_workers_and_the_size_back(demo: fake.Fa
         assert overrides(demo) == {}
 
 
+def test_the_table_shows_a_hold_as_long_as_it_lasts(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.scale(2, pool="gpu")
+        with cluster.hold("gpu", 1):
+            assert "1 pod (set by hold:" in cluster._repr_html_()
+        assert "2 pods (set by " in cluster._repr_html_()
+        assert "hold:" not in cluster._repr_html_()
+
+
 def test_holding_gives_back_what_was_set_before(demo: fake.FakeServer):
     with KubeCluster.from_name("demo") as cluster:
         cluster.adapt(0, 3, pool="gpu")
@@ -69,7 +77,7 @@ def test_holding_gives_back_what_was_set_before(demo: fake.FakeServer):
 def test_holding_gives_back_what_a_user_of_the_stock_client_set(demo: fake.FakeServer):
     theirs = {"pool": "gpu", "replicas": 2, "by": "kr8s on DaskWorkerGroup demo-gpu"}
     demo.clusters["demo"]["spec"]["overrides"] = [theirs]
-    demo.clusters["demo"]["metadata"]["managedFields"] = [fake.managed_fields(MIRROR, "gpu")]
+    demo.clusters["demo"]["metadata"]["managedFields"] = [fake.managed_fields(MIRROR_MANAGER, "gpu")]
 
     with KubeCluster.from_name("demo") as cluster:
         with cluster.hold("gpu", 1):
@@ -185,7 +193,7 @@ def test_it_says_while_it_connects_what_the_scheduler_waits_for(
 
 def test_a_cluster_that_is_deleted_while_it_is_waited_for_ends_the_wait(server: fake.FakeServer):
     def delete() -> None:
-        time.sleep(0.5)
+        eventually(lambda: f"GET {fake.PODS}" in server.requests, "it looks for the scheduler's pod")
         del server.clusters["demo"]
 
     thread = threading.Thread(target=delete)

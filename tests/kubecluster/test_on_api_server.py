@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gpudask import KubeClusterError
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Words, manifest
-from gpudask.kubecluster.overrides import MIRROR
 from gpudask.kubecluster.server import Server
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
@@ -69,7 +69,7 @@ def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here
 ):
     def mirrored(entry: str) -> None:
         patch = f'{{"spec": {{"overrides": [{entry}]}}}}'
-        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", patch)
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", patch)
 
     mirrored('{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}')
     sizes.scale(2, pool="gpu")
@@ -94,7 +94,7 @@ def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here
 
 def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_namespace: Kubectl):
     theirs = '{"spec": {"overrides": [{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}]}}'
-    in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+    in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)
 
     with sizes.hold("gpu", 2):
         assert overrides(in_namespace) == {"gpu": 2}
@@ -102,8 +102,33 @@ def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_
 
     with sizes.hold("gpu", 2):
         theirs = theirs.replace('"max": 3', '"max": 5')
-        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR}", "-p", theirs)
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)
     assert limits(in_namespace) == {"gpu": (1, 5)}, "what somebody set meanwhile stays"
+
+
+@pytest.mark.parametrize("before", ["none", "a size", "the stock client's"])
+@pytest.mark.parametrize("first_out", ["the lower", "the upper"])
+def test_two_holds_end_in_any_order(sizes: Sizes, in_namespace: Kubectl, before: str, first_out: str):
+    if before == "a size":
+        sizes.scale(7, pool="gpu")
+    if before == "the stock client's":
+        theirs = '{"spec": {"overrides": [{"pool": "gpu", "replicas": 7, "by": "ada"}]}}'
+        in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)
+    lower, upper = sizes.hold("gpu", 2), sizes.hold("gpu", 3)
+    with upper if first_out == "the lower" else lower:
+        pass  # holds that ended leave nothing behind
+
+    lower.__enter__()
+    upper.__enter__()
+    sizes.scale(1, pool="cpu")
+    assert overrides(in_namespace) == {"gpu": 3, "cpu": 1}
+    first, last = (lower, upper) if first_out == "the lower" else (upper, lower)
+    first.__exit__(None, None, None)
+    assert overrides(in_namespace) == {"gpu": 3 if first is lower else 2, "cpu": 1}
+    last.__exit__(None, None, None)
+
+    assert overrides(in_namespace) == {"cpu": 1} | ({} if before == "none" else {"gpu": 7})
+    assert "holds-gpu" not in in_namespace("get", "gdc", "demo", "-o", "jsonpath={.metadata.annotations}").stdout
 
 
 def test_an_override_that_a_manifest_holds_too_is_reported_when_it_stays(sizes: Sizes, in_namespace: Kubectl):
@@ -187,17 +212,18 @@ async def test_what_the_words_make_is_accepted_changed_watched_and_deleted(
         await server.create(manifest("mine", words))
     assert raised.value.status == 409
 
-    watching = server.watch("mine")
-    assert (await anext(watching))["spec"].get("suspend", False) is False
+    changes = server.changes(made["metadata"]["resourceVersion"], name="mine")
     await server.merge("mine", {"spec": {"suspend": True}})
-    assert (await asyncio.wait_for(anext(watching), 20))["spec"]["suspend"] is True
+    kind, changed = await asyncio.wait_for(anext(changes), 20)
+    assert (kind, changed["spec"]["suspend"]) == ("MODIFIED", True)
     with pytest.raises(KubeClusterError) as raised:
         await server.delete("mine", uid="11111111-1111-1111-1111-111111111111")
     assert raised.value.status == 409
     assert await server.delete("mine", uid=made["metadata"]["uid"])
     assert not await server.delete("mine")
 
-    assert [body async for body in watching] == []
+    assert (await asyncio.wait_for(anext(changes), 20))[0] == "DELETED"
+    await changes.aclose()
     assert await server.find("mine") is None
 
 

@@ -171,7 +171,7 @@ def test_pools_look_as_they_are_set():
 
     assert as_text(rows) == "cpu=1, gpu=0"
     html = as_html(rows)
-    assert "1 workers, 5 pods (set by &lt;alice&gt;)" in html
+    assert "1 worker, 5 pods (set by &lt;alice&gt;)" in html
     assert "0 workers, 0 to 8 pods, 2 GPU a pod" in html
     assert not re.search("<alice>", html)
 

@@ -34,7 +34,7 @@ def joined(*seconds_ago: float) -> dict[str, float]:
     ],
 )
 def test_start_seconds(pods: tuple, ago: tuple[float, ...], since: float, expected: float):
-    of_pods = tuple(one for one in WORKERS if any(one.belongs_to(p.dask_name) for p in pods))
+    of_pods = tuple(one for one in WORKERS if any(one.name.startswith(p.dask_name) for p in pods))
     found = seen(
         OF, *pods, says=demand(workers=of_pods), first_joined=joined(*ago), scheduler_since=NOW - since, memory=MEMORY
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.scaling.demand import UnknownProtocolError, Worker, parse
+from gpudask.scaling.demand import UnknownProtocolError, parse
 
 ANSWER: dict[str, Any] = {
     "protocol": 1,
@@ -70,11 +70,3 @@ def test_another_protocol_is_refused_with_what_to_do(protocol: object):
 def test_a_missing_field_is_refused(field: str):
     with pytest.raises(UnknownProtocolError, match=field):
         parse({key: value for key, value in ANSWER.items() if key != field})
-
-
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [("p-1-abcde", True), ("p-1-abcde-0", True), ("p-1-abcde-x", False), ("p-1-abcdef", False), ("p-1-abcde-", False)],
-)
-def test_a_worker_belongs_to_its_pod_by_name(name: str, ours: bool):
-    assert Worker(name).belongs_to("p-1-abcde") is ours

@@ -29,6 +29,7 @@ ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
 ANNOTATION_RETIRE = f"{GROUP}/retire"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
+ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 
 # What the stock Dask client looks for.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpudask.cli import access
+from gpudask.cli import connecting
 from gpudask.kubecluster import kubeconfig
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def _bodies(ctx: typer.Context) -> list[Json]:
 
 
 def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
-    target = access.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
+    target = connecting.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
 
     async def ask() -> list[Any]:
-        found: list[Any] = await question(await access.connect(target))
+        found: list[Any] = await question(await connecting.connect(target))
         return found
 
     return _quietly(lambda: asyncio.run(ask()))

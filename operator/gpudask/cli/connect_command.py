@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
+from gpudask.cli import connecting, output
 from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
-from gpudask.desired.names import HTTP_PORT, SCHEDULER_PORT
 from gpudask.kubecluster.reasons import why_not_ready
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def dashboard_command(
         if open_browser and not webbrowser.open(url):
             output.say("no browser could be opened: go to the address above")
 
-    access.run(access.Target(kubeconfig, context, namespace), lambda server: _forward(server, name, HTTP_PORT, tell))
+    target = connecting.Target(kubeconfig, context, namespace)
+    connecting.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
 
 
 def connect_command(
@@ -70,9 +71,8 @@ def connect_command(
         typer.echo(client_line(body, port))
         output.say("it leads to the scheduler until ctrl-C")
 
-    access.run(
-        access.Target(kubeconfig, context, namespace), lambda server: _forward(server, name, SCHEDULER_PORT, tell)
-    )
+    target = connecting.Target(kubeconfig, context, namespace)
+    connecting.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
 
 
 def client_line(body: Json, port: int) -> str:
@@ -101,10 +101,10 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
         why = why_not_ready(body)
         step = f"gpudask resume {name}" if body["spec"].get("suspend") else f"gpudask wait {name}"
         raise CliError(f"{ended(f'cluster {name!r} has no scheduler that is ready: {why}')} Next: {step}")
-    if port == SCHEDULER_PORT:
+    if port == COMM_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 
-    forward = PortForward(server, name, port, is_greeted=port == SCHEDULER_PORT)
+    forward = PortForward(server, name, port, is_greeted=port == COMM_PORT)
     await forward.start()
     try:
         tell(body, forward.local_port)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, new_cluster, output
+from gpudask.cli import connecting, new_cluster, output
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
@@ -48,14 +48,14 @@ def create_command(
     """  # noqa: D301
     flags = new_cluster.Flags(image, workers, gpus, cpu, memory, env or [])
     bodies = _bodies(name, file, flags)
-    target = access.Target(kubeconfig, context, namespace_of(bodies, namespace))
+    target = connecting.Target(kubeconfig, context, namespace_of(bodies, namespace))
     for body in bodies:
         checked(body)
     if dry_run:
         typer.echo(output.documents(bodies, output_form or Format.YAML, whole_list=False), nl=False)
         return
 
-    made, refused = access.run(target, lambda server: _create(server, bodies))
+    made, refused = connecting.run(target, lambda server: _create(server, bodies))
     if output_form is not None and made:
         typer.echo(output.documents(made, output_form), nl=False)
     for body in made if output_form is None else []:

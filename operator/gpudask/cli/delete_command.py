@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output
+from gpudask.cli import connecting, output
 from gpudask.cli.exits import CliError
 from gpudask.cli.options import Context, Kubeconfig, Names, Namespace
 
@@ -34,12 +34,12 @@ def delete_command(
       gpudask delete demo
       gpudask delete demo other --yes
     """  # noqa: D301
-    target = access.Target(kubeconfig, context, namespace)
+    target = connecting.Target(kubeconfig, context, namespace)
 
     async def read(server: Server) -> list[Json]:
         return [await server.cluster(name) for name in names]
 
-    bodies = access.run(target, read)
+    bodies = connecting.run(target, read)
     for body in bodies:
         output.say(loss(body))
     if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
@@ -50,7 +50,7 @@ def delete_command(
             await server.delete(name)
             typer.echo(f"{output.cluster_reference(name)} deleted")
 
-    access.run(target, delete)
+    connecting.run(target, delete)
 
 
 def loss(body: Json) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpudask.cli import access, output
+from gpudask.cli import connecting, output
 from gpudask.cli.doctor import checks
 from gpudask.cli.doctor.findings import Finding, Level
 from gpudask.cli.doctor.reading import read_facts
@@ -46,7 +46,7 @@ def doctor_command(
       gpudask doctor
       gpudask doctor -n team-a -o json
     """  # noqa: D301
-    findings = _findings(access.Target(kubeconfig, context, namespace))
+    findings = _findings(connecting.Target(kubeconfig, context, namespace))
     if output_form is not None:
         typer.echo(output.as_text([finding.as_json() for finding in findings], output_form), nl=False)
     else:
@@ -56,9 +56,9 @@ def doctor_command(
         raise CliError(f"{problems} problems found" if problems > 1 else "1 problem found", Exit.PROBLEM_FOUND)
 
 
-def _findings(target: access.Target) -> list[Finding]:
+def _findings(target: connecting.Target) -> list[Finding]:
     try:
-        facts = access.run(target, read_facts)
+        facts = connecting.run(target, read_facts)
     except (CliError, KubeClusterError) as error:
         return checks.unreachable(str(error))
     return checks.judge(facts, metadata.version("gpudask"))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, tables, views
+from gpudask.cli import connecting, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
-from gpudask.cli.following import follow
 from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
+from gpudask.cli.watching import follow
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
@@ -48,9 +48,9 @@ def get_command(
     if names and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
 
-    target = access.Target(kubeconfig, context, namespace)
+    target = connecting.Target(kubeconfig, context, namespace)
     if watch:
-        access.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
+        connecting.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
 
     async def read(server: Server) -> tuple[list[Json], str]:
         place = "any namespace" if all_namespaces else f"namespace {server.namespace}"
@@ -58,7 +58,7 @@ def get_command(
             return [await server.cluster(name) for name in names], place
         return await server.clusters(all_namespaces=all_namespaces), place
 
-    bodies, place = access.run(target, read)
+    bodies, place = connecting.run(target, read)
     if output_form is not None and output_form != Listing.WIDE:
         listed = names is not None and len(names) == 1
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.cli import access, output
+from gpudask.cli import connecting, output
 from gpudask.cli.completion import pools
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
@@ -47,7 +47,8 @@ def logs_command(
         raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
 
     async def read(server: Server) -> None:
-        from gpudask.kubecluster.pods import follow_log, list_pods, read_log  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.pod_log import follow_log, read_log  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
 
         body = await server.cluster(name)
         chosen = choose(body, await list_pods(server, name), of)
@@ -72,7 +73,7 @@ def logs_command(
             unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
             raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")
 
-    access.run(access.Target(kubeconfig, context, namespace), read)
+    connecting.run(connecting.Target(kubeconfig, context, namespace), read)
 
 
 async def _outcome(reading: Any) -> BaseException | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,7 @@ from gpudask.cli.render_command import render_command
 from gpudask.cli.scale_command import scale_command
 from gpudask.cli.suspend_command import resume_command, suspend_command
 from gpudask.cli.top_command import top_command
+from gpudask.cli.usage import UsageError, is_help, told
 from gpudask.cli.wait_command import wait_command
 from gpudask.kubecluster.errors import KubeClusterError
 
@@ -55,18 +57,36 @@ COMMANDS: dict[str, Callable[..., None]] = {
 class Commands(TyperGroup):
     """The commands in their order; an error that is known is one line and an exit code, never a traceback."""
 
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **options: Any) -> Any:
+        """Read what stands before a command; completion reads half a line, which has no errors."""
+        if options.get("resilient_parsing"):
+            return super().make_context(info_name, args, *rest, **options)
+        with _one_line():
+            return super().make_context(info_name, args, *rest, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        try:
+        with _one_line():
             return super().invoke(ctx)
-        except CliError as error:
-            _tell(str(error))
-            raise typer.Exit(error.code) from error
-        except KubeClusterError as error:
-            _tell(str(error).replace(*_NAMESPACE))
-            raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
-        except (KeyboardInterrupt, asyncio.CancelledError) as error:
-            raise typer.Exit(Exit.INTERRUPTED) from error
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        try:
+            yield
+        except UsageError as error:
+            if is_help(error):
+                raise
+            raise told(error) from error
+    except CliError as error:
+        _tell(str(error))
+        raise typer.Exit(error.code) from error
+    except KubeClusterError as error:
+        _tell(str(error).replace(*_NAMESPACE))
+        raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
+    except (KeyboardInterrupt, asyncio.CancelledError) as error:
+        raise typer.Exit(Exit.INTERRUPTED) from error
 
 
 def _tell(text: str) -> None:

@@ -25,7 +25,8 @@ Where kubectl completes its own commands it completes `kubectl gpudask` too, by 
 it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUDASK_COMPLETION_SECONDS` says.
 
 - `--kubeconfig`, `KUBECONFIG` with several files, `--context`, `-n` and `-A` mean what they mean to kubectl.
-- Results go to standard output, everything else to standard error. `-o json|yaml|name` is for programs.
+- Results go to standard output, everything else to standard error, an error as one line. `-o json|yaml|name` is for
+  programs.
 - `convert`, `render`, and `create --dry-run` need no Kubernetes.
 
 | exit code | means |

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, sizes
+from gpudask.cli import connecting, output, sizes
 from gpudask.cli.completion import sizes as complete_sizes
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output
@@ -55,7 +55,7 @@ def scale_command(
     async def write(server: Server) -> Json:
         return await sizes.write(server, name, asked, until)
 
-    body = access.run(access.Target(kubeconfig, context, namespace), write)
+    body = connecting.run(connecting.Target(kubeconfig, context, namespace), write)
     if output_form is not None:
         typer.echo(output.documents([body], output_form), nl=False)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output, tables, views
+from gpudask.cli import connecting, output, tables, views
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
@@ -67,7 +67,7 @@ def top_command(
             return
         await _live(lambda: look(server), interval, namespaces=all_namespaces)
 
-    access.run(access.Target(kubeconfig, context, namespace), show)
+    connecting.run(connecting.Target(kubeconfig, context, namespace), show)
 
 
 async def _live(look: Any, interval: float, *, namespaces: bool) -> None:

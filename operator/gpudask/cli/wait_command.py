@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import access, output
+from gpudask.cli import connecting, output
 from gpudask.cli.completion import goals
 from gpudask.cli.exits import CliError, Exit, ended
-from gpudask.cli.following import follow
 from gpudask.cli.goals import Goal, Kind, read_goal
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output
 from gpudask.cli.sizes import read_length
+from gpudask.cli.watching import follow
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.reasons import where_to_look
 
@@ -66,7 +66,7 @@ def wait_command(
             step = f" {where_to_look(waiting.body)}, or wait longer: --timeout 30m" if waiting.body else ""
             raise CliError(ended(what) + step, Exit.TIMED_OUT) from error
 
-    access.run(access.Target(kubeconfig, context, namespace), wait)
+    connecting.run(connecting.Target(kubeconfig, context, namespace), wait)
     if output_form is None:
         typer.echo(f"{output.cluster_reference(name)}: {goal}")
     elif waiting.body is not None:

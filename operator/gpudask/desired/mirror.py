@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpudask.api import stock
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.desired import names, pod
 
 Json = dict[str, Any]
 
 GROUP = "kubernetes.dask.org"
 API_VERSION = f"{GROUP}/v1"
-DEFAULT_GROUP = "default"
 CLUSTER, WORKER_GROUP, AUTOSCALER = "DaskCluster", "DaskWorkerGroup", "DaskAutoscaler"
 KINDS = (CLUSTER, WORKER_GROUP, AUTOSCALER)
 CATEGORY = "gpudask"
@@ -23,11 +24,9 @@ _RUNNING, _SUSPENDED = "Running", "Suspended"
 
 
 def default_pool(cluster: Cluster) -> Pool:
-    """The pool that the client means when it names none: `default`, else the first without GPUs, else the first."""
-    pools = cluster.spec.pools
-    named = (pool for pool in pools if pool.name == DEFAULT_GROUP)
-    plain = (pool for pool in pools if pool.gpu is None)
-    return next(named, None) or next(plain, None) or pools[0]
+    """The pool that the client means when it names none."""
+    pools = {pool.name: pool for pool in cluster.spec.pools}
+    return pools[stock.default_pool({name: pool.gpu is not None for name, pool in pools.items()})]
 
 
 def pool_of(cluster: Cluster, group: str) -> Pool | None:

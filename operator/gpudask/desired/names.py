@@ -9,8 +9,7 @@ import functools
 import hashlib
 import json
 
-SCHEDULER_PORT = 8786
-HTTP_PORT = 8787
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 
 
 def service(cluster: str) -> str:
@@ -74,9 +73,9 @@ def scheduler_host(cluster: str, namespace: str) -> str:
 
 def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
     """Where workers and clients inside Kubernetes find the scheduler."""
-    return f"{protocol}://{scheduler_host(cluster, namespace)}:{SCHEDULER_PORT}"
+    return f"{protocol}://{scheduler_host(cluster, namespace)}:{COMM_PORT}"
 
 
 def dashboard(cluster: str, namespace: str) -> str:
     """The dashboard's address inside Kubernetes."""
-    return f"http://{scheduler_host(cluster, namespace)}:{HTTP_PORT}/status"
+    return f"http://{scheduler_host(cluster, namespace)}:{DASHBOARD_PORT}/status"

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpudask.api import resource
 from gpudask.api.resource import Cluster
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod, spec_hash, termination
 from gpudask.desired.markers import markers
 
@@ -34,8 +35,8 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
         "env": pod.environment(cluster, _environment(), section.env),
         "resources": pod.resources(section.resources),
         "ports": [
-            {"name": "tcp-comm", "containerPort": names.SCHEDULER_PORT},
-            {"name": "http-dashboard", "containerPort": names.HTTP_PORT},
+            {"name": "tcp-comm", "containerPort": COMM_PORT},
+            {"name": "http-dashboard", "containerPort": DASHBOARD_PORT},
         ],
         "startupProbe": _probe(period=1, failures=600),
         "readinessProbe": _probe(period=10, failures=3),
@@ -55,8 +56,8 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
 
 def _arguments(cluster: Cluster) -> list[str]:
     spec = cluster.spec
-    arguments = ["dask", "scheduler", "--port", str(names.SCHEDULER_PORT)]
-    arguments += ["--dashboard-address", f":{names.HTTP_PORT}", "--preload", f"{_PRELOAD}/{ENTRY}"]
+    arguments = ["dask", "scheduler", "--port", str(COMM_PORT)]
+    arguments += ["--dashboard-address", f":{DASHBOARD_PORT}", "--preload", f"{_PRELOAD}/{ENTRY}"]
     if spec.protocol != "tcp":
         arguments += ["--protocol", spec.protocol]
     return [*arguments, *spec.scheduler.extra_args]

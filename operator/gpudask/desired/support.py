@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod
 from gpudask.desired.scheduler import POOLS_KEY, TOKEN_KEY, config_map_key
 
@@ -30,7 +31,7 @@ def service(cluster: Cluster, scheduler: str = "") -> Json:
     meta = pod.metadata(cluster, names.service(cluster.name), "scheduler")
     if exposed.annotations:
         meta["annotations"] = dict(exposed.annotations)
-    ports = [("tcp-comm", names.SCHEDULER_PORT), ("http-dashboard", names.HTTP_PORT)]
+    ports = [("tcp-comm", COMM_PORT), ("http-dashboard", DASHBOARD_PORT)]
     return {
         "apiVersion": "v1",
         "kind": "Service",

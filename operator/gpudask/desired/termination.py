@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.desired import names
+from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.desired.pod import MAIN_CONTAINER
 
 Json = dict[str, Any]
@@ -55,7 +55,7 @@ def waiting_for_drain(pod: Json, host: str, dask_name: str) -> Json:
     grace_seconds = _grace_seconds(pod)
     wait_seconds = max(grace_seconds - _CLOSE_SECONDS, grace_seconds / 2)
     path = f"/gpudask/v1/leaving?pod={dask_name}"
-    return _with_hook(pod, [SCRIPT, host, str(names.HTTP_PORT), path, f"{wait_seconds:g}"])
+    return _with_hook(pod, [SCRIPT, host, str(DASHBOARD_PORT), path, f"{wait_seconds:g}"])
 
 
 def lingering(pod: Json) -> Json:

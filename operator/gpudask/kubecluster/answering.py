@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
+from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pod_port import PodPort, open_port
-from gpudask.kubecluster.routes import DASHBOARD_PORT
 from gpudask.kubecluster.server import Server
 
 _QUESTION = b"GET /health HTTP/1.0\r\n\r\n"

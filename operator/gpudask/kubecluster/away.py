@@ -20,12 +20,12 @@ from typing import Any, Self
 from distributed.client import Client, default_client
 from distributed.core import Status
 
+from gpudask.api.stock import COMM_PORT
 from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.linked import LinkedCluster
 from gpudask.kubecluster.outage import Cause, Outage, cause_of
 from gpudask.kubecluster.progress import Progress
-from gpudask.kubecluster.routes import COMM_PORT
 
 logger = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ def as_html(rows: list[Row]) -> str:
     if not rows:
         return ""
     lines = [
-        f"<tr><td><strong>{escape(row.name)}</strong></td><td>{row.workers} workers, {escape(row.size)}"
+        f"<tr><td><strong>{escape(row.name)}</strong></td><td>{_count(row.workers, 'worker')}, {escape(row.size)}"
         f"{f', {escape(row.gpus)} GPU a pod' if row.gpus else ''}</td></tr>"
         for row in rows
     ]
@@ -71,4 +71,8 @@ def _size(pool: Json, override: Json | None) -> str:
 
 
 def _words(replicas: Any, least: Any, most: Any) -> str:
-    return f"{replicas} pods" if most is None else f"{least} to {most} pods"
+    return _count(replicas, "pod") if most is None else f"{least} to {most} pods"
+
+
+def _count(number: Any, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -12,10 +12,11 @@ from typing import Any
 import dask.config
 from dask.utils import parse_timedelta
 
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster import routes
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
-from gpudask.kubecluster.routes import COMM_PORT, DASHBOARD_PORT, Route
+from gpudask.kubecluster.routes import Route
 from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]

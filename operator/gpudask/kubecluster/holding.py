@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.holds import Holds
 from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.sizes import put, refuse_shared, user
 from gpudask.kubecluster.writing import rewrite
@@ -29,13 +32,15 @@ _LEASE = timedelta(minutes=15)
 _RENEW_SECONDS = 240.0
 # An API server that restarts is back within seconds.
 _GIVE_BACK_SECONDS, _RETRY_SECONDS = 30.0, 1.0
+_MOST_LETTERS = 120  # of `by` the API server takes 128
 
 
 class Hold:
     """`with cluster.hold("gpu", 4) as workers:` sets the size, waits for exactly those workers, and gives it back.
 
     What `with` (or `async with`) gives are the workers' addresses, as `workers=` of Dask takes them.
-    The size is set for 15 minutes, and again every 4 while this program runs.
+    The size is set for 15 minutes, and again every 4 while this program runs. Holds of one pool may lie one over the
+    other, of one program or of several, and end in any order: the newest one counts.
     """
 
     def __init__(self, cluster: SizedCluster, pool: str, n: int, timeout_seconds: float | None) -> None:
@@ -43,9 +48,8 @@ class Hold:
         self._pool = pool
         self._pods = n
         self._timeout_seconds = timeout_seconds
-        self._by = f"{user()}, who holds it"
+        self._by = _name_of_hold()
         self._is_taken = False
-        self._before: Json | None = None
         self._beginning: asyncio.Task[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -87,17 +91,22 @@ class Hold:
 
     async def _write(self, write: Callable[[Json], Awaitable[Json]]) -> Json:
         """The cluster as it is after `write`."""
-        return (await rewrite(self._cluster.require_server(), self._cluster.name, write))[1]
+        body = (await rewrite(self._cluster.require_server(), self._cluster.name, write))[1]
+        self._cluster.show(body)
+        return body
 
     async def _take(self, body: Json) -> Json:
         overrides.choose_pool(body, self._pool)
         refuse_shared(body, self._pool)
-        # Noted before it is replaced: an answer that is lost leaves a size that is set.
-        self._is_taken, self._before = True, overrides.entry_of(body, self._pool)
-        return await self._put(body, self._wanted())
+        self._is_taken = True  # before it is: an answer that is lost leaves a size that is set
+        return await self._put(body, self._holds_of(body).put(self._wanted()))
 
-    async def _put(self, body: Json, entry: Json | None) -> Json:
-        return await put(self._cluster.require_server(), body, {self._pool: entry})
+    def _holds_of(self, body: Json) -> Holds:
+        return Holds.of(body, self._pool, now=datetime.now(UTC), own=self._by)
+
+    async def _put(self, body: Json, holds: Holds) -> Json:
+        size, note = holds.size(datetime.now(UTC)), holds.note()
+        return await put(self._cluster.require_server(), body, {self._pool: size}, {self._pool: note})
 
     def _wanted(self) -> Json:
         until = datetime.now(UTC) + _LEASE
@@ -109,19 +118,15 @@ class Hold:
         while True:
             await asyncio.sleep(_RENEW_SECONDS)
             try:
-                if not self._is_ours(await self._write(self._prolong)):
+                if not self._holds_of(await self._write(self._prolong)).has(self._by):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
                     return
             except KubeClusterError as error:
                 logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
 
     async def _prolong(self, body: Json) -> Json:
-        return await self._put(body, self._wanted()) if self._is_ours(body) else body
-
-    def _is_ours(self, body: Json) -> bool:
-        """Whether the pool has the size that this hold has set."""
-        entry = overrides.entry_of(body, self._pool) or {}
-        return (entry.get("by"), entry.get("replicas")) == (self._by, self._pods)
+        holds = self._holds_of(body)
+        return await self._put(body, holds.put(self._wanted())) if holds.has(self._by) else body
 
     async def _end(self, error: BaseException | None) -> None:
         if self._renewing is not None:
@@ -143,12 +148,13 @@ class Hold:
 
     async def _give_back(self, body: Json) -> Json:
         """What stood before stands again, whoever set it; but what somebody has set since is theirs to give back."""
-        if not self._is_ours(body):
+        holds = self._holds_of(body)
+        if not holds.has(self._by):
             return body
-        before = self._before if self._before is not None and not _has_ended(self._before) else None
-        if before is None:
+        left = holds.without(self._by)
+        if left.size(datetime.now(UTC)) is None:
             refuse_shared(body, self._pool)
-        return await self._put(body, before)
+        return await self._put(body, left)
 
     def _not_given_back(self, patience: Patience) -> KubeClusterError:
         return KubeClusterError(
@@ -158,6 +164,6 @@ class Hold:
         )
 
 
-def _has_ended(entry: Json) -> bool:
-    """Whether an override's own time was over while the pool was held."""
-    return "until" in entry and datetime.fromisoformat(entry["until"]) <= datetime.now(UTC)
+def _name_of_hold() -> str:
+    """Who holds, in the words of status and table, and no other hold's: `hold:ada@notebook-7#3f2a1c`."""
+    return f"hold:{user()}@{socket.gethostname()}"[:_MOST_LETTERS] + f"#{secrets.token_hex(3)}"

@@ -9,7 +9,8 @@ from typing import Any
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pods import list_pods, read_log
+from gpudask.kubecluster.pod_log import read_log
+from gpudask.kubecluster.pods import list_pods
 from gpudask.kubecluster.reasons import why_pod_waits
 from gpudask.kubecluster.server import Server
 

@@ -1,20 +1,24 @@
 """`spec.overrides` as this client writes it. Pure: JSON in, JSON out.
 
 The client owns single entries of the list through server-side apply. An apply states everything that its
-field manager wants, so the entries of other pools that it set before have to be in it again.
+field manager wants, so the entries of other pools that it set before have to be in it again. Beside an entry that a
+hold set stands the hold's note, in an annotation: they are written together.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from gpudask.api.resource import API_VERSION, KIND
+from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
+Entries = Mapping[str, Json | None]  # pool -> its override
+Notes = Mapping[str, str | None]  # pool -> what its holds note
 FIELD_MANAGER = "gpudask-client"  # owns overrides alone
-MIRROR = "gpudask-mirror"  # the operator's, for what users of the stock client set: theirs to change from here, too
 CREATOR = "gpudask-client-spec"  # owns what it created or edited: pools, suspend
 
 
@@ -65,23 +69,35 @@ def own_entries(body: Json) -> dict[str, Json]:
 
 
 def other_owners(body: Json, pool: str) -> list[str]:
-    """Field managers other than ours that hold an override of `pool`."""
-    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])} - {FIELD_MANAGER, MIRROR}
-    return sorted(manager for manager in managers if pool in _owned_pools(body, manager))
+    """Field managers other than ours that hold an override of `pool`.
+
+    The mirror's is not among them: users of the stock client change their sizes from here, too.
+    """
+    managers = {entry["manager"] for entry in body["metadata"].get("managedFields", [])}
+    others = managers - {FIELD_MANAGER, MIRROR_MANAGER}
+    return sorted(manager for manager in others if pool in _owned_pools(body, manager))
 
 
-def changed(body: Json, entries: dict[str, Json | None]) -> Json:
+def note_of(body: Json, pool: str) -> str | None:
+    """What the holds of `pool` have noted on the cluster; holds.py reads it."""
+    note: str | None = (body["metadata"].get("annotations") or {}).get(ANNOTATION_HOLDS + pool)
+    return note
+
+
+def changed(body: Json, entries: Entries, notes: Notes) -> Json:
     """What to apply so that our overrides of these pools become `entries`, None: none, and our others stay.
 
-    It names the resourceVersion that was read: two clients that write at once get a 409, not a lost entry.
+    Their notes become `notes`: a pool that is not in it has none. The resourceVersion that was read is named: two
+    clients that write at once get a 409, not a lost entry.
     """
-    wanted = {pool: entry for pool, entry in {**own_entries(body), **entries}.items() if entry is not None}
-    metadata = body["metadata"]
-    result: Json = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {key: metadata[key] for key in ("name", "namespace", "resourceVersion")},
-    }
+    own = own_entries(body)
+    wanted = {pool: entry for pool, entry in {**own, **entries}.items() if entry is not None}
+    noted = {**{pool: note_of(body, pool) for pool in own if pool not in entries}, **notes}
+    metadata: Json = {key: body["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
+    result: Json = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+    annotations = {ANNOTATION_HOLDS + pool: note for pool, note in sorted(noted.items()) if note is not None}
+    if annotations:
+        metadata["annotations"] = annotations
     if wanted:
         result["spec"] = {"overrides": [wanted[pool] for pool in sorted(wanted)]}
     return result
@@ -89,15 +105,21 @@ def changed(body: Json, entries: dict[str, Json | None]) -> Json:
 
 def is_applied(body: Json, pool: str) -> bool:
     """Whether an override of `pool` is ours by apply, or there is none: an apply of ours changes it, whole."""
-    return pool not in _owned_pools(body, MIRROR) | _owned_pools(body, FIELD_MANAGER, "Update")
+    return pool not in _owned_pools(body, MIRROR_MANAGER) | _owned_pools(body, FIELD_MANAGER, "Update")
 
 
-def replaced(body: Json, entries: dict[str, Json | None]) -> Json:
-    """The merge patch that makes `entries` the overrides of their pools, whoever set those before; None removes one."""
+def replaced(body: Json, entries: Entries, notes: Notes) -> Json:
+    """The merge patch that makes `entries` the overrides of their pools, whoever set those before; None removes one.
+
+    Their notes become `notes`: a pool that is not in it has none.
+    """
     others = [item for item in body["spec"].get("overrides", []) if item["pool"] not in entries]
-    version = body["metadata"]["resourceVersion"]
     new = [entry for entry in entries.values() if entry is not None]
-    return {"metadata": {"resourceVersion": version}, "spec": {"overrides": others + new}}
+    metadata: Json = {"resourceVersion": body["metadata"]["resourceVersion"]}
+    noted = {pool: notes.get(pool) for pool in entries if pool in notes or note_of(body, pool) is not None}
+    if noted:
+        metadata["annotations"] = {ANNOTATION_HOLDS + pool: note for pool, note in noted.items()}
+    return {"metadata": metadata, "spec": {"overrides": others + new}}
 
 
 def _owned_pools(body: Json, manager: str, operation: str = "") -> set[str]:

@@ -23,7 +23,6 @@ UNAUTHORIZED = 401
 FORBIDDEN = 403
 NOT_FOUND = 404
 CONFLICT = 409
-GONE = 410
 ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
 _LOGIN_STEP = "Log in again; `kubectl get gpudaskclusters` should then not be refused"
 _METHODS = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}  # the other verbs GET

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from distributed.comm.core import connect
 
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster import ingresses
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import FORBIDDEN, NOT_FOUND
@@ -24,7 +25,6 @@ from gpudask.kubecluster.server import Server
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-COMM_PORT, DASHBOARD_PORT = 8786, 8787
 _ANSWER_SECONDS = 3.0
 _NODES = 3
 _INSTEAD = "a port is forwarded instead"

@@ -6,10 +6,8 @@ pod_port.py, and how one request is made in request.py.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -21,13 +19,11 @@ from gpudask.kubecluster.access import Access, own_namespace
 from gpudask.kubecluster.clusters import Clusters
 from gpudask.kubecluster.credentials import Credentials
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.request import FORBIDDEN, GONE
+from gpudask.kubecluster.request import FORBIDDEN
 from gpudask.kubecluster.session import ANSWER_SECONDS, Session
 
 Json = dict[str, Any]
-_POLL_SECONDS = 1.0
 _WATCH_SECONDS = 240
-_AWAY_SECONDS = 60.0
 
 
 class Server(Clusters):
@@ -77,45 +73,6 @@ class Server(Clusters):
                 unanswered=error.unanswered,
             ) from error
         return server
-
-    async def watch(self, name: str) -> AsyncIterator[Json]:
-        """The cluster `name` as it is now, and after each change. Ends when it is deleted, else never.
-
-        Without permission to watch it asks every second. A broken connection is made again.
-
-        Raises:
-            KubeClusterError: there is no such cluster at the start, the server refuses, or it is away for a minute.
-        """
-        body = await self.cluster(name)
-        uid = body["metadata"]["uid"]
-        while True:
-            yield body
-            try:
-                async with aclosing(self.changes(body["metadata"]["resourceVersion"], name=name)) as changes:
-                    async for kind, changed in changes:
-                        if kind == "DELETED":
-                            return
-                        body = changed
-                        yield body
-            except KubeClusterError as error:
-                if error.status not in (FORBIDDEN, GONE) and not error.may_pass:
-                    raise
-                await asyncio.sleep(_POLL_SECONDS)
-            found = await self._find_again(name)
-            if found is None or found["metadata"]["uid"] != uid:
-                return
-            body = found
-
-    async def _find_again(self, name: str) -> Json | None:
-        """The cluster, asked for until the server answers."""
-        deadline = time.monotonic() + _AWAY_SECONDS
-        while True:
-            try:
-                return await self.find(name)
-            except KubeClusterError as error:
-                if not error.may_pass or time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(_POLL_SECONDS)
 
     async def changes(
         self, since: str, *, name: str = "", namespace: str | None = None

@@ -1,4 +1,4 @@
-"""A cluster manager's sizes: set, held, and given back."""
+"""A cluster manager's pools: sized, held, added and removed; and all of them given up and resumed."""
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, stock
 from gpudask.kubecluster.holding import Hold
 from gpudask.kubecluster.patience import Patience
@@ -36,7 +37,7 @@ class SizedCluster(WaitingCluster):
         return self.sync(self._scale, None, pool)
 
     async def _scale(self, n: int | None, pool: str | None, *, is_group: bool = False) -> None:
-        if is_group and pool == stock.DEFAULT_GROUP:
+        if is_group and pool == DEFAULT_GROUP:
             pool = stock.default_pool(await self.require_server().cluster(self.name))
         self._body = await set_size(self.require_server(), self.name, n, pool)
 
@@ -69,7 +70,7 @@ class SizedCluster(WaitingCluster):
         ```
 
         Sets the pool to `n` pods, waits until exactly their workers run, and gives the size back at the end, also
-        after an error. `workers` are their addresses.
+        after an error. `workers` are their addresses. Of several holds of one pool, the newest counts, until it ends.
 
         Args:
             pool: the pool's name.
@@ -80,6 +81,10 @@ class SizedCluster(WaitingCluster):
             KubeClusterError: on entering: they did not come, or others set this pool's size too.
         """
         return Hold(self, pool, n, timeout)
+
+    def show(self, body: dict[str, Any]) -> None:
+        """Note the cluster as it is now, for the table that people see."""
+        self._body = body
 
     def add_pool(self, name: str, *, n_workers: Any = None, gpus: Any = None, **fields: Any) -> Any:
         """Add a pool to the running cluster.

@@ -11,6 +11,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.writing import rewrite
 
 if TYPE_CHECKING:
+    from gpudask.kubecluster.overrides import Entries, Notes
     from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
@@ -56,17 +57,25 @@ async def set_limits(server: Server, name: str, minimum: int | None, maximum: in
     return (await rewrite(server, name, write))[1]
 
 
-async def put(server: Server, body: Json, entries: dict[str, Json | None]) -> Json:
+async def put(server: Server, body: Json, entries: Entries, notes: Notes | None = None) -> Json:
     """Make `entries` the overrides of their pools, None: none; the answer. Other pools' overrides stay.
 
     By apply, so that they stand beside others' fields; but what the mirror set is replaced: an apply would mix with it.
 
+    Args:
+        server: where.
+        body: the cluster as it was read.
+        entries: by pool.
+        notes: what the holds of these pools note beside them; without it they end.
+
     Raises:
         KubeClusterError: the API server refuses, also with 409 where `body` is not the last version.
     """
+    notes = notes or {}
     if all(overrides.is_applied(body, pool) for pool in entries):
-        return await server.apply(overrides.changed(body, entries))
-    return await server.merge(body["metadata"]["name"], overrides.replaced(body, entries), overrides.FIELD_MANAGER)
+        return await server.apply(overrides.changed(body, entries, notes))
+    patch = overrides.replaced(body, entries, notes)
+    return await server.merge(body["metadata"]["name"], patch, overrides.FIELD_MANAGER)
 
 
 def refuse_shared(body: Json, pool: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpudask.api import stock
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pool_words import env_list, extra_args, pod_resources, size
 
 Json = dict[str, Any]
-DEFAULT_GROUP = "default"
 
 
 def one_of(pool: str | None, worker_group: str | None) -> str | None:
@@ -28,14 +28,8 @@ def one_of(pool: str | None, worker_group: str | None) -> str | None:
 
 
 def default_pool(body: Json) -> str:
-    """The pool that the stock client means when it names none, as the mirror has it.
-
-    It is `default`, else the first one without GPUs, else the first.
-    """
-    pools = body["spec"]["pools"]
-    plain = [pool["name"] for pool in pools if pool.get("gpu") is None]
-    names = [pool["name"] for pool in pools]
-    return DEFAULT_GROUP if DEFAULT_GROUP in names else [*plain, *names][0]
+    """The pool of a cluster that the stock client means when it names none, as the mirror has it."""
+    return stock.default_pool({pool["name"]: pool.get("gpu") is not None for pool in body["spec"]["pools"]})
 
 
 def pool_of_group(

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.planning.observed import Pod
 from gpudask.reconcile.context import Context
@@ -181,7 +182,7 @@ class DemandFeed:
 
 def _base(pod: Pod) -> str:
     host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
-    return f"http://{host}:8787"
+    return f"http://{host}:{DASHBOARD_PORT}"
 
 
 def _address(pod: Pod | None) -> tuple[str, str] | None:

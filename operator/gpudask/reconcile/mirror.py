@@ -11,6 +11,7 @@ from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason, Status
+from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.clients.errors import ApiError
 from gpudask.desired import mirror as objects
 from gpudask.planning.actions import Plan
@@ -26,7 +27,6 @@ from gpudask.reconcile.mirror_writer import MirrorWriter
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
-FIELD_MANAGER = "gpudask-mirror"
 
 
 class Mirror:
@@ -85,7 +85,7 @@ class Mirror:
             return None
         overrides = with_overrides(body["spec"].get("overrides") or [], wanted)
         try:
-            newer = await self._context.api.set_overrides(body, overrides, manager=FIELD_MANAGER)
+            newer = await self._context.api.set_overrides(body, overrides, manager=MIRROR_MANAGER)
         except ApiError as error:
             if error.not_found:
                 raise ClusterGoneError from error

@@ -12,7 +12,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.markers import at_work
-from gpudask.planning.observed import Observation, current_scheduler
+from gpudask.planning.observed import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import named_by_service
 from gpudask.planning.starts import starts
@@ -23,6 +23,7 @@ from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.idle import delete_unused
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.mirror import Mirror
+from gpudask.reconcile.observe import observe
 from gpudask.reconcile.reporter import Reporter
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.retiring import retiring
@@ -176,27 +177,7 @@ class Passes:
         self._loop.wake()
 
     def _observe(self, cluster: Cluster) -> Observation:
-        pods = self._context.pods_of(cluster.uid)
-        self._feed.listen_to(current_scheduler(pods))
-        self._feed.forget_workers_but_of(pod.dask_name for pod in pods)
-        return Observation(
-            cluster,
-            pods,
-            self._context.clock(),
-            demand=self._feed.demand,
-            demand_at=self._feed.heard_at,
-            demand_problem=self._feed.problem,
-            deaf=self._feed.deaf,
-            support_refusal=self._memory.support,
-            scheduler_since=self._feed.scheduler_since,
-            refused=self._feed.refused,
-            joined=self._feed.joined,
-            first_joined=self._feed.first_joined,
-            memory=dict(self._memory.pools),
-            busy_at=self._memory.busy_at,
-            frozen_at=self._memory.frozen_at,
-            mirror=self._mirror.refusal,
-        )
+        return observe(self._context, cluster, self._feed, self._memory, mirror_refusal=self._mirror.refusal)
 
     async def _is_current(self, cluster: Cluster) -> bool:
         """Whether `cluster` is what the API server has; if not, the newer copy is taken in.

@@ -58,12 +58,6 @@ class Worker:
     tasks_done: int = 0
     sick: str = ""
 
-    def belongs_to(self, dask_name: str) -> bool:
-        """Whether this is a worker of the pod with that Dask name (dask-cuda adds `-<i>`)."""
-        return self.name == dask_name or (
-            self.name.startswith(f"{dask_name}-") and self.name[len(dask_name) + 1 :].isdigit()
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Demand:

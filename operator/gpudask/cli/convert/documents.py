@@ -6,17 +6,17 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, parse
 from gpudask.api.spec import SHORTEST_IDLE_SECONDS
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT, DEFAULT_GROUP
 from gpudask.cli.convert.naming import cluster_name, pool_name
 from gpudask.cli.convert.notes import Notes
 from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_autoscaler
 from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
 from gpudask.cli.convert.shape import misshapen
 from gpudask.cli.rendering import objects
+from gpudask.desired.mirror import GROUP
 
 Json = dict[str, Any]
-GROUP = "kubernetes.dask.org"
-DEFAULT_GROUP = "default"
-_SERVICE_DEFAULTS = {8786, 8787}
+_SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
 
 
 class NotConvertibleError(ValueError):
@@ -158,8 +158,9 @@ def _own(section: Section, spec: Json) -> Json:
 def _service(service: Json, source: str, notes: Notes) -> Json:
     result = {"type": service["type"]} if service.get("type") not in (None, "ClusterIP") else {}
     for port in service.get("ports") or []:
-        if port.get("port") not in _SERVICE_DEFAULTS or "nodePort" in port:
-            words = f"port {port.get('port')}: the Service has 8786 and 8787, node ports are Kubernetes' choice"
+        if port.get("port") not in _SERVICE_PORTS or "nodePort" in port:
+            ours = " and ".join(map(str, _SERVICE_PORTS))
+            words = f"port {port.get('port')}: the Service has {ours}, node ports are Kubernetes' choice"
             notes.lost(source, "spec.scheduler.service.ports", words)
     for key in service:
         if key not in ("type", "ports", "selector"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert.notes import Notes
 
 _WORDS = {
@@ -27,7 +28,7 @@ _LOST = {
     "--nanny": "workers run without one; the kubelet restarts a container that ends",
     "--scheduler-file": "workers connect to their own cluster's scheduler",
 }
-_SCHEDULER_DEFAULTS = {"--port": "8786", "--dashboard-address": "8787"}
+_SCHEDULER_DEFAULTS = {"--port": str(COMM_PORT), "--dashboard-address": str(DASHBOARD_PORT)}
 # Dask writes 4GB or 4GiB, Kubernetes 4G or 4Gi.
 _BYTES = re.compile(r"^([0-9.]+)\s*([kMGTP]i?)B?$")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert import launch
 from gpudask.cli.convert.container import Room, read_room
 from gpudask.cli.convert.notes import Notes
@@ -14,7 +15,7 @@ from gpudask.cli.convert.notes import Notes
 Json = dict[str, Any]
 MAIN = "dask"
 _PARTS = ("spec", "metadata", "replicas", "service")
-_SCHEDULER_PORTS = {8786, 8787}
+_SCHEDULER_PORTS = {COMM_PORT, DASHBOARD_PORT}
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
 _FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
 

@@ -1,4 +1,4 @@
-"""How the doctor reads a server, one question after the other. No judgement here."""
+"""How the doctor reads a server: each thing on its own, rights several at once. What it means, the checks say."""
 
 from __future__ import annotations
 

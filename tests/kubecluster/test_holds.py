@@ -1,0 +1,221 @@
+"""Holds of one pool over one another: whatever their order, the size is in the end as it was before the first."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+
+import pytest
+
+from gpudask.api.resource import ANNOTATION_HOLDS
+from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.kubecluster import holding, overrides, sizes
+from gpudask.kubecluster.holding import Hold
+from tests.kubecluster import fake_server as fake
+
+NOTE = ANNOTATION_HOLDS + "gpu"
+WAS = {
+    "the manifest's": None,
+    "a person's": {"pool": "gpu", "replicas": 7, "by": "ada"},
+    "limits": {"pool": "gpu", "min": 1, "max": 3, "by": "ada"},
+}
+
+
+@dataclass
+class Program:
+    """What a hold needs of a KubeCluster, in front of a cluster that several programs share."""
+
+    body: fake.Json
+    name: str = "demo"
+    seen: fake.Json = field(default_factory=dict)
+
+    def require_server(self) -> "Program":
+        return self
+
+    def show(self, body: fake.Json) -> None:
+        self.seen = body
+
+    async def wait_for_exactly(self, *_: object) -> list[str]:
+        return []
+
+    async def cluster(self, _: str) -> fake.Json:
+        return copy.deepcopy(self.body)
+
+    async def apply(self, body: fake.Json) -> fake.Json:
+        fake.apply_overrides(self.body, body, overrides.FIELD_MANAGER)
+        return copy.deepcopy(self.body)
+
+    async def merge(self, _: str, patch: fake.Json, __: str) -> fake.Json:
+        fake.merge(self.body, patch)
+        return copy.deepcopy(self.body)
+
+    def size(self, pool: str = "gpu") -> fake.Json | None:
+        return overrides.entry_of(self.body, pool)
+
+    def pods(self) -> int | None:
+        return (self.size() or {}).get("replicas")
+
+    def hold(self, n: int) -> Hold:
+        return Hold(self, "gpu", n, None)
+
+    def forget_in_time(self, name: str) -> None:
+        """As if 15 minutes had passed since the hold `name` was set or renewed: its program was killed."""
+        ended = (datetime.now(UTC) - timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for entry in self.body["spec"]["overrides"]:
+            if entry.get("by") == name:
+                entry["until"] = ended
+        annotations = self.body["metadata"]["annotations"]
+        if NOTE in annotations:
+            noted = holding.Holds.model_validate_json(annotations[NOTE])
+            entries = [entry | {"until": ended} if entry["by"] == name else entry for entry in noted.entries]
+            annotations[NOTE] = holding.Holds(before=noted.before, entries=entries).model_dump_json()
+
+
+@pytest.fixture(params=["applied", "mirrored"])
+def program(request: pytest.FixtureRequest) -> Program:
+    """A size that a person set before comes from this client, or from the stock one through the mirror."""
+    body = fake.cluster("demo", "cpu", "gpu")
+    if request.param == "mirrored":
+        body["metadata"]["managedFields"] = [fake.managed_fields(MIRROR_MANAGER, "gpu")]
+    return Program(body)
+
+
+def orders(holders: str) -> Iterator[list[str]]:
+    """Every order in which these holders come and go, each named twice."""
+    for order in sorted(set(permutations(holders * 2))):
+        if "".join(dict.fromkeys(order)) == holders:  # else the same order under other names
+            yield list(order)
+
+
+def set_before(program: Program, entry: fake.Json | None) -> None:
+    if entry is None:
+        return
+    if program.body["metadata"].get("managedFields"):
+        program.body["spec"]["overrides"] = [entry]
+    else:
+        metadata = {"name": "demo", "namespace": "lab"}
+        fake.apply_overrides(
+            program.body, {"metadata": metadata, "spec": {"overrides": [entry]}}, overrides.FIELD_MANAGER
+        )
+
+
+async def renew(*holds: Hold) -> None:
+    for hold in holds:
+        await hold._write(hold._prolong)
+
+
+@pytest.mark.parametrize("same_size", [True, False], ids=["of one size", "of several"])
+@pytest.mark.parametrize("order", [*orders("ab"), *orders("abc")], ids="".join)
+@pytest.mark.parametrize("before", WAS.values(), ids=WAS)
+async def test_in_any_order_the_newest_counts_and_the_size_of_before_comes_back(
+    program: Program, before: fake.Json | None, order: list[str], same_size: bool
+):
+    set_before(program, before)
+    holds: dict[str, Hold] = {}
+    inside: list[str] = []
+    for holder in order:
+        if holder in inside:
+            await holds[holder].__aexit__(None, None, None)
+            inside.remove(holder)
+        else:
+            holds[holder] = program.hold(2 if same_size else 2 + len(holds))
+            await holds[holder].__aenter__()
+            inside.append(holder)
+        await renew(*(holds[name] for name in inside))
+        newest = holds[inside[-1]] if inside else None
+        assert (program.size() or {}).get("by") == (newest._by if newest else (before or {}).get("by"))
+        assert program.seen["spec"] == program.body["spec"], "what the table shows"
+
+    assert program.size() == before
+    assert NOTE not in program.body["metadata"]["annotations"]
+
+
+async def test_each_hold_is_renewed_also_the_one_below(program: Program, monkeypatch: pytest.MonkeyPatch):
+    lower, upper = program.hold(2), program.hold(2)
+    await lower.__aenter__()
+    await upper.__aenter__()
+    monkeypatch.setattr(holding, "_LEASE", timedelta(hours=1))
+    await renew(lower)
+    await upper.__aexit__(None, None, None)
+
+    size = program.size()
+    assert size is not None
+    assert size["by"] == lower._by
+    assert datetime.fromisoformat(size["until"]) > datetime.now(UTC) + timedelta(minutes=30)
+
+
+@pytest.mark.parametrize("killed", ["lower", "upper"])
+async def test_a_hold_whose_program_was_killed_does_not_come_back(program: Program, killed: str):
+    set_before(program, WAS["a person's"])
+    holds = {"lower": program.hold(2), "upper": program.hold(4)}
+    for hold in holds.values():
+        await hold.__aenter__()
+    program.forget_in_time(holds.pop(killed)._by)
+    (living,) = holds.values()
+
+    await renew(living)
+    assert (program.size() or {}).get("by") == living._by, "at the latest when it is renewed"
+    await living.__aexit__(None, None, None)
+    assert program.size() == WAS["a person's"]
+
+
+async def test_after_holds_that_were_all_killed_the_manifest_counts(program: Program):
+    set_before(program, WAS["a person's"])
+    killed = program.hold(2)
+    await killed.__aenter__()
+    program.forget_in_time(killed._by)
+
+    async with program.hold(3):
+        assert program.pods() == 3
+    assert program.size() is None
+
+
+@pytest.mark.parametrize("how", ["here", "elsewhere"])
+async def test_a_size_that_somebody_sets_ends_all_holds(program: Program, how: str):
+    lower, upper = program.hold(2), program.hold(4)
+    await lower.__aenter__()
+    await upper.__aenter__()
+    if how == "here":
+        await sizes.set_size(program, "demo", 9, "gpu")
+    else:  # kubectl and others leave the note where it is
+        program.body["spec"]["overrides"] = [{"pool": "gpu", "replicas": 9, "by": lower._by}]
+    await renew(lower, upper)
+    assert program.pods() == 9
+
+    async with program.hold(3):
+        assert program.pods() == 3
+        await lower.__aexit__(None, None, None)
+        assert program.pods() == 3
+    await upper.__aexit__(None, None, None)
+    assert program.pods() == 9
+
+
+async def test_a_size_of_another_pool_leaves_the_holds_alone(program: Program):
+    set_before(program, WAS["limits"])
+    lower, upper = program.hold(2), program.hold(4)
+    await lower.__aenter__()
+    await upper.__aenter__()
+    await sizes.set_size(program, "demo", 1, "cpu")
+    await lower.__aexit__(None, None, None)
+    await sizes.set_size(program, "demo", None, "cpu")
+    assert program.pods() == 4
+    await upper.__aexit__(None, None, None)
+    assert program.size() == WAS["limits"]
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"entries": [7]}', '{"entries": [{}]}'])
+async def test_a_note_that_is_none_is_no_error(program: Program, note: str):
+    set_before(program, WAS["limits"])
+    program.body["metadata"]["annotations"] = {NOTE: note}
+    async with program.hold(2):
+        assert program.pods() == 2
+    assert program.size() == WAS["limits"]
+
+
+async def test_two_holds_of_one_user_have_two_names(program: Program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(holding, "user", lambda: "ada")
+    monkeypatch.setattr(holding.socket, "gethostname", lambda: "notebook-7" + "x" * 200)
+    names = {program.hold(2)._by, program.hold(2)._by}
+    assert len(names) == 2
+    assert all(name.startswith("hold:ada@notebook-7") and len(name) <= 128 for name in names)
