@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import following, forward
+from gpudask.kubecluster import following, forward, forwarding
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside, until
 
@@ -94,6 +95,23 @@ def test_a_silent_scheduler_is_asked_again(demo: fake.FakeServer, monkeypatch: p
     with KubeCluster.from_name("demo", quiet=True) as cluster:
         demo.silence_connections()
         cluster.wait_for_workers(2, timeout=10)
+
+
+def test_a_scheduler_that_is_busy_at_first_is_greeted_again(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(forwarding, "_limit_seconds", lambda: 0.5)
+    real = demo.targets["demo-scheduler-00000"]
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        demo.targets["demo-scheduler-00000"] = busy.getsockname()
+
+        def end_what_it_did() -> None:
+            wait_until(lambda: len(demo.forwards) > 4, "it is greeted again")
+            demo.targets["demo-scheduler-00000"] = real
+
+        busying = threading.Thread(target=end_what_it_did)
+        busying.start()
+        with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as client:
+            assert result_of_sum(client) == 3
+        busying.join()
 
 
 def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(

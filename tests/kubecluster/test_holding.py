@@ -9,6 +9,7 @@ import pytest
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster import holding
+from gpudask.kubecluster.holds import Holds
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
@@ -215,6 +216,17 @@ def test_a_hold_ends_by_itself_unless_its_program_renews_it(demo: fake.FakeServe
         assert timedelta(minutes=14) < left < timedelta(minutes=16)
         monkeypatch.setattr(holding, "_LEASE", timedelta(hours=1))
         eventually(lambda: datetime.fromisoformat(until(demo)) - datetime.now(UTC) > left * 2, "it is renewed")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [((), 240), ((900,), 240), ((900, 30), 31), ((30, 900), 240), ((-5,), 1)]
+)
+def test_a_hold_is_renewed_when_one_above_it_ends_before(seconds: tuple[float, ...], expected: float):
+    now = datetime.now(UTC)
+    entries = tuple(
+        {"by": str(number), "until": (now + timedelta(seconds=end)).isoformat()} for number, end in enumerate(seconds)
+    )
+    assert holding._until_renewal(Holds(entries=entries)) == pytest.approx(expected, abs=1)
 
 
 def test_a_hold_that_somebody_changed_is_neither_renewed_nor_given_back(

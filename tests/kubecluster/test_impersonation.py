@@ -1,5 +1,7 @@
 """A kubeconfig's user who acts as somebody else: that one's rights count, on a real API server."""
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from gpudask.kubecluster.kubeconfig import Choice
 from gpudask.kubecluster.pod_port import open_port
 from gpudask.kubecluster.server import Server
 from tests.eventually import eventually
+from tests.kubecluster import fake_server as fake
 from tests.kubectl import Kubectl
 
 REVIEWS = "authentication.k8s.io/v1"
@@ -90,6 +93,18 @@ async def test_they_count_for_forwarded_ports_too(as_jane: Kubectl) -> None:
 def test_what_cannot_be_meant_names_the_field(user: dict[str, Any], said: str) -> None:
     with pytest.raises(KubeClusterError, match=rf"context 'lab' of the kubeconfig cannot be used: {said}"):
         impersonation.headers(Choice("lab", "default", {}, user))
+
+
+def test_a_name_need_not_be_ascii(server: fake.FakeServer) -> None:
+    path = Path(os.environ["KUBECONFIG"])
+    config = yaml.safe_load(path.read_text())
+    config["users"][0]["user"] |= {"as": "jörg", "as-groups": ["prüfer"]}
+    path.write_text(yaml.safe_dump(config))
+
+    async def named() -> str:
+        return str((await (await Server.connect("lab")).cluster("demo"))["metadata"]["name"])
+
+    assert asyncio.run(named()) == "demo"
 
 
 def test_nobody_is_acted_as_where_nobody_is_named() -> None:

@@ -76,7 +76,7 @@ async def test_a_later_step_that_never_ran_is_taken_to_be_short(start, monkeypat
     know(cluster, first=10.0)
     held = await phase(cluster, firsts=30)
     entry = await cluster.entry(GPU=1)
-    assert entry["next_seconds"] == pytest.approx((30 * 10 + 0.5) / 2, abs=2)
+    assert entry["next_seconds"] == pytest.approx((30 * 10 + 0.5) / 2, abs=15)
     assert entry["next_tasks"] == 3
     await Event("ahead", client=cluster.client).set()
     del held

@@ -26,6 +26,7 @@ Json = dict[str, Any]
 VARIABLE = "_GPUDASK_COMPLETE"
 PATIENCE = "GPUDASK_COMPLETION_SECONDS"
 PATIENCE_SECONDS = 2.0
+_MOST_SECONDS = 3600.0
 
 
 def contexts(ctx: typer.Context) -> list[str]:
@@ -110,7 +111,7 @@ def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
 
 def _patience_seconds() -> float:
     with contextlib.suppress(ValueError):
-        return float(os.environ.get(PATIENCE, PATIENCE_SECONDS))
+        return min(float(os.environ.get(PATIENCE, PATIENCE_SECONDS)), _MOST_SECONDS)
     return PATIENCE_SECONDS
 
 

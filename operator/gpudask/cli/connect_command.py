@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
+_LIMIT_SECONDS = 30.0  # a plain Client does not try again: a scheduler may be busy for so long
 _SECURE = {"tls", "wss"}
 
 
@@ -104,7 +105,7 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
     if port == COMM_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 
-    forward = PortForward(server, name, port, is_greeted=port == COMM_PORT)
+    forward = PortForward(server, name, port, limit_seconds=_LIMIT_SECONDS, is_greeted=port == COMM_PORT)
     await forward.start()
     try:
         tell(body, forward.local_port)

@@ -30,7 +30,9 @@ from gpudask.kubecluster.progress import Progress
 logger = logging.getLogger(__name__)
 
 _TELL_SECONDS = 5.0
-_LOOK_SECONDS, _PAUSE_SECONDS = 2.0, 0.5
+# Between two looks while somebody waits, and while nobody does; between two who may have to be told.
+_LOOK_SECONDS, _IDLE_SECONDS, _TICK_SECONDS = 2.0, 30.0, 0.5
+_PAUSE_SECONDS = 0.5
 _CHOOSE_SECONDS, _ANSWER_SECONDS = 10.0, 5.0
 _NO_SERVER = Cause("why is not known without an API server", "See the cluster: kubectl describe gdc")
 # Dask's Client awaits its cluster, drops what that raises, and asks for the address: that raises it again, there alone.
@@ -42,6 +44,7 @@ class AwayCluster(LinkedCluster):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._outage: Outage | None = None
+        self._cause = _NO_SERVER  # of the outage, as last found out
         self._told: KubeClusterError | None = None  # what the last who waited in vain were told
         self._following_outage: asyncio.Task[None] | None = None
         self._choosing = asyncio.Lock()
@@ -55,8 +58,10 @@ class AwayCluster(LinkedCluster):
         Raises:
             KubeClusterError: to a `Client` that is being made and waited for the scheduler in vain.
         """
-        if self._told is not None and _raised.get() is self._told:
-            raise self._told
+        refused = _raised.get()
+        _raised.set(None)
+        if refused is not None and refused is self._told:
+            raise refused
         return str(super().scheduler_address)
 
     def __await__(self) -> Generator[Any, Any, Self]:
@@ -74,16 +79,20 @@ class AwayCluster(LinkedCluster):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._outage is not None:
-            self.sync(self._add_why, error)
-        super().__exit__(kind, error, trace)
+        try:
+            if error is not None and self._outage is not None:
+                self.sync(self._add_why, error)
+        finally:
+            super().__exit__(kind, error, trace)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._outage is not None:
-            await self._add_why(error)
-        await super().__aexit__(kind, error, trace)
+        try:
+            if error is not None and self._outage is not None:
+                await self._add_why(error)
+        finally:
+            await super().__aexit__(kind, error, trace)
 
     async def why_away(self) -> Cause:
         """Why the scheduler is not reached."""
@@ -109,22 +118,39 @@ class AwayCluster(LinkedCluster):
         self._outage = self._following_outage = self._told = None
 
     async def _follow(self, outage: Outage) -> None:
-        """Say why twice: when it lasts longer than a restart, and when Dask's clients are about to give up."""
+        """Say why when it lasts longer than a restart, and go on finding out; look for another way meanwhile."""
         await asyncio.sleep(_TELL_SECONDS)
-        cause = await self.why_away()
-        logger.warning("gpudask: %s", self._error(outage, cause))
+        self._cause = await self.why_away()
+        logger.warning("gpudask: %s", self._error(outage, self._cause))
+        telling = asyncio.create_task(self._tell_in_time(outage))
+        try:
+            while True:
+                await self._find_another_way(self._cause)
+                await asyncio.sleep(_LOOK_SECONDS if self._waiting() else _IDLE_SECONDS)
+                self._cause = await self.why_away()
+        finally:
+            telling.cancel()
+
+    async def _tell_in_time(self, outage: Outage) -> None:
+        """Say why again when Dask's clients are about to give up, and to each whose own patience is about to end.
+
+        What was found out last is said: asking now could take longer than they wait.
+        """
         is_told = False
         while True:
-            await self._find_another_way(cause)
-            await asyncio.sleep(_LOOK_SECONDS)
-            if outage.seconds < _patience_seconds():
-                continue
-            cause = await self.why_away()
-            error = self._error(outage, cause)
-            if not is_told:
+            error = self._error(outage, self._cause)
+            if not is_told and outage.seconds >= _patience_seconds():
                 is_told = True
                 logger.warning("gpudask: %s", error)
-            self._tell_pending(error)
+            for client in self._waiting():
+                if outage.seconds >= _patience_seconds(client):
+                    _cancel_pending(client, error)
+            await asyncio.sleep(_TICK_SECONDS)
+
+    def _waiting(self) -> list[Any]:
+        """The clients of this cluster that look for the scheduler."""
+        clients = list(Client._instances)  # noqa: SLF001 - Dask keeps no list of a cluster's clients
+        return [client for client in clients if client.cluster is self and client.status == "connecting"]
 
     def _error(self, outage: Outage, cause: Cause) -> KubeClusterError:
         give_up = f"Dask's clients close after {forwarding.give_up_seconds():g} s without it"
@@ -133,14 +159,6 @@ class AwayCluster(LinkedCluster):
             reason=cause.reason,
             next_step=f"{cause.next_step}. {give_up}: once it is back, make a new Client(cluster)",
         )
-
-    def _tell_pending(self, error: KubeClusterError) -> None:
-        """Cancel, with the cause, what waits in clients of this cluster that will close: Dask would give no reason."""
-        for client in list(Client._instances):  # noqa: SLF001 - Dask keeps no list of a cluster's clients
-            if client.cluster is self and client.status == "connecting":
-                for state in list(client.futures.values()):
-                    state.cancel(reason="scheduler-away", msg=str(error))
-                client.futures.clear()
 
     async def _add_why(self, error: BaseException) -> None:
         """Let an error that leaves the block say that the scheduler was away: Dask's own do not say why."""
@@ -151,15 +169,17 @@ class AwayCluster(LinkedCluster):
     # ------------------------------------------------------------------ being reached again
 
     async def _be_reached(self) -> None:
-        """Wait until somebody new would reach the scheduler, as long as Dask's clients look for one."""
+        """Wait until somebody new would reach the scheduler, almost as long as a `Client` that is being made would."""
         outage = self._outage or Outage()  # one that was not seen so far
+        waiting, patience_seconds = Outage(), _patience_seconds(self._unmade())
         args = self.security.get_connection_args("client")
         with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
             while not await routes.answers(str(super().scheduler_address), args, _ANSWER_SECONDS):
                 cause = await self.why_away()
                 error = self._error(outage, cause)
-                if outage.seconds > _patience_seconds():
-                    await self._close_unmade()
+                if waiting.seconds > patience_seconds:
+                    if (client := self._unmade()) is not None:
+                        await client._close()  # noqa: SLF001 - it does so itself only where a connection fails
                     self._told = error
                     _raised.set(error)
                     raise error
@@ -168,12 +188,13 @@ class AwayCluster(LinkedCluster):
                 await asyncio.sleep(_PAUSE_SECONDS)
         self._told = None
 
-    async def _close_unmade(self) -> None:
-        """Close the `Client` that is just being made: it does so itself only where a connection fails."""
+    def _unmade(self) -> Any:
+        """The `Client` of this cluster that is just being made, where it is to be the default one; else None."""
         with contextlib.suppress(ValueError):  # there is none
             client = default_client()
             if client.cluster is self and client.scheduler is None:
-                await client._close()  # noqa: SLF001 - what it calls then
+                return client
+        return None
 
     async def _find_another_way(self, cause: Cause) -> None:
         """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
@@ -182,14 +203,18 @@ class AwayCluster(LinkedCluster):
             if not cause.has_ready_pod or self._is_inside or COMM_PORT in self._forwards or not is_due:
                 return
             self._chosen = time.monotonic()
-            before = self.scheduler_comm
-            await forwarding.stop(self._forwards)
+            before, forwards = self.scheduler_comm, dict(self._forwards)
             try:
-                self._take(await self._from_outside(self.require_server()))
-            except KubeClusterError as error:
-                await forwarding.stop(self._forwards)
+                route = await self._from_outside(self.require_server(), forwards)
+            except BaseException as error:
+                new = {port: forward for port, forward in forwards.items() if port not in self._forwards}
+                await forwarding.stop(new)
+                if not isinstance(error, KubeClusterError):
+                    raise
                 logger.info("no other way to the scheduler of cluster %s: %s", self.name, error)
                 return
+            self._forwards.update(forwards)
+            self._take(route)
             if before is not None:
                 await before.close_rpc()
 
@@ -198,6 +223,18 @@ class AwayCluster(LinkedCluster):
         await super()._close()
 
 
-def _patience_seconds() -> float:
-    """How long a scheduler is waited for: a little less than Dask's clients do."""
-    return forwarding.give_up_seconds() * 5 / 6
+def _patience_seconds(client: Any = None) -> float:
+    """How long a scheduler is waited for: a little less than this client of Dask's does, or any that says nothing."""
+    seconds = forwarding.give_up_seconds() if client is None else float(client._timeout)  # noqa: SLF001 - its `timeout=`
+    return seconds * 5 / 6
+
+
+def _cancel_pending(client: Any, error: KubeClusterError) -> None:
+    """Cancel, with the cause, what waits in a client that will close: Dask would give no reason.
+
+    One by one: the program may submit meanwhile, in a thread of its own.
+    """
+    for key in list(client.futures):
+        state = client.futures.pop(key, None)
+        if state is not None:
+            state.cancel(reason="scheduler-away", msg=str(error))

@@ -38,7 +38,7 @@ async def from_outside(
     Args:
         server: where the cluster is.
         body: the cluster.
-        forwards: takes what listens, also where this fails.
+        forwards: takes what listens, also where this fails. The dashboard's that is there already serves on.
         dashboard_port: this machine's, for a dashboard that has to be forwarded; 0: any that is free.
         connection_args: of Dask's connections, such as the TLS context.
         tell: called with why an address that there should be is not taken, and why there is no dashboard.
@@ -51,9 +51,8 @@ async def from_outside(
         return await forwarded(server, body, forwards, dashboard_port=dashboard_port)
     if outside.dashboard:
         return outside
-    forwards[DASHBOARD_PORT] = PortForward(server, body["metadata"]["name"], DASHBOARD_PORT, dashboard_port)
     try:
-        await forwards[DASHBOARD_PORT].start()
+        await _forward_dashboard(server, body, forwards, dashboard_port)
     except KubeClusterError as error:
         tell(f"no dashboard: {error}")
         return outside
@@ -80,12 +79,18 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
             next_step="Run the program inside the cluster, or set spec.protocol: tcp",
         )
     forwards[COMM_PORT] = PortForward(server, name, COMM_PORT, limit_seconds=_limit_seconds(), is_greeted=True)
-    forwards[DASHBOARD_PORT] = PortForward(server, name, DASHBOARD_PORT, dashboard_port)
     # Both end before either's error is raised, so that `stop` finds all that listens.
-    made = await asyncio.gather(*(forward.start() for forward in forwards.values()), return_exceptions=True)
+    both = forwards[COMM_PORT].start(), _forward_dashboard(server, body, forwards, dashboard_port)
+    made = await asyncio.gather(*both, return_exceptions=True)
     if failed := [each for each in made if isinstance(each, BaseException)]:
         raise failed[0]
     return Route(f"{protocol}://127.0.0.1:{forwards[COMM_PORT].local_port}", _status_page(forwards))
+
+
+async def _forward_dashboard(server: Server, body: Json, forwards: Forwards, local_port: int) -> None:
+    if DASHBOARD_PORT not in forwards:
+        forwards[DASHBOARD_PORT] = PortForward(server, body["metadata"]["name"], DASHBOARD_PORT, local_port)
+        await forwards[DASHBOARD_PORT].start()
 
 
 async def stop(forwards: Forwards) -> None:

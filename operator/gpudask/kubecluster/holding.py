@@ -115,10 +115,13 @@ class Hold:
 
     async def _renew(self) -> None:
         """Until it is ended, or somebody sets another size."""
+        pause_seconds = _RENEW_SECONDS
         while True:
-            await asyncio.sleep(_RENEW_SECONDS)
+            await asyncio.sleep(pause_seconds)
             try:
-                if not self._holds_of(await self._write(self._prolong)).has(self._by):
+                holds = self._holds_of(await self._write(self._prolong))
+                pause_seconds = _until_renewal(holds)
+                if not holds.has(self._by):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
                     return
             except KubeClusterError as error:
@@ -162,6 +165,13 @@ class Hold:
             reason=patience.trouble,
             next_step=f"It ends by itself within {_LEASE.seconds // 60} minutes",
         )
+
+
+def _until_renewal(holds: Holds) -> float:
+    """Seconds; fewer where the newest hold ends before, unrenewed: then one below it is to take its place."""
+    ends = [datetime.fromisoformat(entry["until"]) for entry in holds.entries[-1:] if "until" in entry]
+    left = [(end - datetime.now(UTC)).total_seconds() + _RETRY_SECONDS for end in ends]
+    return max(_RETRY_SECONDS, min([_RENEW_SECONDS, *left]))
 
 
 def _name_of_hold() -> str:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from distributed.core import Status, rpc
 from distributed.security import Security
 
+from gpudask.api.stock import COMM_PORT
 from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.agreement import check_versions, images_of
@@ -123,7 +124,7 @@ class LinkedCluster(FollowingCluster):
             route = await self._connect()
             self._take(route)
             try:
-                await asyncio.wait_for(super()._start(), _HANDSHAKE_SECONDS)
+                await asyncio.wait_for(self._greet(), _HANDSHAKE_SECONDS)
             except OSError as error:
                 raise KubeClusterError(
                     f"the scheduler of cluster {self.name!r} does not answer at {route.address}",
@@ -138,6 +139,18 @@ class LinkedCluster(FollowingCluster):
         except BaseException:
             await self._close()
             raise
+
+    async def _greet(self) -> None:
+        """Open the base's connection; again where a forwarded one was cut because a busy scheduler did not answer."""
+        while True:
+            try:
+                await super()._start()
+            except OSError:
+                if COMM_PORT not in self._forwards:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     async def _connect(self) -> Route:
         """The way to the scheduler; sets up what leads there."""
@@ -163,7 +176,7 @@ class LinkedCluster(FollowingCluster):
             if is_inside:
                 return routes.inside(self._body)
             try:
-                return await self._from_outside(server)
+                return await self._from_outside(server, self._forwards)
             except KubeClusterError as error:
                 if patience.is_over or not (error.may_pass or error.status == NOT_FOUND):
                     raise
@@ -171,11 +184,11 @@ class LinkedCluster(FollowingCluster):
             await forwarding.stop(self._forwards)
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _from_outside(self, server: Server) -> Route:
+    async def _from_outside(self, server: Server, forwards: forwarding.Forwards) -> Route:
         return await forwarding.from_outside(
             server,
             self._body,
-            self._forwards,
+            forwards,
             dashboard_port=self._dashboard_port,
             connection_args=self.security.get_connection_args("client"),
             tell=self._log,

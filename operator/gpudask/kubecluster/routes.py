@@ -79,7 +79,7 @@ async def outside(
         if not found:
             tell(f"service {name} of type {kind} has no outside address: {_INSTEAD}")
     answering = await asyncio.gather(*(answers(route.address, connection_args or {}) for route in found))
-    taken = next((route for route, answers in zip(found, answering, strict=True) if answers), None)
+    taken = next((route for route, is_there in zip(found, answering, strict=True) if is_there), None)
     if found and taken is None:
         tried = ", ".join(route.address for route in found)
         tell(f"no scheduler answers at {tried} within {_ANSWER_SECONDS:g} s: {_INSTEAD}")

@@ -157,9 +157,11 @@ async def _websocket(
 
 
 def _client(credentials: Credentials) -> httpx.AsyncClient:
-    headers = [("User-Agent", "gpudask"), ("Content-Type", "application/json"), *credentials.headers]
+    named = [("User-Agent", "gpudask"), ("Content-Type", "application/json"), *credentials.headers]
     if credentials.token:
-        headers.append(("Authorization", f"Bearer {credentials.token}"))
+        named.append(("Authorization", f"Bearer {credentials.token}"))
+    # As bytes: httpx refuses names of users and groups that are not ASCII.
+    headers = [(name.encode(), value.encode()) for name, value in named]
     is_direct = not credentials.proxy and no_proxy.is_direct(credentials.server, os.environ)
     return httpx.AsyncClient(
         base_url=credentials.server,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .pools import Pools
     from .watch import Watch
 
+UNKNOWN_SECONDS = 0.5  # where a distributed does not say what it takes an unknown duration for
 EVERY_SECONDS = 1.0
 SHARE = 0.01  # of the event loop's CPU time may go into estimates
 BUDGET = 5_000  # nodes and edges met, all requirements together
@@ -185,7 +186,7 @@ class LookAhead:
             return told
         if is_first:
             raise UnknownError
-        return self._scheduler.UNKNOWN_TASK_DURATION
+        return float(getattr(self._scheduler, "UNKNOWN_TASK_DURATION", UNKNOWN_SECONDS))
 
     def threads(self, requirement: Requirement) -> int:
         """Return how many tasks of a requirement the running workers can run at once. Raises `UnknownError` for 0."""
