@@ -123,6 +123,7 @@ class Rebalance:
         except Exception:
             logger.exception("gpudask: waiting tasks stay where they are for now")
             self._tell(traceback.format_exc())
+            self._look_later()
         else:
             if requests:
                 self._tell("")
