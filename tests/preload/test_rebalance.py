@@ -396,6 +396,28 @@ async def test_another_distributed_without_what_is_needed_switches_it_off_with_a
     assert (features["demand"], features["fence"], features["retire"]) == ("", "", "")
 
 
+async def test_after_errors_it_is_tried_again_though_nothing_happens(start):
+    cluster = await start()
+    first = await cluster.add("gpu-0")
+    balancer = cluster.preload.rebalance
+    works = balancer._slice
+    failures = []
+
+    def fails():
+        failures.append("")
+        if len(failures) == 6:  # what a joining worker sets off is over by then, and only the first one is news
+            balancer._slice = works
+        raise RuntimeError("for a while")
+
+    futures = await queue(cluster, first)
+    know(cluster, "held", 0.1)
+    balancer._slice = fails
+    second = await cluster.add("gpu-1")
+    await until(lambda: balancer._slice is works)
+    await until(lambda: given(cluster, second) == 20)
+    await finish(cluster, futures)
+
+
 async def test_a_slice_that_fails_is_told_as_a_feature_that_is_off_until_one_moves_something(start):
     cluster = await start()
     first = await cluster.add("gpu-0")
