@@ -172,8 +172,9 @@ class AwayCluster(LinkedCluster):
         """Wait until somebody new would reach the scheduler, almost as long as a `Client` that is being made would."""
         outage = self._outage or Outage()  # one that was not seen so far
         waiting, patience_seconds = Outage(), _patience_seconds(self._unmade())
+        args = self.security.get_connection_args("client")
         with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
-            while not await self._is_reached():
+            while not await routes.answers(str(super().scheduler_address), args, _ANSWER_SECONDS):
                 cause = await self.why_away()
                 error = self._error(outage, cause)
                 if waiting.seconds > patience_seconds:
@@ -186,16 +187,6 @@ class AwayCluster(LinkedCluster):
                 await self._find_another_way(cause)
                 await asyncio.sleep(_PAUSE_SECONDS)
         self._told = None
-
-    async def _is_reached(self) -> bool:
-        """Whether the scheduler answers: over a connection that we have, which costs little, else over a new one."""
-        if self._outage is None and self.scheduler_comm is not None:
-            with contextlib.suppress(OSError):
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    await self.scheduler_comm.versions()
-                return True
-        args = self.security.get_connection_args("client")
-        return await routes.answers(str(super().scheduler_address), args, _ANSWER_SECONDS)
 
     def _unmade(self) -> Any:
         """The `Client` of this cluster that is just being made, where it is to be the default one; else None."""
