@@ -22,7 +22,7 @@ $(STAMP):
 	@echo "making .venv from requirements/dev.lock"
 	@test -x $(PY) || python3 -m venv .venv
 	@.venv/bin/pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements/dev.lock)"
-	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements/dev.lock
+	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes requirements/dev.lock
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -37,7 +37,7 @@ class PeerEnvironment:
         """
         digest = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]
         environment = cls(cache_dir() / "peer" / digest)
-        complete = environment.root / ".complete"
+        complete = environment.root / ".compiled"
         if not complete.exists():
             print(f"installing dask-kubernetes' operator into {environment.root}", flush=True)
             uv = Path(sys.executable).with_name("uv")
@@ -47,6 +47,7 @@ class PeerEnvironment:
                 "pip",
                 "sync",
                 "--quiet",
+                "--compile-bytecode",  # as pip does for a user; else each process compiles what it imports anew
                 "--python",
                 environment.python,
                 "--require-hashes",

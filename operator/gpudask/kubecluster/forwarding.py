@@ -80,17 +80,19 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
         )
     forwards[COMM_PORT] = PortForward(server, name, COMM_PORT, limit_seconds=_limit_seconds(), is_greeted=True)
     # Both end before either's error is raised, so that `stop` finds all that listens.
-    both = forwards[COMM_PORT].start(), _forward_dashboard(server, body, forwards, dashboard_port)
+    both = forwards[COMM_PORT].start(), _forward_dashboard(server, body, forwards, dashboard_port, check=False)
     made = await asyncio.gather(*both, return_exceptions=True)
     if failed := [each for each in made if isinstance(each, BaseException)]:
         raise failed[0]
     return Route(f"{protocol}://127.0.0.1:{forwards[COMM_PORT].local_port}", _status_page(forwards))
 
 
-async def _forward_dashboard(server: Server, body: Json, forwards: Forwards, local_port: int) -> None:
+async def _forward_dashboard(
+    server: Server, body: Json, forwards: Forwards, local_port: int, *, check: bool = True
+) -> None:
     if DASHBOARD_PORT not in forwards:
         forwards[DASHBOARD_PORT] = PortForward(server, body["metadata"]["name"], DASHBOARD_PORT, local_port)
-        await forwards[DASHBOARD_PORT].start()
+        await forwards[DASHBOARD_PORT].start(check=check)
 
 
 async def stop(forwards: Forwards) -> None:

@@ -1,4 +1,4 @@
-"""Whether a scheduler answers yet: asked what the kubelet's probe asks, through a port forwarded to its pod.
+"""Whether a scheduler is up yet: asked what the kubelet's probe asks, through a port forwarded to its pod.
 
 A pod is ready only when the kubelet has looked again and has said so, up to some seconds after the scheduler listens.
 Workers do not wait for that, and neither does a program.
@@ -7,6 +7,7 @@ Workers do not wait for that, and neither does a program.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster.errors import KubeClusterError
@@ -17,12 +18,27 @@ _QUESTION = b"GET /health HTTP/1.0\r\n\r\n"
 _LIMIT_SECONDS = 1.0
 
 
-async def answers(server: Server, pod: str) -> bool:
-    """Whether the scheduler in `pod` answers within a second. Also False where no port may be forwarded."""
+async def is_up_soon(server: Server, pod: str, *, pause_seconds: float) -> bool:
+    """Whether the scheduler in `pod` answers within about a second, asked again and again with pauses.
+
+    Returns at once, with False, where no port may be forwarded.
+    """
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    try:
+        while not await _is_up(server, pod):
+            if time.monotonic() + pause_seconds > deadline:
+                return False
+            await asyncio.sleep(pause_seconds)
+    except KubeClusterError:
+        return False
+    return True
+
+
+async def _is_up(server: Server, pod: str) -> bool:
     try:
         async with asyncio.timeout(_LIMIT_SECONDS), open_port(server, pod, DASHBOARD_PORT) as opened:
             return await _is_answered(opened)
-    except (KubeClusterError, OSError):  # a TimeoutError is an OSError
+    except OSError:  # a TimeoutError is one
         return False
 
 
