@@ -11,6 +11,7 @@ from local.commands import run
 from local.errors import LocalClusterError
 from local.hashing import content_key
 from local.layout import cache_dir
+from local.lock import exclusive
 from local.progress import Steps
 
 _PYTHON = "3.11"
@@ -33,8 +34,13 @@ def fetch_wheels(lock: Path, steps: Steps, *, python: str = _PYTHON) -> Path:
             )
         return bundle / "wheels" / name
     target = cache_dir() / "wheels" / name
-    if target.exists():
-        return target
+    with exclusive(target):
+        if not target.exists():
+            _download(lock, target, steps, python)
+    return target
+
+
+def _download(lock: Path, target: Path, steps: Steps, python: str) -> None:
     unfinished = target.with_suffix(".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     log = cache_dir() / "logs" / f"wheels-{lock.stem}.log"
@@ -55,4 +61,3 @@ def fetch_wheels(lock: Path, steps: Steps, *, python: str = _PYTHON) -> Path:
             log=log,
         )
     unfinished.rename(target)
-    return target

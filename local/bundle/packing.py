@@ -14,6 +14,7 @@ from local.bundle.manifest import Manifest
 from local.bundle.wheel_sets import wheel_items
 from local.bundle.writing import BEST, Item, write_bundle
 from local.layout import REPOSITORY, cache_dir
+from local.lock import exclusive
 from local.progress import Steps
 from local.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
 
@@ -52,10 +53,11 @@ def pack(directory: Path, *, part_bytes: int, steps: Steps, preset: int = BEST, 
     Raises:
         LocalClusterError: something cannot be built or fetched here; the text says what.
     """
-    items = gather(steps, cuda13=cuda13)
-    with steps.step(f"Compressing into {directory} (minutes, the first time)"):
-        cache = cache_dir() / "bundles" / "archives"
-        manifest = write_bundle(items, directory, part_bytes=part_bytes, preset=preset, cache=cache)
+    cache = cache_dir() / "bundles" / "archives"
+    with exclusive(cache):  # another one would write the same files
+        items = gather(steps, cuda13=cuda13)
+        with steps.step(f"Compressing into {directory} (minutes, the first time)"):
+            manifest = write_bundle(items, directory, part_bytes=part_bytes, preset=preset, cache=cache)
     write_start(directory / "start.pyz")
     return manifest
 
