@@ -21,6 +21,8 @@ def cluster(name: str, *pools: Json, **spec: Any) -> Json:
             "image": WORKER_IMAGE,
             "imagePullPolicy": "Never",
             "template": _template(),
+            # Programs that use NCCL leave NVLink's multicast alone: on a shared host it is not this machine's only.
+            "env": [{"name": "NCCL_NVLS_ENABLE", "value": "0"}],
             "pools": list(pools),
             **spec,
         },

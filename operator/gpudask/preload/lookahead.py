@@ -2,7 +2,7 @@
 
 From a requirement's first waiting tasks it walks back over what is not done yet. The estimate is the longest chain of
 known durations on the way, or all their seconds over the threads that serve them, whichever is more. Where the
-ancestors are too many to walk, the groups of tasks stand in for them.
+ancestors are too many to walk, the groups of tasks stand in for them; of what runs already nothing is known then.
 
 A duration that nobody knows makes the estimate unknown where a task reads its data from outside, as the first step of a
 program does. A later step of a kind that never ran (what comes together at the end of a phase does so once) counts as

@@ -11,9 +11,10 @@ import pytest
 from dask import annotate
 from distributed import Client
 
+from gpudask import KubeCluster
 from tests.e2e.space import Space
-from tests.gpu.one_gpu_pods.shared import NAME
-from tests.gpu.workers import GPU, needs, on, result
+from tests.gpu.one_gpu_pods.shared import NAME, Shared
+from tests.gpu.workers import GPU, PATIENCE_SECONDS, needs, on, result
 
 PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "array_of_cupy.py"
 
@@ -50,16 +51,22 @@ def test_a_groupby_of_dask_cudf(client: Client, workers: list[str]) -> None:
     assert summed.sort_index().to_dict() == table.groupby("key").value.sum().to_dict()
 
 
-def test_xgboost_trains_on_the_workers(client: Client, workers: list[str]) -> None:
+def test_xgboost_trains_on_workers_that_are_held(shared: Shared) -> None:
     needs("xgboost")
     import dask.array as da  # noqa: PLC0415
     from xgboost import dask as boosting  # noqa: PLC0415
 
+    space = shared.space
+    words = {"namespace": space.kubectl.namespace, "kubeconfig": str(space.kubectl.kubeconfig), "quiet": True}
     generator = da.random.default_rng(7)
     features = generator.random((20_000, 8), chunks=(5_000, 8))
-    with annotate(resources=GPU, workers=workers):
+    with (
+        KubeCluster.from_name(NAME, **words) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        cluster.hold("gpu", shared.gpus, timeout=PATIENCE_SECONDS) as workers,
+        annotate(resources=GPU, workers=workers),
+    ):
         data = boosting.DaskDMatrix(client, features, features[:, 0] * 2)
-        trained = boosting.train(
-            client, {"device": "cuda", "tree_method": "hist"}, data, num_boost_round=20, evals=[(data, "train")]
-        )
+        options = {"device": "cuda", "tree_method": "hist"}
+        trained = boosting.train(client, options, data, num_boost_round=20, evals=[(data, "train")])
     assert trained["history"]["train"]["rmse"][-1] < 0.1
