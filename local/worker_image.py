@@ -21,7 +21,7 @@ from local.progress import Steps
 WORKER_IMAGE = "localhost/gpudask/dask-host:dev"
 _PACKAGES = "/gpudask/packages"
 _ACCOUNTS = {"/etc/passwd": f"dask:x:{USER}:{USER}::/tmp:/bin/sh\n", "/etc/group": f"dask:x:{USER}:\n"}
-_TOOLKIT = "/usr/local/cuda"
+_TOOLKIT = Path("/usr/local/cuda")
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/opt")
 
 
@@ -76,8 +76,9 @@ def _volume(place: str) -> str:
 
 def _config(python: str) -> dict[str, Any]:
     libraries = [f"LD_LIBRARY_PATH={driver_libraries()}"] if count_gpus() else []
-    # Where the machine has CUDA's toolkit, its compiler's library is found by this: wheels seldom bring it.
-    toolkit = [f"CUDA_HOME={_TOOLKIT}"] if (Path(_TOOLKIT) / "nvvm").is_dir() else []
+    # Where the machine has CUDA's toolkit, its compiler's library is found by this: wheels seldom bring it. Resolved,
+    # because Debian's alternatives make it a link through /etc, which pods do not see.
+    toolkit = [f"CUDA_HOME={_TOOLKIT.resolve()}"] if (_TOOLKIT / "nvvm").is_dir() else []
     return {
         # Pods of a cluster say `dask worker ...`: it becomes `python -m dask worker ...`.
         "Entrypoint": [python, "-m"],

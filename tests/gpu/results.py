@@ -27,6 +27,7 @@ _PACKAGES = (
     "rmm-cu13",
     "distributed-ucxx-cu13",
 )
+_WHY_LETTERS = 400
 _FAMILIES = ("cupy", "cudf", "dask-cudf", "xgboost")  # their names end in CUDA's version
 
 
@@ -73,7 +74,10 @@ class Results:
             test.outcome, test.why = "skipped", said.removeprefix("Skipped: ")
         if report.failed and test.outcome != "failed":
             test.outcome = "failed" if report.when == "call" else "error"
-            test.why = report.longreprtext.strip().splitlines()[-1] if report.longreprtext else ""
+            crash = getattr(report.longrepr, "reprcrash", None)
+            said = crash.message if crash is not None else report.longreprtext
+            test.why = " ".join(said.split())[:_WHY_LETTERS]
+            print(report.longreprtext, flush=True)  # now: who hangs later takes pytest's own report with it
         if report.when == "teardown":
             print(f"  {test.outcome} in {test.seconds:.1f} s, {time.monotonic() - self.began:.0f} s in all", flush=True)
         self._write()

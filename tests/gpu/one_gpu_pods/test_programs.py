@@ -51,6 +51,7 @@ def test_a_groupby_of_dask_cudf(client: Client, workers: list[str]) -> None:
     assert summed.sort_index().to_dict() == table.groupby("key").value.sum().to_dict()
 
 
+@pytest.mark.timeout(60)
 def test_xgboost_trains_on_workers_that_are_held(shared: Shared) -> None:
     needs("xgboost")
     import dask.array as da  # noqa: PLC0415
@@ -62,7 +63,7 @@ def test_xgboost_trains_on_workers_that_are_held(shared: Shared) -> None:
     features = generator.random((20_000, 8), chunks=(5_000, 8))
     with (
         KubeCluster.from_name(NAME, **words) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        Client(cluster) as client,  # XGBoost waits with the default one
         cluster.hold("gpu", shared.gpus, timeout=PATIENCE_SECONDS) as workers,
         annotate(resources=GPU, workers=workers),
     ):
