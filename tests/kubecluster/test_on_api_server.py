@@ -92,6 +92,25 @@ def test_what_a_user_of_the_stock_client_set_is_changed_and_given_back_from_here
     assert overrides(in_namespace) == {"cpu": 1}
 
 
+@pytest.mark.parametrize("manager", ["kubectl-edit", MIRROR_MANAGER, "gpudask-client"])
+def test_what_is_set_beside_an_empty_list_of_somebody_else_is_given_back(
+    sizes: Sizes, in_namespace: Kubectl, manager: str
+):
+    empty = '{"spec": {"overrides": []}}'
+    in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={manager}", "-p", empty)
+
+    with sizes.hold("gpu", 2):
+        assert overrides(in_namespace) == {"gpu": 2}
+    assert overrides(in_namespace) == {}
+
+    sizes.scale(2, pool="gpu")
+    sizes.scale(1, pool="cpu")
+    sizes.unscale("gpu")
+    assert overrides(in_namespace) == {"cpu": 1}
+    sizes.unscale("cpu")
+    assert overrides(in_namespace) == {}
+
+
 def test_a_hold_gives_back_what_a_user_of_the_stock_client_set(sizes: Sizes, in_namespace: Kubectl):
     theirs = '{"spec": {"overrides": [{"pool": "gpu", "min": 1, "max": 3, "by": "ada"}]}}'
     in_namespace("patch", "gdc", "demo", "--type=merge", f"--field-manager={MIRROR_MANAGER}", "-p", theirs)

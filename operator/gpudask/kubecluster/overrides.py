@@ -103,9 +103,16 @@ def changed(body: Json, entries: Entries, notes: Notes) -> Json:
     return result
 
 
-def is_applied(body: Json, pool: str) -> bool:
-    """Whether an override of `pool` is ours by apply, or there is none: an apply of ours changes it, whole."""
-    return pool not in _owned_pools(body, MIRROR_MANAGER) | _owned_pools(body, FIELD_MANAGER, "Update")
+def may_apply(body: Json, entries: Entries) -> bool:
+    """Whether an apply of ours makes these overrides, whole.
+
+    Not where one of them was set by the mirror, or by an update of ours. Nor where none is left and somebody else has
+    written the list, empty, say: the API server makes a null of the list then, and refuses it.
+    """
+    updated = _owned_pools(body, MIRROR_MANAGER) | _owned_pools(body, FIELD_MANAGER, "Update")
+    others = [entry for entry in body["spec"].get("overrides", []) if entry["pool"] not in entries]
+    is_empty = not others and not any(entries.values())
+    return not updated & entries.keys() and not (is_empty and _is_list_of_others(body))
 
 
 def replaced(body: Json, entries: Entries, notes: Notes) -> Json:
@@ -120,6 +127,14 @@ def replaced(body: Json, entries: Entries, notes: Notes) -> Json:
     if noted:
         metadata["annotations"] = {ANNOTATION_HOLDS + pool: note for pool, note in noted.items()}
     return {"metadata": metadata, "spec": {"overrides": others + new}}
+
+
+def _is_list_of_others(body: Json) -> bool:
+    return any(
+        "f:overrides" in managed.get("fieldsV1", {}).get("f:spec", {})
+        for managed in body["metadata"].get("managedFields", [])
+        if (managed["manager"], managed.get("operation")) != (FIELD_MANAGER, "Apply")
+    )
 
 
 def _owned_pools(body: Json, manager: str, operation: str = "") -> set[str]:

@@ -60,7 +60,7 @@ async def set_limits(server: Server, name: str, minimum: int | None, maximum: in
 async def put(server: Server, body: Json, entries: Entries, notes: Notes | None = None) -> Json:
     """Make `entries` the overrides of their pools, None: none; the answer. Other pools' overrides stay.
 
-    By apply, so that they stand beside others' fields; but what the mirror set is replaced: an apply would mix with it.
+    By apply, so that they stand beside others' fields, where that is possible.
 
     Args:
         server: where.
@@ -72,7 +72,7 @@ async def put(server: Server, body: Json, entries: Entries, notes: Notes | None 
         KubeClusterError: the API server refuses, also with 409 where `body` is not the last version.
     """
     notes = notes or {}
-    if all(overrides.is_applied(body, pool) for pool in entries):
+    if overrides.may_apply(body, entries):
         return await server.apply(overrides.changed(body, entries, notes))
     patch = overrides.replaced(body, entries, notes)
     return await server.merge(body["metadata"]["name"], patch, overrides.FIELD_MANAGER)
