@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from typing import Any
 
@@ -50,6 +51,7 @@ def test_a_drain_whose_operator_dies_at_each_of_its_steps_cuts_nothing_and_ends(
         space.platform.scale_operator(0)
         try:
             del tallies
+            gc.collect()  # an actor is let go with its last reference, which may lie in a cycle
             space.wait(lambda: _drain(client, leaving) == "drained", "it is drained while no operator is there")
             assert len(space.names("steps", "cpu")) == 2
         finally:

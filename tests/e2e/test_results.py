@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distributed import Client
 from gpudask_e2e import (
     ends,
     make_only_on_gpu,
@@ -70,19 +71,25 @@ def test_idle_pods_leave_and_the_busy_one_stays(space: Space) -> None:
     space.wait_ready("busy")
     with space.client("busy") as client:
         record(client)
-        first = client.map(work, range(9), seconds=1.0, resources=GPU, pure=False)
+        tasks = client.map(wait_for_release, range(9), resources=GPU, pure=False)
         space.wait_workers("busy", "gpu", 3)
-        client.gather(first)
-        long = client.submit(wait_for_release, 1, resources=GPU, pure=False)
-        space.wait(lambda: any(client.run_on_scheduler(processing_on).values()), "the long task has a worker")
-        worker = next(name for name, tasks in client.run_on_scheduler(processing_on).items() if tasks)
+        space.wait(lambda: len(_working(client)) == 3, "each has tasks")
+        worker = min(_working(client))
+        named = {info["name"]: address for address, info in client.scheduler_info(n_workers=-1)["workers"].items()}
+        client.run(release, workers=[named[other] for other in _working(client) - {worker}])
         space.wait_pods("busy", "gpu", 1)
         (left,) = space.names("busy", "gpu")
         assert worker.startswith(left)
-        assert not long.done(), "the long task was cut"
+        assert sum(not task.done() for task in tasks) == 1, "the task that ran was cut"
         client.run(release)
-        assert long.result(timeout=60) == 1
-        assert len(ends(client, [long.key])[long.key]) == 1
+        assert client.gather(tasks) == list(range(9))
+        executions = ends(client, [task.key for task in tasks])
+        assert {len(workers) for workers in executions.values()} == {1}, executions
+
+
+def _working(client: Client) -> set[str]:
+    """The names of the workers that have tasks."""
+    return {name for name, tasks in client.run_on_scheduler(processing_on).items() if tasks}
 
 
 def test_a_person_who_asks_for_fewer_gets_them_when_the_running_tasks_have_ended(space: Space) -> None:
