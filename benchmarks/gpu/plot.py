@@ -55,7 +55,7 @@ def _steps(axes: Any, variants: dict[str, dict[str, f.Sample]]) -> None:
     axes.set_yticks(range(len(variants)), list(variants))
     axes.set(xlabel="seconds (medians of the steps)", title="First GPU task until its result, from no GPU pod")
     if variants:
-        axes.legend(fontsize="small", ncols=2)
+        axes.legend(fontsize="small", ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.15))
 
 
 def _held(axes: Any, measured: Sequence[Json]) -> None:
