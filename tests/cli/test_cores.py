@@ -13,6 +13,7 @@ from gpudask.cli.delete_command import loss
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.goals import Goal, Kind, read_goal
 from gpudask.cli.logs_command import choose
+from gpudask.cli.options import verb_first
 from gpudask.kubecluster import overrides
 from tests.builders import a_manifest, a_pool
 
@@ -384,3 +385,23 @@ def test_the_line_of_python_compiles(protocol: str, line: str):
 def test_a_protocol_that_no_port_carries_is_refused():
     with pytest.raises(CliError, match="speaks ucxx"):
         client_line(a_body(protocol="ucxx"), 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("get demo", "get demo"),
+        ("-n lab get demo", "get -n lab demo"),
+        ("-nlab --context=far get", "get -nlab --context=far"),
+        (
+            "--kubeconfig a --namespace lab scale demo gpu=2 -n other",
+            "scale --kubeconfig a --namespace lab demo gpu=2 -n other",
+        ),
+        ("--version", "--version"),
+        ("-n lab", "-n lab"),
+        ("-n", "-n"),
+        ("", ""),
+    ],
+)
+def test_what_stands_before_a_command_is_read_as_behind_it(written: str, read: str):
+    assert verb_first(written.split()) == read.split()

@@ -423,3 +423,9 @@ def test_a_watch_of_a_cluster_that_is_not_there_ends_at_once(demo: Shell):
 
     assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, "")
     assert "there are: demo" in result.stderr
+
+
+def test_options_stand_before_a_command_or_behind_it(demo: Shell):
+    before = invoke("--kubeconfig", str(demo.kubectl.kubeconfig), "-n", demo.kubectl.namespace, "get", "-o", "name")
+    assert before.exit_code == 0, before.output
+    assert before.stdout == demo.ok("get", "-o", "name") == "gpudaskcluster.gpudask.dev/demo\n"

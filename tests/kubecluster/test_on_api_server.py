@@ -9,6 +9,7 @@ import yaml
 
 from gpudask import KubeClusterError
 from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.cli.exits import Exit
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Words, manifest
 from gpudask.kubecluster.server import Server
@@ -260,3 +261,17 @@ def test_an_unknown_name_is_answered_with_those_that_exist(sizes: Sizes):
         pytest.raises(KubeClusterError, match="there are: demo"),
     ):
         other.scale(1)
+
+
+def test_a_cluster_in_a_namespace_that_there_is_none_of_says_so(sizes: Sizes):
+    with pytest.raises(KubeClusterError, match=r"there is no namespace 'typo'.*kubectl create namespace typo"):
+        asyncio.run(create_in("typo"))
+    made = invoke("create", "new", "-n", "typo", "--image", "me/dask:1", "--workers", "1")
+    assert made.exit_code == Exit.NOT_FOUND
+    assert "there is no namespace 'typo'" in made.output
+    assert "helm" not in made.output
+
+
+async def create_in(namespace: str) -> None:
+    server = await Server.connect(namespace)
+    await server.create(manifest("new", Words(), default_image="dask"))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from dask_kubernetes.operator import KubeCluster as Stock
+from dask_kubernetes.operator.kubecluster.kubecluster import CreateMode as StockMode
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.manifest import Words, manifest
@@ -109,3 +110,37 @@ def test_jupyter_starts_beside_the_scheduler(demo: fake.FakeServer):
         demo.clusters["demo"]["spec"]["scheduler"] = {"extraArgs": ["--jupyter"]}
         cluster.scale(1, pool="gpu")
         assert cluster.jupyter_link == cluster.dashboard_link.replace("/status", "/jupyter/lab")
+
+
+@pytest.mark.parametrize("mode", [StockMode.CREATE_ONLY, "CREATE_ONLY"])
+def test_the_stock_clients_create_mode_is_taken(demo: fake.FakeServer, mode: StockMode | str):
+    assert demo.clusters
+    with pytest.raises(KubeClusterError, match="exists already"):
+        KubeCluster("demo", create_mode=mode, timeout="20s")
+
+
+def test_a_create_mode_that_there_is_none_of_is_refused():
+    with pytest.raises(KubeClusterError, match=r"create_mode='CREATE'.*Write one of CREATE_ONLY, CREATE_OR_CONNECT"):
+        KubeCluster("demo", create_mode="CREATE")
+
+
+def test_a_timeout_may_be_a_duration(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo", timeout="1m") as cluster:
+        cluster.wait_for_workers(0, timeout="10s")
+        with pytest.raises(KubeClusterError, match=r"2 of 99 workers came within 0\.1 s"):
+            cluster.wait_for_workers(99, timeout="100ms")
+    assert demo.clusters
+
+
+@pytest.mark.parametrize("timeout", ["soon", "5 parsecs", [1]])
+def test_a_timeout_that_is_no_time_is_refused_before_anything_is_done(demo: fake.FakeServer, timeout: object):
+    with pytest.raises(KubeClusterError, match=r"no time limit.*Write seconds"):
+        KubeCluster.from_name("demo", timeout=timeout)
+    with KubeCluster.from_name("demo") as cluster:
+        for asked in (
+            lambda: cluster.wait_for_workers(1, timeout=timeout),
+            lambda: cluster.hold("gpu", 1, timeout=timeout),
+        ):
+            with pytest.raises(KubeClusterError, match="no time limit"):
+                asked()
+    assert sizes(demo) == {}

@@ -24,6 +24,7 @@ from gpudask.cli.doctor_command import doctor_command
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.get_command import get_command
 from gpudask.cli.logs_command import logs_command
+from gpudask.cli.options import verb_first
 from gpudask.cli.output import say
 from gpudask.cli.render_command import render_command
 from gpudask.cli.scale_command import scale_command
@@ -59,6 +60,7 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **options: Any) -> Any:
         """Read what stands before a command; completion reads half a line, which has no errors."""
+        args = verb_first(args)
         if options.get("resilient_parsing"):
             return super().make_context(info_name, args, *rest, **options)
         with _one_line():

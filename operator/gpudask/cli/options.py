@@ -50,3 +50,25 @@ class Document(StrEnum):
 
 
 Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs, to standard output.")]
+
+_BEFORE_A_VERB = ("--kubeconfig", "--context", "--namespace", "-n")
+
+
+def verb_first(words: list[str]) -> list[str]:
+    """The words of a command line with what stands before the command put behind it: kubectl takes both ways.
+
+    What was written behind it counts more, because it comes later.
+    """
+    taken, rest = [], list(words)
+    while rest and (length := _length(rest[0])):
+        taken += rest[:length]
+        rest = rest[length:]
+    return [rest[0], *taken, *rest[1:]] if rest else list(words)
+
+
+def _length(word: str) -> int:
+    """Of how many words such an option is; 0: it is none."""
+    name, is_joined, _ = word.partition("=")
+    if name in _BEFORE_A_VERB:
+        return 1 if is_joined else 2
+    return 1 if word.startswith("-n") else 0

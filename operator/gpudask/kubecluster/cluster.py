@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Self
 
 import dask.config
@@ -22,6 +23,7 @@ from gpudask.kubecluster.lifecycle import Created, CreateMode
 from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of
 from gpudask.kubecluster.manifest_file import read_manifest
 from gpudask.kubecluster.naming import cluster_name
+from gpudask.kubecluster.patience import limit_of
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.shown import ShownCluster
 from gpudask.kubecluster.sizes import user
@@ -66,7 +68,8 @@ class KubeCluster(ShownCluster):
             that it created, and not one that it found.
         quiet: print nothing.
         scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
-        timeout: seconds to wait for the scheduler to be ready: by default 600 where it may be created, else 120.
+        timeout: seconds, or a duration such as `10m`, to wait for the scheduler to be ready: by default 600 s where
+            it may be created, else 120 s.
         resource_timeout: the stock client's word for `timeout`.
         port_forward_cluster_ip: forward ports also inside Kubernetes, as the stock client does.
         jupyter: start Jupyter beside the scheduler, whose image has to have jupyterlab: `jupyter_link`.
@@ -97,12 +100,12 @@ class KubeCluster(ShownCluster):
         protocol: str | None = None,
         pools: Sequence[Any] | None = None,
         custom_cluster_spec: Any = None,
-        create_mode: CreateMode | str | None = None,
+        create_mode: Enum | str | None = None,
         shutdown_on_close: bool | None = None,
         quiet: bool = False,
         scheduler_forward_port: int | None = None,
-        timeout: float | None = None,
-        resource_timeout: float | None = None,
+        timeout: float | str | None = None,
+        resource_timeout: float | str | None = None,
         port_forward_cluster_ip: bool | None = None,
         jupyter: bool = False,
         compare_versions: bool = True,
@@ -117,7 +120,7 @@ class KubeCluster(ShownCluster):
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
             pools, custom, jupyter or None,
         )  # fmt: skip
-        self._mode = CreateMode(create_mode or CreateMode.CREATE_OR_CONNECT)
+        self._mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
         self._shutdown_on_close = shutdown_on_close
         self._found: Created | None = None
         wanted = name or name_of(custom) or None
@@ -198,12 +201,12 @@ class KubeCluster(ShownCluster):
         self._found = None
 
 
-def _limit_seconds(timeout: float | None, resource_timeout: float | None, default: float) -> float:
+def _limit_seconds(timeout: float | str | None, resource_timeout: float | str | None, default: float) -> float:
     if timeout is not None and resource_timeout is not None:
         raise KubeClusterError(
-            f"timeout={timeout:g} beside resource_timeout={resource_timeout:g}",
+            f"timeout={timeout} beside resource_timeout={resource_timeout}",
             reason="both are the seconds to wait for the scheduler",
             next_step="Write timeout= alone",
         )
-    given = resource_timeout if timeout is None else timeout
+    given = limit_of(resource_timeout if timeout is None else timeout)
     return default if given is None else given

@@ -66,7 +66,7 @@ class Clusters(Connection):
                     status=CONFLICT,
                 ) from error
             if error.status == NOT_FOUND:
-                raise _no_operator(f"cannot create cluster {name!r}") from error
+                raise self._no_place(f"cannot create cluster {name!r}", error) from error
             raise
 
     async def delete(self, name: str, uid: str = "") -> bool:
@@ -121,6 +121,17 @@ class Clusters(Connection):
             next_step="Use one of these names, or another namespace="
             if names
             else "Apply a manifest, such as examples/minimal.yaml, or use another namespace=",
+            status=NOT_FOUND,
+        )
+
+    def _no_place(self, what: str, error: KubeClusterError) -> KubeClusterError:
+        """Of a create that is answered with 404: there is no such namespace, or no such kind."""
+        if not error.reason.startswith("namespaces "):
+            return _no_operator(what)
+        return KubeClusterError(
+            what,
+            reason=f"there is no namespace {self.namespace!r}",
+            next_step=f"Create it: kubectl create namespace {self.namespace}, or use another namespace=",
             status=NOT_FOUND,
         )
 

@@ -15,7 +15,7 @@ from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Holds
-from gpudask.kubecluster.patience import Patience
+from gpudask.kubecluster.patience import Patience, limit_of
 from gpudask.kubecluster.sizes import put, refuse_shared, user
 from gpudask.kubecluster.writing import rewrite
 
@@ -43,11 +43,11 @@ class Hold:
     other, of one program or of several, and end in any order: the newest one counts.
     """
 
-    def __init__(self, cluster: SizedCluster, pool: str, n: int, timeout_seconds: float | None) -> None:
+    def __init__(self, cluster: SizedCluster, pool: str, n: int, timeout: float | str | None) -> None:
         self._cluster = cluster
         self._pool = pool
         self._pods = n
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = limit_of(timeout)
         self._by = _name_of_hold()
         self._is_taken = False
         self._beginning: asyncio.Task[Any] | None = None

@@ -26,6 +26,24 @@ class CreateMode(Enum):
     CREATE_OR_CONNECT = "CREATE_OR_CONNECT"
     CONNECT_ONLY = "CONNECT_ONLY"
 
+    @classmethod
+    def of(cls, given: Enum | str) -> CreateMode:
+        """The mode that is meant: ours, the stock client's of the same name, or its text.
+
+        Raises:
+            KubeClusterError: there is none of that name.
+        """
+        value = given.value if isinstance(given, Enum) else given
+        try:
+            return cls(value)
+        except ValueError:
+            names = [mode.value for mode in cls]
+            raise KubeClusterError(
+                f"create_mode={value!r}",
+                reason="there is no such mode",
+                next_step=f"Write one of {', '.join(names)}",
+            ) from None
+
 
 @dataclass(frozen=True)
 class Created:

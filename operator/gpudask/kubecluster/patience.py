@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from dask.utils import parse_timedelta
+
 from gpudask.kubecluster.errors import KubeClusterError
 
 T = TypeVar("T")
@@ -14,18 +16,34 @@ T = TypeVar("T")
 _LEAST_SECONDS = 5.0
 
 
+def limit_of(timeout: float | str | None) -> float | None:
+    """The seconds of a time limit as a user writes it: a number, or a duration in Dask's words, such as `10m`.
+
+    Raises:
+        KubeClusterError: it is neither.
+    """
+    try:
+        return None if timeout is None else float(parse_timedelta(timeout, default="s"))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise KubeClusterError(
+            f"timeout={timeout!r}",
+            reason="it is no time limit",
+            next_step="Write seconds, such as 600, or a duration, such as '10m'",
+        ) from error
+
+
 class Patience:
     """The time limit of one wait, and why the API server's last answer did not come.
 
     Attributes:
-        limit_seconds: of the whole wait; None: it goes on for ever.
+        limit_seconds: of the whole wait, which may be given as a duration; None: it goes on for ever.
         trouble: the words for the question that was asked last; empty where it was answered.
     """
 
-    def __init__(self, limit_seconds: float | None) -> None:
-        self.limit_seconds = limit_seconds
+    def __init__(self, limit_seconds: float | str | None) -> None:
+        self.limit_seconds = limit_of(limit_seconds)
         self.trouble = ""
-        self._deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+        self._deadline = None if self.limit_seconds is None else time.monotonic() + self.limit_seconds
 
     @property
     def is_over(self) -> bool:

@@ -61,7 +61,7 @@ class SizedCluster(WaitingCluster):
     async def _adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
         self._body = await set_limits(self.require_server(), self.name, minimum, maximum, pool)
 
-    def hold(self, pool: str, n: int, *, timeout: float | None = 600) -> Hold:
+    def hold(self, pool: str, n: int, *, timeout: float | str | None = 600) -> Hold:
         """A fixed set of workers for a while, for XGBoost, PyTorch or cuML; `async with` in an asynchronous program.
 
         ```python
@@ -75,7 +75,7 @@ class SizedCluster(WaitingCluster):
         Args:
             pool: the pool's name.
             n: pods.
-            timeout: seconds to wait for them; None: for ever.
+            timeout: seconds, or a duration such as `10m`, to wait for them; None: for ever.
 
         Raises:
             KubeClusterError: on entering: they did not come, or others set this pool's size too.
@@ -154,7 +154,7 @@ class SizedCluster(WaitingCluster):
         """Give up every pod once its tasks end, the scheduler last, and keep the resource; `resume` undoes it."""
         return self.sync(self._suspend, on=True)
 
-    def resume(self, timeout: float | None = None) -> Any:
+    def resume(self, timeout: float | str | None = None) -> Any:
         """Undo `suspend`, and wait until the scheduler is ready. Clients of before are to be made anew.
 
         Args:
@@ -168,7 +168,7 @@ class SizedCluster(WaitingCluster):
     async def _suspend(self, *, on: bool) -> None:
         self._body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
 
-    async def _resume(self, limit_seconds: float | None) -> None:
+    async def _resume(self, limit_seconds: float | str | None) -> None:
         await self._suspend(on=False)
         patience = Patience(self._timeout_seconds if limit_seconds is None else limit_seconds)
         generation = self._body["metadata"].get("generation", 0)

@@ -26,8 +26,9 @@ from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
 _POLL_SECONDS = 0.25
-# A scheduler that has started listens within a second or two: it is asked often at first, then ever less. Each time
-# costs 20 ms of CPU time altogether, which on a small machine is taken from the scheduler that starts.
+# A scheduler that starts listens after a second or two: it is asked often then, and later ever less. Each time costs
+# 20 ms of CPU time altogether, which on a small machine is taken from the scheduler.
+_STARTS_SECONDS, _ASK_SELDOM_SECONDS = 1.0, 0.5
 _ASK_SECONDS, _ASK_AT_MOST_SECONDS, _ASK_SHARE = 0.15, 1.0, 0.1
 
 
@@ -89,6 +90,8 @@ async def scheduler_is_ready(
 
 
 def _pause(asked_for_seconds: float) -> float:
+    if asked_for_seconds < _STARTS_SECONDS:
+        return _ASK_SELDOM_SECONDS
     return min(_ASK_AT_MOST_SECONDS, max(_ASK_SECONDS, asked_for_seconds * _ASK_SHARE))
 
 

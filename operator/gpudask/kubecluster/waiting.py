@@ -52,14 +52,14 @@ class _Wait:
 class WaitingCluster(AwayCluster):
     """What `KubeCluster` does to wait for workers."""
 
-    def wait_for_workers(self, n_workers: int, timeout: float | None = None, pool: str | None = None) -> Any:
+    def wait_for_workers(self, n_workers: int, timeout: float | str | None = None, pool: str | None = None) -> Any:
         """Wait until `n_workers` Dask workers run, of `pool` where it is given. It says what it waits for.
 
         A scheduler or an API server that does not answer for a while does not end the wait.
 
         Args:
             n_workers: workers, not pods.
-            timeout: seconds; without it, for ever.
+            timeout: seconds, or a duration such as `10m`; without it, for ever.
             pool: the pool's name.
 
         Raises:
@@ -69,7 +69,7 @@ class WaitingCluster(AwayCluster):
         """
         return self.sync(self._wait_for_pool, n_workers, timeout, pool)
 
-    async def _wait_for_pool(self, n_workers: int, limit_seconds: float | None, pool: str | None) -> None:
+    async def _wait_for_pool(self, n_workers: int, limit_seconds: float | str | None, pool: str | None) -> None:
         wait = _Wait(n_workers, pool, Patience(limit_seconds))
         if pool is not None:
             await self._read_for(wait)
