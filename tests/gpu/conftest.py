@@ -88,9 +88,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def _seen(space: Space) -> str:
+    names = space.kubectl.attempt("get", "pods", "-o", "name").stdout.split()
     logs = [
-        f"== {name}\n{space.kubectl.attempt('logs', name, '--tail=40', '--all-containers').stdout}"
-        for name in space.kubectl.attempt("get", "pods", "-o", "name").stdout.split()
+        f"== {name}\n{space.kubectl.attempt('logs', name, '--tail=40', '--all-containers').stdout}" for name in names
     ]
+    logs += [f"== {name}, before it began again\n{last}" for name in names if (last := _last_log(space, name))]
     events = space.kubectl.attempt("get", "events", "--sort-by=.metadata.creationTimestamp").stdout
     return "\n".join([space.show(), *logs, events, space.platform.operator_log()])
+
+
+def _last_log(space: Space, name: str) -> str:
+    """What the last container of a pod wrote that began again; empty for another."""
+    return space.kubectl.attempt("logs", name, "--tail=40", "--previous").stdout

@@ -33,9 +33,9 @@ _FAMILIES = ("cupy", "cudf", "dask-cudf", "xgboost")  # their names end in CUDA'
 
 @dataclass
 class Outcome:
-    """One test's: passed, failed, error or skipped, its seconds with set-up and tear-down, and why."""
+    """One test's: passed, failed, error, skipped or, in a run that was cut, did not end; seconds in all, and why."""
 
-    outcome: str = "passed"
+    outcome: str = "did not end"
     seconds: float = 0.0
     why: str = ""
 
@@ -72,6 +72,8 @@ class Results:
             # What pytest keeps of a skip: file, line, "Skipped: why".
             said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             test.outcome, test.why = "skipped", said.removeprefix("Skipped: ")
+        elif report.passed and report.when == "call":
+            test.outcome = "passed"
         if report.failed and test.outcome != "failed":
             test.outcome = "failed" if report.when == "call" else "error"
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -92,7 +94,7 @@ class Results:
     def text(self) -> str:
         """The summary, for people."""
         rows = [
-            f"{test.outcome:8} {test.seconds:6.1f} s  {name.partition('::')[2]}{f': {test.why}' if test.why else ''}"
+            f"{test.outcome:11} {test.seconds:6.1f} s  {name.partition('::')[2]}{f': {test.why}' if test.why else ''}"
             for name, test in self.tests.items()
         ]
         counts = [f"{len(names)} {outcome}" for outcome, names in self._by_outcome().items()]
