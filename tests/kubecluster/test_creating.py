@@ -283,6 +283,9 @@ def test_it_shows_its_pools(demo: fake.FakeServer):
     with KubeCluster.from_name("demo") as cluster:
         assert repr(cluster) == f"KubeCluster(demo, '{cluster.scheduler_address}', cpu=1, gpu=1)"
         assert "<strong>gpu</strong>" in cluster._repr_html_()
+        assert "<strong>gpu</strong>" in cluster._scaling_status(), (
+            "the widget of a notebook with ipywidgets says the pools too"
+        )
 
 
 def test_a_dashboard_port_of_ones_own(demo: fake.FakeServer, dask: SpecCluster, unused_tcp_port: int):

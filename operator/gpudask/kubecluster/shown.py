@@ -82,7 +82,10 @@ class ShownCluster(SizedCluster):
         address = self.scheduler_address
         return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
 
+    def _scaling_status(self) -> str:
+        """What the widget says beside its status: the base's words know no pools, and call every cluster's manual."""
+        return display.as_html(display.pool_rows(self._body, self.scheduler_info["workers"]))
+
     def _repr_html_(self, cluster_status: Any = None) -> str:
-        rows = display.as_html(display.pool_rows(self._body, self.scheduler_info["workers"]))
-        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + rows)
+        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status())
         return html
