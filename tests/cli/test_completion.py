@@ -80,3 +80,50 @@ def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
 
     assert (offered, said) == ([], "")
     assert seconds < completion.PATIENCE_SECONDS + _STARTING_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("shell", "asks", "offered"),
+    [
+        ("zsh", {}, """_arguments '*: :((demo))'"""),
+        ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "demo"),
+    ],
+)
+def test_other_shells_ask_in_their_own_words(
+    server: fake_server.FakeServer,  # noqa: F811
+    shell: str,
+    asks: dict[str, str],
+    offered: str,
+):
+    assert server.clusters
+    words = {"_GPUDASK_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "gpudask get ", **asks}
+    done = subprocess.run(
+        [sys.executable, "-m", "gpudask.cli"],
+        env=os.environ | _PATIENT | words,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=90,
+    )
+    assert done.stdout.replace('"', "").strip() == offered
+
+
+def test_bash_completes_what_install_completion_taught_it(
+    server: fake_server.FakeServer,  # noqa: F811
+    tmp_path: Path,
+):
+    assert server.clusters
+    there = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    typed = 'COMP_WORDS=(gpudask get ""); COMP_CWORD=2; _gpudask_completion gpudask; echo "${COMPREPLY[@]}"'
+    # The kubeconfig is named: the home directory, whose shell is taught, is another one.
+    env = os.environ | _PATIENT | {"PATH": there, "HOME": str(tmp_path)}
+    subprocess.run(["bash", "-c", "gpudask --install-completion; true"], env=env, check=True, timeout=90)
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f'source "$HOME/.bashrc"; {typed}'],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=90,
+    )
+    assert done.stdout.split() == ["demo"]
