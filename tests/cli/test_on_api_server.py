@@ -407,7 +407,7 @@ def test_a_watch_prints_each_change_until_it_is_interrupted(demo: Shell):
         assert process.stdout.readline().split()[:2] == ["demo", "Running"]
         demo.ok("create", "other", "--image", "me/dask:1", "--workers", "1")
         assert process.stdout.readline().split()[0] == "other"
-        demo.ok("delete", "other")
+        assert demo.ok("delete", "other", "-o", "name") == "gpudaskcluster.gpudask.dev/other\n"
         assert process.stderr is not None
         assert process.stderr.readline() == "gpudaskcluster.gpudask.dev/other deleted\n"
         process.send_signal(signal.SIGINT)

@@ -195,7 +195,7 @@ def test_suspending_and_resuming(demo: fake.FakeServer):
 def test_a_suspended_cluster_is_refused_with_how_to_resume_it(server: fake.FakeServer):
     server.clusters["demo"]["spec"]["suspend"] = True
 
-    with pytest.raises(KubeClusterError, match=r"is suspended: .*kubectl patch gdc demo -n lab"):
+    with pytest.raises(KubeClusterError, match=r"is suspended: .*gpudask resume demo -n lab"):
         KubeCluster.from_name("demo")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from gpudask.cli import connecting, output
 from gpudask.cli.exits import CliError
-from gpudask.cli.options import Context, Kubeconfig, Names, Namespace
+from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
@@ -21,6 +21,7 @@ def delete_command(
     *,
     names: Names,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. A script is not asked anyway.")] = False,
+    output_form: Annotated[NameOnly | None, typer.Option("--output", "-o", help="The names alone.")] = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -48,7 +49,7 @@ def delete_command(
     async def delete(server: Server) -> None:
         for name in names:
             await server.delete(name)
-            typer.echo(f"{output.cluster_reference(name)} deleted")
+            typer.echo(output.cluster_reference(name) + ("" if output_form else " deleted"))
 
     connecting.run(target, delete)
 

@@ -49,6 +49,12 @@ class Document(StrEnum):
     YAML = "yaml"
 
 
+class NameOnly(StrEnum):
+    """What there is to print of an object that is gone."""
+
+    NAME = "name"
+
+
 Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs, to standard output.")]
 
 _BEFORE_A_VERB = ("--kubeconfig", "--context", "--namespace", "-n")

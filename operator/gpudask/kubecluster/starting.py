@@ -134,9 +134,8 @@ def _not_ready(body: Json, patience: Patience) -> KubeClusterError:
 
 def _suspended(body: Json) -> KubeClusterError:
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
-    patch = '{"spec":{"suspend":false}}'
     return KubeClusterError(
         f"cluster {name!r} is suspended",
         reason="it has no scheduler while it is",
-        next_step=f"Resume it: kubectl patch gdc {name} -n {namespace} --type=merge -p '{patch}'",
+        next_step=f"Resume it: gpudask resume {name} -n {namespace}",
     )
