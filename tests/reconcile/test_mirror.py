@@ -323,6 +323,28 @@ async def test_a_cluster_that_the_stock_client_would_make_is_refused_at_once_wit
     assert await stock.names("daskcluster") == []
 
 
+async def test_a_worker_group_is_neither_added_nor_taken_away_by_the_stock_client(
+    stage: Stage, mirroring: Operator, stock: Stock, scheduler: None
+):
+    await stage.apply(a_pool(replicas=1), gpu_pool())
+    await stage.shows("Mirrored", "True Mirrored")
+
+    began = time.monotonic()
+    with pytest.raises(kr8s.ServerError, match="Add a pool to"):
+        await stock.call(lambda cluster: cluster.add_worker_group("more", 1, image="x"))
+    assert time.monotonic() - began < 20
+    assert "demo-more" not in await stock.names("daskworkergroup")
+
+    before = (await stock.get("daskworkergroup", "demo-gpu"))["metadata"]["uid"]
+    await stock.call(lambda cluster: cluster.delete_worker_group("gpu"))
+
+    async def comes_back() -> str:
+        found = await stock.get("daskworkergroup", "demo-gpu")
+        return "another" if found and found["metadata"]["uid"] != before else "not yet"
+
+    await stage.becomes(comes_back, "another")
+
+
 async def test_without_the_switch_there_is_no_mirror(stage: Stage, operator: Operator, stock: Stock):
     await stage.apply(a_pool(replicas=1))
     await stage.shows("Ready", "True AllReady")
