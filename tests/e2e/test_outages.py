@@ -1,16 +1,21 @@
-"""A scheduler that cannot come back, seen by a program outside: within 30 s an error that names the cause."""
+"""A scheduler that cannot come back, seen from outside and from a pod: within 30 s an error that names the cause."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 from distributed import Client
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
+from tests.docs.rights import documented_rules
+from tests.e2e.accounts import account
 from tests.e2e.manifests import cluster, cpu
+from tests.e2e.programs import Program
 from tests.e2e.space import Space
 
 _NAMED_SECONDS = 30
@@ -54,3 +59,20 @@ def test_a_scheduler_that_cannot_come_back_is_the_cause_that_a_program_is_told(
         space.wait_ready("gone")
         with Client(found) as client:
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+
+
+def test_a_pods_program_is_told_the_cause_too(space: Space) -> None:
+    space.apply(cluster("gone", cpu()))
+    space.wait_ready("gone")
+    user = account(space, "user", documented_rules())
+    program = Program.start(space, Path(__file__).with_name("in_pods") / "loses_scheduler.py", "gone", user=user)
+    program.wait_line("it works:")
+
+    place_scheduler(space, "gone", "here")
+    space.kubectl("delete", "pod", *space.names("gone"), "--grace-period=1", "--wait=false")
+
+    seen = program.lines(seconds=100)
+    for what in ("a task", "a client"):
+        seconds, error = re.fullmatch(r"([0-9.]+) s, (.*)", seen[what]).groups()
+        assert re.search(_CAUSE, error), error
+        assert float(seconds) < _NAMED_SECONDS
