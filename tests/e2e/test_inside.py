@@ -65,7 +65,7 @@ def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
     assert "no cluster 'absent'" in seen["which leaves nothing"]
 
     assert "cluster 'full' is suspended" in seen["suspended"]
-    assert "kubectl patch gdc full" in seen["suspended"]
+    assert "gpudask resume full" in seen["suspended"]
     assert seen["resumed"] == "on a CPU worker"
     assert "no cluster 'full'" in seen["its owner's end deleted it"]
     assert "done" in seen
