@@ -6,7 +6,7 @@ STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
 CHECKED := operator local benchmarks charts examples tests
 # Needs no cluster, no server and no network.
-FAST := -m "not api and not dask and not e2e"
+FAST := -m "not api and not dask and not e2e and not registry"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

@@ -8,6 +8,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.registry
 ROOT = Path(__file__).parents[2]
 
 
