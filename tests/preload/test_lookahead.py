@@ -41,7 +41,8 @@ async def test_the_estimate_is_the_work_left_over_the_threads_that_serve_it(star
     know(cluster, first=10.0, second=4.0)
     held = await phase(cluster, firsts=8)
     entry = await cluster.entry(GPU=1)
-    assert entry["next_seconds"] == pytest.approx((8 * 10 + 4) / 2, abs=15)
+    work = (8 * 10 + 4) / 2
+    assert work - 15 < entry["next_seconds"] <= work + 2, "it counts down while a slow machine gets here"
     assert entry["next_tasks"] == 3
     await Event("ahead", client=cluster.client).set()
     del held
@@ -52,7 +53,7 @@ async def test_the_estimate_is_the_longest_chain_where_threads_abound(start):
     await cluster.add("cpu-0", nthreads=20)
     know(cluster, first=10.0, second=4.0)
     held = await phase(cluster, firsts=8)
-    assert (await cluster.entry(GPU=1))["next_seconds"] == pytest.approx(14, abs=8)
+    assert 14 - 8 < (await cluster.entry(GPU=1))["next_seconds"] <= 14 + 2, "and not the work over the threads, 4.2"
     await Event("ahead", client=cluster.client).set()
     del held
 

@@ -158,7 +158,7 @@ class SizedCluster(WaitingCluster):
         """Undo `suspend`, and wait until the scheduler is ready. Clients of before are to be made anew.
 
         Args:
-            timeout: seconds; by default the class's.
+            timeout: seconds, or a duration such as `10m`; by default the class's.
 
         Raises:
             KubeClusterError: it is not ready in time.
