@@ -80,7 +80,8 @@ async def operating(kubeconfig: Path, scratch: Path) -> AsyncIterator[OperatorPr
         if process.returncode is None:
             process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), 15)
+                async with asyncio.timeout(15):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()

@@ -81,7 +81,8 @@ class PlayedScheduler:
             future = asyncio.get_running_loop().create_future()
             self._waiting.add(future)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(future, wait_seconds)
+                async with asyncio.timeout(wait_seconds):
+                    await future
             self._waiting.discard(future)
         return {
             "protocol": 1,

@@ -48,7 +48,8 @@ class Recording:
         while not condition(self.view):
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), deadline - self._clock())
+                async with asyncio.timeout(deadline - self._clock()):
+                    await self._changed.wait()
             except TimeoutError:
                 raise TooLateError(f"{what} within {seconds:g} s; seen instead: {_seen(self.view)}") from None
 

@@ -117,9 +117,8 @@ class FakeScheduler:
             async with self._changed:
                 before = self.counter
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._changed.wait_for(lambda: self.counter != before), float(request.query["wait"])
-                    )
+                    async with asyncio.timeout(float(request.query["wait"])):
+                        await self._changed.wait_for(lambda: self.counter != before)
         return web.json_response(
             {
                 "protocol": self.protocol,

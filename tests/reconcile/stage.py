@@ -174,8 +174,10 @@ async def operating(settings: Settings) -> AsyncIterator[Operator]:
     """
     operator = Operator(settings)
     stop = threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def run() -> None:
+        loops.append(asyncio.get_running_loop())
         await kopf.operator(
             registry=register(operator),
             standalone=True,
@@ -195,7 +197,9 @@ async def operating(settings: Settings) -> AsyncIterator[Operator]:
         yield operator
     finally:
         stop.set()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait([running], timeout=30)
+        assert running.done(), f"30 s after it was told to end the operator goes on: {asyncio.all_tasks(loops[0])}"
+        await running
 
 
 class OperatorProcess:

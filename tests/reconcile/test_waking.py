@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from gpudask.clients.errors import ApiError
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.turns import Turns
 from tests.builders import a_manifest, a_pool
+from tests.cancelling import ends_at_any_moment
 from tests.planning.builders import stored
 
 
@@ -56,3 +58,21 @@ async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(loop: Clu
     loop.heard(urgent=True)
     assert loop._wake.is_set()
     assert loop._soon is None
+
+
+async def test_it_ends_when_told_whatever_happens_at_that_moment(loop: ClusterLoop):
+    async def make() -> float:
+        return 1000.0
+
+    passes: Any = SimpleNamespace(make=make, stop=lambda: None)
+    loop._passes = passes
+    await ends_at_any_moment(loop.run, loop.wake)
+
+
+async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop):
+    async def make() -> float:
+        raise ApiError(500, "InternalError", "no leader", "GET /pods")
+
+    passes: Any = SimpleNamespace(make=make, stop=lambda: None)
+    loop._passes = passes
+    await ends_at_any_moment(loop.run, loop._edited.set)

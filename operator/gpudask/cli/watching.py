@@ -118,7 +118,8 @@ async def _changes(
     async with aclosing(server.changes(version, name=one, namespace=namespace)) as changes:
         while True:
             try:
-                kind, body = await asyncio.wait_for(anext(changes), _SILENCE_SECONDS)
+                async with asyncio.timeout(_SILENCE_SECONDS):
+                    kind, body = await anext(changes)
             except StopAsyncIteration:
                 return
             except (TimeoutError, json.JSONDecodeError) as error:  # silent for too long, or cut off within a line

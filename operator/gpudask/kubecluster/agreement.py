@@ -29,9 +29,10 @@ async def check_versions(scheduler: Any, name: str, body: Json) -> None:
             graphs.
     """
     try:
-        theirs = await asyncio.wait_for(scheduler.versions(), _ANSWER_SECONDS)
-        answers = scheduler.broadcast(msg={"op": "versions"}, on_error="ignore")
-        workers = await asyncio.wait_for(answers, _ANSWER_SECONDS)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            theirs = await scheduler.versions()
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            workers = await scheduler.broadcast(msg={"op": "versions"}, on_error="ignore")
     except Exception as error:  # noqa: BLE001 - older or busier ones may not answer: Dask compares again by itself
         logger.debug("versions were not compared: %r", error)
         return

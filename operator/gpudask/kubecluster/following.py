@@ -58,7 +58,8 @@ class FollowingCluster(Cluster):
         # Without a limit, a question into a connection that died unseen is waited for as long as TCP tries: for ever.
         limit_seconds = min(_ANSWER_SECONDS, at_most_seconds)
         try:
-            return await asyncio.wait_for(asked, limit_seconds)
+            async with asyncio.timeout(limit_seconds):
+                return await asked
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"no answer within {limit_seconds:g} s") from error
 

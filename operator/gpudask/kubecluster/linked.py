@@ -124,7 +124,8 @@ class LinkedCluster(FollowingCluster):
             route = await self._connect()
             self._take(route)
             try:
-                await asyncio.wait_for(self._greet(), _HANDSHAKE_SECONDS)
+                async with asyncio.timeout(_HANDSHAKE_SECONDS):
+                    await self._greet()
             except OSError as error:
                 raise KubeClusterError(
                     f"the scheduler of cluster {self.name!r} does not answer at {route.address}",

@@ -107,7 +107,8 @@ class WaitingCluster(AwayCluster):
         if any(worker["status"] == Status.init.name for worker in self.scheduler_info["workers"].values()):
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news_of_workers.wait(), max(0.0, _POLL_SECONDS - least))
+            async with asyncio.timeout(max(0.0, _POLL_SECONDS - least)):
+                await self._news_of_workers.wait()
 
     async def _running(self, wait: _Wait) -> list[str]:
         assert self.scheduler_comm is not None

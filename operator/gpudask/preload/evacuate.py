@@ -103,11 +103,15 @@ class Evacuation:
             "kwargs": cloudpickle.dumps({"keys": keys}),
             "wait": True,
         }
-        asked = self._scheduler.broadcast(msg=message, workers=[self._ws.address], on_error="return")
+        broadcast = self._scheduler.broadcast(msg=message, workers=[self._ws.address], on_error="return")
+        asked = asyncio.ensure_future(broadcast)
         try:
-            answer = (await asyncio.wait_for(asked, EXAMINE_SECONDS)).get(self._ws.address)
-        except asyncio.TimeoutError:  # noqa: UP041 (another class in Python 3.10)
-            answer = f"no answer within {EXAMINE_SECONDS:.0f} s"
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the answer.
+            await asyncio.wait([asked], timeout=EXAMINE_SECONDS)
+            answers = asked.result() if asked.done() else {}
+        finally:
+            asked.cancel()
+        answer = answers.get(self._ws.address, f"no answer within {EXAMINE_SECONDS:.0f} s")
         if not isinstance(answer, dict) or answer.get("status") != "OK":
             self._not_examined(answer)
             return

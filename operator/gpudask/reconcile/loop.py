@@ -68,7 +68,8 @@ class ClusterLoop:
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
                 self._wake.clear()
                 try:
                     wait = await self._passes.make()
@@ -95,6 +96,7 @@ class ClusterLoop:
         """Wait before the next try, but for an edit, which is perhaps the cure; how long the one after it waits."""
         self._edited.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._edited.wait(), delay)
+            async with asyncio.timeout(delay):
+                await self._edited.wait()
         self._wake.set()
         return min(2 * delay, _LAST_RETRY_SECONDS)
