@@ -69,7 +69,7 @@ def made_of(body: Json) -> list[Json]:
     name = scheduler_pod_name(owner.name, owner.uid, frozenset())
     pool = owner.spec.pools[0]
     return [
-        support.service(owner),
+        *support.services(owner),
         support.preload(owner, files),
         support.token_secret(owner, "0" * 64),
         scheduler_pod(owner, name, files),

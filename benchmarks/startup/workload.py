@@ -60,7 +60,7 @@ class Rendered:
         cluster = self._cluster
         pod_name = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
         objects = [
-            support.service(cluster),
+            *support.services(cluster),
             support.preload(cluster, self._sources),
             support.token_secret(cluster, _TOKEN),
             scheduler_pod(cluster, pod_name, self._sources),

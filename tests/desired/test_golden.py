@@ -35,7 +35,7 @@ def rendered(cluster: Cluster) -> str:
         {"entry.py": "# the preload\n", "part/one.py": "# a part of it\n"},
     )
     objects = [
-        support.service(cluster),
+        *support.services(cluster),
         support.preload(cluster, preload),
         support.token_secret(cluster, "token"),
         scheduler_pod(cluster, name, preload),

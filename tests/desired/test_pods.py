@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gpudask.api import addresses
 from gpudask.api.pool import POOL_NAME
 from gpudask.api.spec import CLUSTER_NAME
 from gpudask.desired import names
@@ -51,7 +52,7 @@ def test_two_worker_pods_never_have_one_name(one: tuple[str, str, int], other: t
 @given(clusters, pools, numbers, clusters)
 def test_a_worker_pod_never_has_a_schedulers_name(one: str, pool: str, n: int, other: str):
     assume(pool != "scheduler")
-    made = {names.scheduler_pod(other, "uid", frozenset()), names.service(other)}
+    made = {names.scheduler_pod(other, "uid", frozenset()), addresses.service(other)}
     assert names.worker_pod(one, pool, n) not in made
 
 
@@ -97,7 +98,7 @@ def test_every_peer_speaks_the_protocol(protocol: str):
     for pod in (worker(protocol=protocol), scheduler(protocol=protocol)):
         arguments = of(pod)["args"]
         assert arguments[arguments.index("--protocol") + 1] == protocol
-    assert f"{protocol}://demo-scheduler.default.svc:8786" in of(worker(protocol=protocol))["args"]
+    assert addresses.scheduler_address("demo", "default", protocol) in of(worker(protocol=protocol))["args"]
 
 
 def test_a_gpu_pod_gets_its_devices_nodes_and_launcher():

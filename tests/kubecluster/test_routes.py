@@ -50,6 +50,14 @@ def exposed(kind: str) -> fake.Json:
     return body
 
 
+@pytest.mark.parametrize(("protocol", "host"), [("tls", "demo-scheduler"), ("ucxx", "demo-scheduler-headless")])
+def test_inside_the_protocol_decides_which_service_is_dialled(protocol: str, host: str):
+    body = speaking(protocol)
+    body["metadata"]["namespace"] = "ns"
+    body["status"] = {}
+    assert routes.inside(body).address == f"{protocol}://{host}.ns.svc:8786"
+
+
 @pytest.fixture
 def told() -> list[str]:
     """What the program was told, line by line."""

@@ -87,6 +87,18 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         ("False", "PodsMissing", "pool cpu has 0 of 1 pods"),
         "Pending",
     ),
+    "a pod runs, and its worker is not there": (
+        seen(C, SCHEDULER, CPU0, says=demand()),
+        "Ready",
+        ("False", "PodsMissing", "pool cpu has 0 of 1 pods (1 run, and their workers are not registered)"),
+        "Pending",
+    ),
+    "a pod runs, and nobody says who is there": (
+        seen(C, SCHEDULER, CPU0),
+        "Ready",
+        ("True", "AllReady", ""),
+        "Running",
+    ),
     "the scheduler starts": (
         seen(C, scheduler_pod(C, running=False, unschedulable="0/1 nodes"), CPU0),
         "SchedulerReady",
@@ -463,7 +475,8 @@ def test_a_blocked_drain_of_a_removed_pool_is_told():
     of = cluster(a_pool(replicas=1))
     old = pod(of, "old", gpus=1, retirement=Retirement("its pool was removed"))
     row = worker(old, retiring="blocked", blockers=("data",), detail="8 MB of fit")
-    status = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), old, says=demand(workers=(row,))))
+    cpu = pod(of, "cpu")
+    status = status_of(seen(of, scheduler_pod(of), cpu, old, says=demand(workers=(row, worker(cpu)))))
     assert condition(status, "Degraded") == ("True", "DrainBlocked", f"removed pool old: {old.name}: data: 8 MB of fit")
     assert condition(status, "Ready")[0] == "True"
 

@@ -111,6 +111,23 @@ async def test_an_edited_or_deleted_service_comes_back(stage: Stage, operator: O
     await stage.becomes(selector, wanted)
 
 
+async def test_ucx_finds_the_scheduler_by_a_service_without_an_address_of_its_own(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(), protocol="ucxx")
+    await stage.shows("Ready", "True AllReady")
+
+    async def addresses() -> list[str]:
+        named = ("demo-scheduler", "demo-scheduler-headless")
+        found = [await stage.get("services", name) for name in named]
+        return ["" if body is None else body["spec"]["clusterIP"] for body in found]
+
+    proxied, direct = await addresses()
+    assert proxied not in ("", "None")
+    assert direct == "None"
+    assert (await stage.status())["scheduler"]["address"].startswith("ucxx://demo-scheduler-headless.")
+    await stage.delete("services", "demo-scheduler-headless")
+    await stage.becomes(addresses, [proxied, "None"])
+
+
 async def test_the_service_leaves_a_scheduler_that_ends_and_finds_the_next_one_by_the_same_selector(
     stage: Stage, operator: Operator
 ):

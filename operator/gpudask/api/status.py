@@ -122,7 +122,9 @@ class PoolStatus(Model):
     ] = False
     desired: Annotated[int, Field(description="pods that it should have")] = 0
     pods: Annotated[int, Field(description="pods that exist, those that leave included")] = 0
-    ready: Annotated[int, Field(description="pods whose container is ready")] = 0
+    ready: Annotated[
+        int, Field(description="pods whose workers are registered; while the scheduler is silent, those that are Ready")
+    ] = 0
     pending: Annotated[int, Field(description="pods whose container does not run yet")] = 0
     unschedulable: Annotated[int, Field(description="pending pods that no node can take; message says why")] = 0
     retiring: Annotated[int, Field(description="pods on their way out, drained or being deleted")] = 0

@@ -28,7 +28,7 @@ def objects(cluster: Cluster, preload: dict[str, str], *, now: float = 0.0, one_
     """
     scheduler = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
     beside = [
-        support.service(cluster),
+        *support.services(cluster),
         support.preload(cluster, preload),
         support.token_secret(cluster, PLACEHOLDER_TOKEN),
         disruption.budget(cluster, guarded=True),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpudask.api import addresses
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, Cluster
-from gpudask.desired import names, pod
+from gpudask.desired import pod
 
 Json = dict[str, Any]
 
@@ -22,7 +23,7 @@ def budget(cluster: Cluster, *, guarded: bool) -> Json:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": pod.metadata(cluster, names.service(cluster.name), "scheduler"),
+        "metadata": pod.metadata(cluster, addresses.service(cluster.name), "scheduler"),
         "spec": {
             "minAvailable": 1 if guarded else 0,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",

@@ -9,13 +9,6 @@ import functools
 import hashlib
 import json
 
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
-
-
-def service(cluster: str) -> str:
-    """The scheduler's Service."""
-    return f"{cluster}-scheduler"
-
 
 def preload(cluster: str, sources: dict[str, str]) -> str:
     """The ConfigMap with what runs inside the scheduler, one for each content.
@@ -64,18 +57,3 @@ def dask_name(pod: str, nonce: str) -> str:
     A nonce keeps it apart from a worker of the same pod name that is still registered: Dask refuses the second.
     """
     return f"{pod}-{nonce}"
-
-
-def scheduler_host(cluster: str, namespace: str) -> str:
-    """The scheduler's host name inside Kubernetes."""
-    return f"{service(cluster)}.{namespace}.svc"
-
-
-def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
-    """Where workers and clients inside Kubernetes find the scheduler."""
-    return f"{protocol}://{scheduler_host(cluster, namespace)}:{COMM_PORT}"
-
-
-def dashboard(cluster: str, namespace: str) -> str:
-    """The dashboard's address inside Kubernetes."""
-    return f"http://{scheduler_host(cluster, namespace)}:{DASHBOARD_PORT}/status"

@@ -1,4 +1,4 @@
-"""The objects beside the pods: the Service, the ConfigMap with the preload, the Secret with its token."""
+"""The objects beside the pods: the Services, the ConfigMap with the preload, the Secret with its token."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+from gpudask.api import addresses
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod
@@ -14,30 +15,35 @@ from gpudask.desired.scheduler import POOLS_KEY, TOKEN_KEY, config_map_key
 Json = dict[str, Any]
 
 
-def service(cluster: Cluster, scheduler: str = "") -> Json:
-    """The Service by which workers and clients find the scheduler pod.
+def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
+    """The Services by which workers and clients find the scheduler pod: one, and a headless one where it takes that.
 
-    It publishes addresses that are not ready: workers connect as soon as the scheduler listens, without
+    They publish addresses that are not ready: workers connect as soon as the scheduler listens, without
     waiting for a probe. Because Kubernetes then publishes ending pods too, the operator takes its label off a pod that
-    ends: a predecessor on a lost node would get half of the connections. The selector stays the same for all of a
+    ends: a predecessor on a lost node would get half of the connections. The selectors stay the same for all of a
     cluster's life: the stock client's port-forward reads it once, and finds the successor by it.
 
     Args:
-        cluster: whose it is. A cluster deleted and applied again under its name has another uid, and another Service.
-        scheduler: the one pod that it names instead, made by a version that did not put the label on; empty: none.
+        cluster: whose they are. A cluster deleted and applied again under its name has another uid, and other Services.
+        scheduler: the one pod that they name instead, made by a version that did not put the label on; empty: none.
     """
     chosen = {LABEL_SCHEDULER: scheduler} if scheduler else {LABEL_SERVES: cluster.uid}
     exposed = cluster.spec.scheduler.service
-    meta = pod.metadata(cluster, names.service(cluster.name), "scheduler")
-    if exposed.annotations:
-        meta["annotations"] = dict(exposed.annotations)
+    annotated = {"annotations": dict(exposed.annotations)} if exposed.annotations else {}
+    made = [_service(cluster, addresses.service(cluster.name), chosen, {"type": exposed.type}, annotated)]
+    if addresses.needs_headless(cluster.spec.protocol):
+        made.append(_service(cluster, addresses.headless_service(cluster.name), chosen, {"clusterIP": "None"}))
+    return made
+
+
+def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadata: Json | None = None) -> Json:
     ports = [("tcp-comm", COMM_PORT), ("http-dashboard", DASHBOARD_PORT)]
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": meta,
+        "metadata": pod.metadata(cluster, name, "scheduler") | (more_metadata or {}),
         "spec": {
-            "type": exposed.type,
+            **kind,
             "publishNotReadyAddresses": True,
             "selector": {LABEL_DASK_COMPONENT: "scheduler", **chosen},
             "ports": [{"name": n, "port": p, "targetPort": n, "protocol": "TCP"} for n, p in ports],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpudask.api import resource
+from gpudask.api import addresses, resource
 from gpudask.api.device_memory import device_memory
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu
 from gpudask.api.pool import Pool
@@ -52,12 +52,12 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
     whole = pod.overlaid(rendered, cluster.spec.template, pool.template)
-    return termination.waiting_for_drain(whole, names.scheduler_host(cluster.name, cluster.namespace), dask_name)
+    return termination.waiting_for_drain(whole, addresses.scheduler_host(cluster.name, cluster.namespace), dask_name)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
     cuda = pool.gpu is not None and pool.gpu.launcher == "dask-cuda"
-    address = names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
+    address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
     arguments = ["dask", *(["cuda"] if cuda else []), "worker", address, "--name", dask_name]
     arguments += ["--nthreads", str(pool.threads_per_worker)]
     if pool.memory_per_worker is not None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from distributed.comm.core import connect
 
+from gpudask.api import addresses
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster import ingresses
 from gpudask.kubecluster.errors import KubeClusterError
@@ -40,11 +41,11 @@ class Route:
 
 def inside(body: Json) -> Route:
     """Through the Service's name, for a program in the same Kubernetes."""
-    metadata = body["metadata"]
-    host = f"{metadata['name']}-scheduler.{metadata['namespace']}.svc"
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
     known = body.get("status", {}).get("scheduler", {}).get("address", "")
     protocol = body["spec"].get("protocol", "tcp")
-    return Route(known or f"{protocol}://{host}:{COMM_PORT}", f"http://{host}:{DASHBOARD_PORT}/status")
+    address = known or addresses.scheduler_address(name, namespace, protocol)
+    return Route(address, addresses.dashboard(name, namespace))
 
 
 async def outside(
@@ -69,7 +70,7 @@ async def outside(
         KubeClusterError: the server refuses for another reason than missing rights, or cannot be reached.
     """
     protocol = body["spec"].get("protocol", "tcp")
-    name = f"{body['metadata']['name']}-scheduler"
+    name = addresses.service(body["metadata"]["name"])
     kind = ((body["spec"].get("scheduler") or {}).get("service") or {}).get("type", "ClusterIP")
     found: list[Route] = []
     if protocol in {"ws", "wss"}:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from gpudask.api.pool import Pool
 from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
-from gpudask.planning import scheduler
+from gpudask.planning import scheduler, sizes
 from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed import Observation
@@ -169,9 +169,18 @@ def _ready(seen: Observation, status: Status) -> Verdict:
     pools = {pool.name: pool for pool in seen.cluster.spec.pools}
     short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
     if short:
-        said = ", ".join(f"pool {p.name} has {p.ready} of {_least(pools[p.name], p)} pods" for p in short)
+        said = ", ".join(
+            f"pool {p.name} has {p.ready} of {_least(pools[p.name], p)} pods{_unregistered(seen, p)}" for p in short
+        )
         return "False", Reason.PODS_MISSING, said
     return "True", Reason.ALL_READY, ""
+
+
+def _unregistered(seen: Observation, status: PoolStatus) -> str:
+    """The end of a sentence about a pool whose pods run, but without workers that the scheduler knows."""
+    running = [pod for pod in seen.workers(status.name) if pod.live and pod.running]
+    silent = sum(1 for pod in running if not sizes.joined(seen, pod)) if seen.counts else 0
+    return f" ({silent} run, and their workers are not registered)" if silent else ""
 
 
 def _least(pool: Pool, status: PoolStatus) -> int:

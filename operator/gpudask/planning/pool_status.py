@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudask.api.pool import Pool
 from gpudask.api.status import Demand, PoolStatus, Termination
 from gpudask.desired import spec_hash
-from gpudask.planning import drains, freezes, limits, replacing, starts
+from gpudask.planning import drains, freezes, limits, replacing, sizes, starts
 from gpudask.planning.actions import DeletePod, MarkRetiring, PoolPlan
 from gpudask.planning.observed import Observation, Pod
 from gpudask.planning.times import iso
@@ -37,7 +37,7 @@ def pool_status(
         name=pool.name,
         desired=plan.size.pods,
         pods=len(pods),
-        ready=sum(1 for pod in live if pod.ready),
+        ready=sum(1 for pod in live if sizes.joined(seen, pod)),
         pending=sum(1 for pod in live if not pod.running),
         unschedulable=sum(1 for pod in live if pod.unschedulable),
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
@@ -88,7 +88,7 @@ def removed_pool_status(seen: Observation, name: str, before: PoolStatus | None,
         name=name,
         removed=True,
         pods=len(pods),
-        ready=sum(1 for pod in live if pod.ready),
+        ready=sum(1 for pod in live if sizes.joined(seen, pod)),
         pending=sum(1 for pod in live if not pod.running),
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
         workers=sum(len(seen.registered(pod)) for pod in pods),

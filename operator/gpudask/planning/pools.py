@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from gpudask.api import addresses
 from gpudask.api.pool import Pool
 from gpudask.api.status import Reason
 from gpudask.desired import names, spec_hash
@@ -72,7 +73,7 @@ def _given_up(seen: Observation, pool: Pool, size: Size, frozen: str) -> PoolPla
 
 def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> list[Action]:
     """New pods with the lowest numbers whose names nobody has."""
-    if count <= 0 or seen.now < memory.not_before:
+    if count <= 0 or seen.now < memory.not_before or not _can_dial(seen):
         return []
     taken = {pod.name for pod in seen.workers(pool.name)} | memory.taken
     actions: list[Action] = []
@@ -82,6 +83,12 @@ def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> l
             actions.append(CreateWorker(pool.name, number))
         number += 1
     return actions
+
+
+def _can_dial(seen: Observation) -> bool:
+    """Whether a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
+    found_without = not addresses.needs_headless(seen.cluster.spec.protocol)
+    return found_without or seen.scheduler_runs
 
 
 def _called_back(seen: Observation, pool: Pool, missing: int) -> list[Pod]:

@@ -91,7 +91,7 @@ def surge(size: int) -> int:
 
 def joined(seen: Observation, pod: Pod) -> bool:
     """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
-    return bool(seen.registered(pod)) if seen.demand is not None else pod.ready
+    return bool(seen.registered(pod)) if seen.counts else pod.ready
 
 
 def room_was_made(seen: Observation, pool: Pool) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api import addresses
 from gpudask.api.status import PoolStatus, SchedulerStatus, Status, Summary
-from gpudask.desired import names
 from gpudask.planning import idleness, limits
 from gpudask.planning.actions import Plan
 from gpudask.planning.conditions import concluded
@@ -56,8 +56,8 @@ def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
         process, tasks = "", 0  # a person's wish
     return SchedulerStatus(
         pod=pod.name if pod else "",
-        address=names.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol),
-        dashboard=names.dashboard(cluster.name, cluster.namespace),
+        address=addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol),
+        dashboard=addresses.dashboard(cluster.name, cluster.namespace),
         ready=bool(pod and pod.ready),
         process=process,
         tasks=tasks,

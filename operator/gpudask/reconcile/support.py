@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Support:
-    """Applies the Service, ConfigMap, Secret and budget of one cluster; a request only where something differs.
+    """Applies the Services, ConfigMap, Secret and budget of one cluster; a request only where something differs.
 
     Server-side apply repairs our fields and leaves others' alone. A Secret is not watched (the operator may not read
     those of others), so it is applied once, and again when it should change.
@@ -24,17 +24,17 @@ class Support:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._applied: dict[str, tuple[str, str]] = {}
+        self._applied: dict[tuple[str, str], tuple[str, str]] = {}  # by kind and name: digest, and version
         self._guarded = True
         self._inputs: Any = None  # what the wanted objects were made of
         self._wanted: list[tuple[Json, str]] = []  # they, and their digests
 
     def forget_blind(self) -> None:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
-        self._applied = {kind: seen for kind, seen in self._applied.items() if kind in self._context.support}
+        self._applied = {what: seen for what, seen in self._applied.items() if what[0] in self._context.support}
 
     async def ensure(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> list[ApiError]:
-        """Apply what differs. The Service names the pod `scheduler`; empty: none, its label says it.
+        """Apply what differs. The Services name the pod `scheduler`; empty: none, its label says it.
 
         `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
 
@@ -70,7 +70,7 @@ class Support:
         inputs = cluster.generation, scheduler, self._guarded
         if inputs != self._inputs:
             wanted = [
-                support.service(cluster, scheduler),
+                *support.services(cluster, scheduler),
                 support.preload(cluster, self._context.preload),
                 support.token_secret(cluster, self._context.token(cluster.uid)),
                 disruption.budget(cluster, guarded=self._guarded),
@@ -83,13 +83,14 @@ class Support:
 
     async def _apply(self, body: Json, digest: str, existing: Owned | None) -> None:
         kind = body["kind"]
+        what = kind, body["metadata"]["name"]
         version = existing.version if existing else ""
         if kind not in self._context.support:
-            version = self._applied.get(kind, ("", ""))[1]
-        if version and self._applied.get(kind) == (digest, version):
+            version = self._applied.get(what, ("", ""))[1]
+        if version and self._applied.get(what) == (digest, version):
             return
         answer = await self._put(body, existing)
-        self._applied[kind] = (digest, answer["metadata"]["resourceVersion"])
+        self._applied[what] = (digest, answer["metadata"]["resourceVersion"])
         if kind in self._context.support:
             self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
 

@@ -1,0 +1,45 @@
+"""Where the scheduler is found inside Kubernetes: the names of its Services, and the addresses that they make.
+
+Operator and client agree on them here.
+"""
+
+from __future__ import annotations
+
+from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
+
+UCXX = "ucxx"
+
+
+def service(cluster: str) -> str:
+    """The scheduler's Service."""
+    return f"{cluster}-scheduler"
+
+
+def headless_service(cluster: str) -> str:
+    """The Service whose name is the scheduler pod's own address; there is one where the protocol needs it."""
+    return f"{service(cluster)}-headless"
+
+
+def needs_headless(protocol: str) -> bool:
+    """Whether peers have to dial the pod itself.
+
+    A Service with an address of its own translates addresses on the way, and UCX tells its peers the ones before:
+    such connections hang, some always and some never (openucx/ucx issue 9526; seen with UCX 1.21).
+    """
+    return protocol == UCXX
+
+
+def scheduler_host(cluster: str, namespace: str) -> str:
+    """The scheduler's host name, for HTTP."""
+    return f"{service(cluster)}.{namespace}.svc"
+
+
+def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
+    """Where workers and clients find the scheduler."""
+    found_by = headless_service(cluster) if needs_headless(protocol) else service(cluster)
+    return f"{protocol}://{found_by}.{namespace}.svc:{COMM_PORT}"
+
+
+def dashboard(cluster: str, namespace: str) -> str:
+    """The dashboard's address."""
+    return f"http://{scheduler_host(cluster, namespace)}:{DASHBOARD_PORT}/status"
