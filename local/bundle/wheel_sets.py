@@ -40,8 +40,7 @@ def wheel_items(steps: Steps, *, cuda13: bool = False) -> Iterator[Item]:
     """Fetch the three sets for each version of Python; with `cuda13` a fourth, RMM and UCX."""
     for python in PYTHONS:
         if cuda13:
-            lock = _excerpt("dask-cu13", "cuda13", lambda name: name in FOR_CUDA13)
-            yield from _stored(fetch_wheels(lock, steps, python=python), f"cuda13-{python}")
+            yield from _stored(fetch_wheels(cuda13_lock(), steps, python=python), f"cuda13-{python}")
         operator = fetch_wheels(_LOCKS / "operator.lock", steps, python=python)
         tools = fetch_wheels(_excerpt("dev", "tools", lambda name: name in TOOLS), steps, python=python)
         workers = fetch_wheels(
@@ -50,6 +49,11 @@ def wheel_items(steps: Steps, *, cuda13: bool = False) -> Iterator[Item]:
         yield from _stored(operator, operator.name)
         yield from _stored(tools, f"tools-{python}")
         yield from _stored(workers, f"workers-{python}")
+
+
+def cuda13_lock() -> Path:
+    """Write the lock file of RMM and UCX alone."""
+    return _excerpt("dask-cu13", "cuda13", lambda name: name in FOR_CUDA13)
 
 
 def excerpt(lock: str, wanted: Callable[[str], bool]) -> str:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.space import Space
 from tests.gpu.manifests import cluster, cpu, gpu
-from tests.gpu.workers import needs
-
-PROGRAM = Path(__file__).with_name("programs") / "by_ucx.py"
 
 # Until a container has come back often enough to be called crashing: the kubelet waits 10 s before the third start.
 CRASHING_SECONDS = 75
@@ -36,21 +30,6 @@ def test_a_cluster_that_wants_ucx_says_that_it_is_not_there(room: Space) -> None
     absent("distributed_ucxx")
     room.apply(cluster("fast", cpu(), protocol="ucxx"))
     told(room, "fast", "with the protocol ucxx its image needs distributed-ucxx")
-
-
-@pytest.mark.timeout(240)  # its parts have limits of their own, which say more
-def test_an_array_moves_by_ucx(room: Space, several_gpus: int) -> None:
-    needs("distributed_ucxx", "ucxx")
-    room.apply(cluster("fast", gpu(count=several_gpus, replicas=1), protocol="ucxx"))
-    room.wait_workers("fast", "gpu", several_gpus, seconds=60)
-    # This program speaks no UCX with a pod's network; the scheduler's pod does.
-    (scheduler,) = (pod["metadata"]["name"] for pod in room.pods("fast") if "scheduler" in pod["metadata"]["name"])
-    words = ["timeout", "100", sys.executable, "-"]
-    printed = room.kubectl("exec", "-i", scheduler, "--", *words, stdin=PROGRAM.read_text()).stdout
-    told = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
-    assert len(told["workers"]) == several_gpus
-    assert all(worker.startswith("ucxx://") for worker in told["workers"])
-    assert (told["module"], told["sum"]) == ("cupy", told["expected"])
 
 
 def absent(module: str) -> None:
