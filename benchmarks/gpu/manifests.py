@@ -35,13 +35,13 @@ _VOLUME = "gpu-benchmark-programs"
 _SMALL = {"cpu": "100m", "memory": "1Gi"}
 
 
-def cluster(name: str, image: str, template: Json, pools: list[Json]) -> Json:
+def cluster(name: str, image: str, template: Json, pools: list[Json], protocol: str = "tcp") -> Json:
     """A GpuDaskCluster in whose pods the programs can be imported: tasks name the module that they are from."""
     return {
         "apiVersion": "gpudask.dev/v1alpha1",
         "kind": "GpuDaskCluster",
         "metadata": {"name": name},
-        "spec": {"image": image, "template": with_programs(template), "pools": pools},
+        "spec": {"image": image, "template": with_programs(template), "protocol": protocol, "pools": pools},
     }
 
 

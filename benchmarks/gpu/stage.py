@@ -58,16 +58,16 @@ class Stage:
         self.kubectl("delete", "pods", "--all", "--wait=true", "--timeout=60s")
 
     @contextmanager
-    def cluster(self, name: str, *pools: Json) -> Iterator[str]:
+    def cluster(self, name: str, *pools: Json, protocol: str = "tcp") -> Iterator[str]:
         """The scheduler's address of a cluster that was applied; gone afterwards, pods and all."""
         taken = [manifests.without_devices(pool) for pool in pools] if self.stand_in else list(pools)
-        manifest = manifests.cluster(name, self.image, self.template, taken)
+        manifest = manifests.cluster(name, self.image, self.template, taken, protocol)
         if self.python:  # an image of its own, where `dask` is a program that imports from nowhere else
             manifest["spec"]["env"] = [{"name": "PYTHONPATH", "value": manifests.DIRECTORY}]
         self.kubectl.apply(manifest)
         try:
             self.kubectl("wait", f"gpudaskcluster/{name}", "--for=condition=Ready", f"--timeout={_START_SECONDS:.0f}s")
-            yield f"tcp://{name}-scheduler.{self.kubectl.namespace}.svc:8786"
+            yield self.kubectl("get", "gpudaskcluster", name, "--output=jsonpath={.status.scheduler.address}")
         finally:
             self.kubectl("delete", "gpudaskcluster", name)
             self.clear()

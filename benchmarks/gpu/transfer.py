@@ -6,7 +6,8 @@ from benchmarks.gpu.kubectl import BenchmarkError
 from benchmarks.gpu.manifests import gpu_pool
 from benchmarks.gpu.stage import Json, Stage
 
-TWO_PODS, ONE_POD = "two pods", "one pod"
+TWO_PODS, ONE_POD, OPERATORS_POD = "two pods", "one pod", "one pod of the operator's"
+UCXX = "ucxx"
 
 
 def transfer(stage: Stage) -> Json:
@@ -25,11 +26,20 @@ def transfer(stage: Stage) -> Json:
     peer = stage.run("peer_copy", repeats, gpus=2)
     rows.append({"where": ONE_POD} | peer)
     errors: list[str] = []
-    if peer["ucxx"]:
+    if not peer["ucxx"]:
+        errors.append("UCX was not measured: ucxx and distributed_ucxx cannot be imported")
+    for by_ucx in (_local_ucx, _operators_ucx) if peer["ucxx"] else ():
         try:
-            rows.append({"where": ONE_POD} | stage.run("transfer", "--gpus=2", "--protocol=ucxx", repeats, gpus=2))
+            rows.append(by_ucx(stage, repeats))
         except BenchmarkError as error:  # what else was measured stands
             errors.append(str(error)[-500:])
-    else:
-        errors.append("UCX was not measured: ucxx and distributed_ucxx cannot be imported")
     return {"rows": rows, "errors": errors, "versions": peer["versions"]}
+
+
+def _local_ucx(stage: Stage, repeats: str) -> Json:
+    return {"where": ONE_POD} | stage.run("transfer", "--gpus=2", f"--protocol={UCXX}", repeats, gpus=2)
+
+
+def _operators_ucx(stage: Stage, repeats: str) -> Json:
+    with stage.cluster("transfer-ucxx", gpu_pool(gpu={"count": 2}, replicas=1), protocol=UCXX) as address:
+        return {"where": OPERATORS_POD} | stage.run("transfer", f"--scheduler={address}", repeats)

@@ -93,11 +93,17 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         ("False", "PodsMissing", "pool cpu has 0 of 1 pods (1 run, and their workers are not registered)"),
         "Pending",
     ),
-    "a pod runs, and nobody says who is there": (
+    "a pod runs, and the scheduler was not heard yet": (
         seen(C, SCHEDULER, CPU0),
         "Ready",
+        ("False", "SchedulerPending", "the scheduler has not been heard yet"),
+        "Pending",
+    ),
+    "a pod runs, and nobody will ever say who is there": (
+        seen(C, SCHEDULER, CPU0, demand_problem="no preload", deaf=True),
+        "Ready",
         ("True", "AllReady", ""),
-        "Running",
+        "Degraded",
     ),
     "the scheduler starts": (
         seen(C, scheduler_pod(C, running=False, unschedulable="0/1 nodes"), CPU0),
@@ -121,7 +127,7 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         seen(C, SCHEDULER, CPU0),
         "DemandServable",
         ("Unknown", "DemandUnknown", "the scheduler has not been heard yet"),
-        "Running",
+        "Pending",
     ),
     "the scheduler is silent": (
         seen(C, SCHEDULER, CPU0, demand_problem="the scheduler does not answer: refused"),
@@ -295,6 +301,13 @@ def test_a_clock_that_goes_back_takes_no_gpu_seconds_away():
     says = demand(workers=(worker(GPU0),))
     first = status_of(seen(C, SCHEDULER, GPU0, says=says))
     assert status_of(seen(C, SCHEDULER, GPU0, says=says, now=NOW - 50), first).pools[1].gpu_seconds_held == 0
+
+
+def test_a_scheduler_that_is_silent_for_a_moment_changes_no_readiness():
+    ready = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
+    assert condition(status_of(seen(C, SCHEDULER, CPU0), ready), "Ready")[0] == "True"
+    starting = status_of(seen(C, SCHEDULER, CPU0))
+    assert condition(status_of(seen(C, SCHEDULER, CPU0), starting), "Ready")[0] == "False"
 
 
 def test_a_transition_time_moves_with_the_conditions_status_only():

@@ -16,6 +16,7 @@ from gpudask.scaling.assignment import refusal
 
 # Of many requirements that no pool serves, so many are named.
 _NAMED = 10
+_NOT_HEARD = "the scheduler has not been heard yet"
 _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 
 Verdict = tuple[Literal["True", "False", "Unknown"], Reason, str]
@@ -28,7 +29,7 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
         ConditionType.SCHEDULER_READY: _scheduler_ready(seen),
         ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
         ConditionType.DEGRADED: _degraded(seen, plan, status),
-        ConditionType.READY: _ready(seen, status),
+        ConditionType.READY: _ready(seen, status, before),
     }
     if seen.mirror is not None:
         verdicts[ConditionType.MIRRORED] = _mirrored(seen.mirror)
@@ -123,7 +124,7 @@ def _features_off(seen: Observation) -> str:
 
 def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
     if seen.demand is None:
-        return "Unknown", Reason.DEMAND_UNKNOWN, seen.demand_problem or "the scheduler has not been heard yet"
+        return "Unknown", Reason.DEMAND_UNKNOWN, seen.demand_problem or _NOT_HEARD
     if plan.assignment.unserved:
         unserved = plan.assignment.unserved
         said = "; ".join(refusal(seen.cluster.spec, requirement) for requirement in unserved[:_NAMED])
@@ -157,8 +158,11 @@ def _mirrored(refusal: str) -> Verdict:
     return ("False", Reason.MIRROR_REFUSED, refusal) if refusal else ("True", Reason.MIRRORED, "")
 
 
-def _ready(seen: Observation, status: Status) -> Verdict:
-    """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods."""
+def _ready(seen: Observation, status: Status, before: Status) -> Verdict:
+    """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods.
+
+    Not before the scheduler was heard, which alone knows of workers. One that is silent for a moment changes nothing.
+    """
     if seen.cluster.spec.suspend:
         left = len(seen.pods)
         if left:
@@ -166,6 +170,9 @@ def _ready(seen: Observation, status: Status) -> Verdict:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if not status.scheduler.ready:
         return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(seen)[2]
+    was_ready = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
+    if seen.demand is None and not seen.demand_problem and not was_ready:
+        return "False", Reason.SCHEDULER_PENDING, _NOT_HEARD
     pools = {pool.name: pool for pool in seen.cluster.spec.pools}
     short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
     if short:

@@ -71,3 +71,6 @@ def test_xgboost_trains_on_workers_that_are_held(shared: Shared) -> None:
         options = {"device": "cuda", "tree_method": "hist"}
         trained = boosting.train(client, options, data, num_boost_round=20, evals=[(data, "train")])
     assert trained["history"]["train"]["rmse"][-1] < 0.1
+    # Where it finds no device it goes on without one, and says so only there.
+    trained_on = json.loads(trained["booster"].save_config())["learner"]["generic_param"]["device"]
+    assert trained_on.startswith("cuda"), trained_on
