@@ -28,6 +28,7 @@ class Pods:
     def __init__(self, schedulers: Schedulers) -> None:
         self._schedulers = schedulers
         self._home: dict[str, PlayedScheduler] = {}
+        self._homeless: dict[str, list[tuple[str, str]]] = {}  # by cluster: workers that run before their scheduler
         self.created_at: dict[str, float] = {}
         self.ready_at: dict[str, float] = {}
 
@@ -46,8 +47,14 @@ class Pods:
         cluster, pool = metadata["labels"][LABEL_CLUSTER], metadata["labels"].get(LABEL_POOL, "")
         if not pool:
             self._home[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
-        elif cluster in self._home:
-            self._home[cluster].register(metadata["annotations"][ANNOTATION_DASK_NAME], pool)
+            for waiting in self._homeless.pop(cluster, []):
+                self._home[cluster].register(*waiting)
+            return
+        worker = metadata["annotations"][ANNOTATION_DASK_NAME], pool
+        if cluster in self._home:
+            self._home[cluster].register(*worker)
+        else:
+            self._homeless.setdefault(cluster, []).append(worker)
 
     def scheduler_of(self, cluster: str) -> PlayedScheduler:
         """The played scheduler of a cluster whose scheduler pod runs."""

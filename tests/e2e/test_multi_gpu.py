@@ -50,6 +50,7 @@ def test_a_pod_whose_one_worker_is_busy_keeps_the_idle_one_until_both_can_leave(
             space.edit("whole", {"op": "add", "path": "/spec/overrides", "value": [override]})
             space.wait(lambda: on_gpus(client) == ["closing_gracefully"] * 2, "both are closed to new tasks")
         left_alone = ["closing_gracefully" if why == "asked" else "running"] * 2
+        space.wait(lambda: on_gpus(client) == left_alone, "both are up")  # one that has just come is not running yet
         steadily(lambda: on_gpus(client) == left_alone, "the pod is whole", seconds=4, show=space.show)
         assert not long.done(), "the long task was too short to show anything"
         assert len(space.names("whole", "gpu")) == 1

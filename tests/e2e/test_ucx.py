@@ -40,6 +40,7 @@ def by_ucx(packages: Path) -> dict[str, Any]:
     return cluster("fast", cpu(replicas=_WORKERS, nthreads=1), protocol="ucxx", template=template, env=env)
 
 
+@pytest.mark.timeout(600)  # its parts have limits of their own, which say more
 def test_arrays_move_by_ucx_also_after_the_scheduler_was_replaced(space: Space, packages: Path) -> None:
     """Through a Service's own address some of the first workers never registered, and after a new scheduler none."""
     space.apply(by_ucx(packages))
@@ -52,5 +53,7 @@ def test_arrays_move_by_ucx_also_after_the_scheduler_was_replaced(space: Space, 
     space.wait(lambda: space.uids("fast") and not space.uids("fast") & before, "another scheduler pod is there")
     # Each container starts again, and once more where the name led nowhere yet: the kubelet then waits 10 s, 20 s.
     space.wait_workers("fast", "cpu", _WORKERS, seconds=120)
+    degraded = space.condition("fast", "Degraded")
+    assert degraded["status"] == "False", degraded
     space.wait_ready("fast")
     assert len(moved(space, "fast", "numpy")["workers"]) == _WORKERS

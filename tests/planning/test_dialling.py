@@ -22,6 +22,14 @@ def test_workers_start_beside_the_scheduler_but_those_of_ucx_after_it(protocol: 
     assert creates(protocol, running=True) == 2
 
 
+@pytest.mark.parametrize(("holds", "made"), [(0, 0), (5, 1)], ids=["the scheduler goes now", "it stays a while"])
+def test_workers_of_ucx_are_not_made_in_the_pass_that_ends_the_scheduler(holds: int, made: int):
+    of = cluster(a_pool(replicas=1), protocol="ucxx")
+    old = scheduler_pod(of, spec_hash="old")
+    planned = plan(seen(of, old, says=demand(tasks=holds)))
+    assert sum(isinstance(action, CreateWorker) for action in planned.actions) == made
+
+
 def test_without_any_scheduler_workers_of_ucx_wait_too():
     of = cluster(a_pool(replicas=2), protocol="ucxx")
     assert not any(isinstance(action, CreateWorker) for action in plan(seen(of)).actions)

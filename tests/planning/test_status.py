@@ -74,8 +74,21 @@ FAILS_TO_START = pod(
     restarts=3,
     ended=Ended("Error", 1, f"{FAILED}\n"),
 )
+HEAD_FAILS = scheduler_pod(
+    UCXX,
+    started=0.0,
+    ready=False,
+    waiting="CrashLoopBackOff: back-off 20s",
+    restarts=2,
+    ended=Ended("Error", 1, "RuntimeError: Scheduler failed to start.\n"),
+)
+HEAD_FAILS_WORDS = (
+    f"{HEAD_FAILS.name}: {HEAD_FAILS.waiting}; it said: RuntimeError: Scheduler failed to start.{NEEDS_UCXX}"
+)
 BLOCKED = pod(C, "gpu", retirement=Retirement("idle"))
 SUSPENDED = cluster(a_pool(replicas=1), gpu_pool(), suspend=True)
+TWO = cluster(gpu_pool(count=2, least=1, most=2))
+TWO_GPUS, OLDER = pod(TWO, "gpu", gpus=2), pod(TWO, "gpu", gpus=1, spec_hash="old")
 BAD_OVERRIDE = cluster(a_pool(replicas=1), overrides=[{"pool": "no", "replicas": 1}])
 
 CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
@@ -92,6 +105,54 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         "Ready",
         ("False", "PodsMissing", "pool cpu has 0 of 1 pods (1 run, and their workers are not registered)"),
         "Pending",
+    ),
+    "a pod runs, and not all of its workers are there": (
+        seen(TWO, scheduler_pod(TWO), TWO_GPUS, says=demand(workers=(worker(TWO_GPUS, 0),))),
+        "Ready",
+        ("False", "PodsMissing", "pool gpu has 0 of 1 pods (1 run, and their workers are not registered)"),
+        "Pending",
+    ),
+    "a pod runs with all of its workers": (
+        seen(TWO, scheduler_pod(TWO), TWO_GPUS, says=demand(workers=(worker(TWO_GPUS, 0), worker(TWO_GPUS, 1)))),
+        "Ready",
+        ("True", "AllReady", ""),
+        "Running",
+    ),
+    "a pod of an older spec runs, with another number of workers": (
+        seen(TWO, scheduler_pod(TWO), OLDER, says=demand(workers=(worker(OLDER, 0),))),
+        "Ready",
+        ("True", "AllReady", ""),
+        "Running",
+    ),
+    "the scheduler fails": (
+        seen(UCXX, HEAD_FAILS),
+        "SchedulerReady",
+        ("False", "SchedulerPending", HEAD_FAILS_WORDS),
+        "Degraded",
+    ),
+    "the scheduler fails, and that is a trouble": (
+        seen(UCXX, HEAD_FAILS),
+        "Degraded",
+        ("True", "PodsFail", f"scheduler: {HEAD_FAILS_WORDS}"),
+        "Degraded",
+    ),
+    "workers of ucx end, and start again, after their new scheduler has started": (
+        seen(UCXX, scheduler_pod(UCXX, started=NOW - 30), FAILS_TO_START, says=demand()),
+        "Degraded",
+        ("False", "Healthy", ""),
+        "Pending",
+    ),
+    "a pod runs, and the scheduler was never heard": (
+        seen(C, SCHEDULER, CPU0, demand_problem="the scheduler does not answer: refused"),
+        "Ready",
+        ("False", "SchedulerPending", "the scheduler does not answer: refused"),
+        "Degraded",
+    ),
+    "a pod runs, and the scheduler's preload is not up yet": (
+        seen(C, scheduler_pod(C, started=NOW - 2), CPU0, demand_problem="no preload", deaf=True),
+        "Ready",
+        ("False", "SchedulerPending", "no preload"),
+        "Degraded",
     ),
     "a pod runs, and the scheduler was not heard yet": (
         seen(C, SCHEDULER, CPU0),

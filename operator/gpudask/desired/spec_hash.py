@@ -1,7 +1,8 @@
 """What a user asked of a pod, as a short hash: a pod whose hash differs is out of date.
 
 It is taken from the user's words, not from the rendered object, and values equal to the default are left out:
-a new operator version that renders differently restarts nothing. So a default, once published, stays.
+a new operator version that renders differently restarts nothing. So a default, once published, stays. One exception:
+workers that dial the scheduler's pod, since those of an older version never find its successor.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from gpudask.api import addresses
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Scheduler, Spec
 
@@ -54,7 +56,8 @@ def _of_scheduler(spec: Spec, _: Scheduler) -> str:
 
 def _of_worker(spec: Spec, pool: Pool) -> str:
     section = pool.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_OF_A_POD)
-    return _digest({"shared": _shared(spec), "pool": section, "gpu": pool.gpu is not None})
+    dials = {"dials": "pod"} if addresses.needs_headless(spec.protocol) else {}
+    return _digest({"shared": _shared(spec), "pool": section, "gpu": pool.gpu is not None, **dials})
 
 
 def _shared(spec: Spec) -> Any:

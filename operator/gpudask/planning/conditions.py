@@ -11,12 +11,13 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed import Observation
 from gpudask.planning.times import iso
-from gpudask.planning.troubles import trouble
+from gpudask.planning.troubles import trouble, trouble_of_scheduler
 from gpudask.scaling.assignment import refusal
 
 # Of many requirements that no pool serves, so many are named.
 _NAMED = 10
 _NOT_HEARD = "the scheduler has not been heard yet"
+_STARTED_SECONDS = 20.0
 _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 
 Verdict = tuple[Literal["True", "False", "Unknown"], Reason, str]
@@ -94,6 +95,8 @@ def _scheduler_ready(seen: Observation) -> Verdict:
         memory = seen.memory.get("")
         return "False", Reason.SCHEDULER_PENDING, (memory.refusal if memory else "") or "no scheduler pod yet"
     if not pod.ready:
+        if (found := trouble_of_scheduler(seen)) is not None:
+            return "False", Reason.SCHEDULER_PENDING, found[1]
         return "False", Reason.SCHEDULER_PENDING, f"{pod.name}: {pod.unschedulable or pod.waiting or 'starting'}"
     if scheduler.outdated(seen, pod):
         waits = "holds tasks or results" if seen.cluster.spec.rollout == "WhenIdle" else "runs tasks"
@@ -137,6 +140,8 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
 def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
     if seen.support_refusal is not None:
         return "True", seen.support_refusal.reason, seen.support_refusal.message
+    if (of_scheduler := trouble_of_scheduler(seen)) is not None:
+        return "True", of_scheduler[0], f"scheduler: {of_scheduler[1]}"
     if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
         reason = Reason.PRELOAD_FAILED if seen.deaf else Reason.SCHEDULER_UNREACHABLE
         since = min((pool.frozen_since for pool in status.pools if pool.frozen_since), default="")
@@ -161,7 +166,8 @@ def _mirrored(refusal: str) -> Verdict:
 def _ready(seen: Observation, status: Status, before: Status) -> Verdict:
     """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods.
 
-    Not before the scheduler was heard, which alone knows of workers. One that is silent for a moment changes nothing.
+    Not before the scheduler was heard, which alone knows of workers, unless it has no preload and never will be. A word
+    that is lost later changes nothing.
     """
     if seen.cluster.spec.suspend:
         left = len(seen.pods)
@@ -171,23 +177,27 @@ def _ready(seen: Observation, status: Status, before: Status) -> Verdict:
     if not status.scheduler.ready:
         return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(seen)[2]
     was_ready = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
-    if seen.demand is None and not seen.demand_problem and not was_ready:
-        return "False", Reason.SCHEDULER_PENDING, _NOT_HEARD
+    if seen.demand is None and not was_ready and not _is_deaf_for_good(seen):
+        return "False", Reason.SCHEDULER_PENDING, seen.demand_problem or _NOT_HEARD
     pools = {pool.name: pool for pool in seen.cluster.spec.pools}
     short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
     if short:
-        said = ", ".join(
-            f"pool {p.name} has {p.ready} of {_least(pools[p.name], p)} pods{_unregistered(seen, p)}" for p in short
-        )
-        return "False", Reason.PODS_MISSING, said
+        return "False", Reason.PODS_MISSING, ", ".join(_shortage(seen, pools[p.name], p) for p in short)
     return "True", Reason.ALL_READY, ""
 
 
-def _unregistered(seen: Observation, status: PoolStatus) -> str:
-    """The end of a sentence about a pool whose pods run, but without workers that the scheduler knows."""
-    running = [pod for pod in seen.workers(status.name) if pod.live and pod.running]
-    silent = sum(1 for pod in running if not sizes.joined(seen, pod)) if seen.counts else 0
-    return f" ({silent} run, and their workers are not registered)" if silent else ""
+def _is_deaf_for_good(seen: Observation) -> bool:
+    """Whether the scheduler has no preload; for a moment that seems so while it starts."""
+    head = seen.scheduler
+    return seen.deaf and head is not None and head.running and seen.now - head.started >= _STARTED_SECONDS
+
+
+def _shortage(seen: Observation, pool: Pool, status: PoolStatus) -> str:
+    """How many pods of `pool` are missing, and how many only lack workers that the scheduler knows."""
+    running = [pod for pod in seen.workers(pool.name) if pod.live and pod.running]
+    silent = sum(1 for pod in running if not sizes.complete(seen, pool, pod)) if seen.counts else 0
+    but = f" ({silent} run, and their workers are not registered)" if silent else ""
+    return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}"
 
 
 def _least(pool: Pool, status: PoolStatus) -> int:

@@ -37,7 +37,7 @@ def pool_status(
         name=pool.name,
         desired=plan.size.pods,
         pods=len(pods),
-        ready=sum(1 for pod in live if sizes.joined(seen, pod)),
+        ready=sum(1 for pod in live if sizes.complete(seen, pool, pod)),
         pending=sum(1 for pod in live if not pod.running),
         unschedulable=sum(1 for pod in live if pod.unschedulable),
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),

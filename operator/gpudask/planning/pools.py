@@ -9,7 +9,7 @@ from gpudask.api import addresses
 from gpudask.api.pool import Pool
 from gpudask.api.status import Reason
 from gpudask.desired import names, spec_hash
-from gpudask.planning import drains, freezes, replacing, sizes
+from gpudask.planning import drains, freezes, replacing, scheduler, sizes
 from gpudask.planning.actions import Action, CreateWorker, DeletePod, MarkRetiring, PoolPlan
 from gpudask.planning.moments import STUCK_SECONDS, wake_after
 from gpudask.planning.observed import Observation, Pod, PoolMemory, Retirement
@@ -87,8 +87,9 @@ def _creates(seen: Observation, pool: Pool, count: int, memory: PoolMemory) -> l
 
 def _can_dial(seen: Observation) -> bool:
     """Whether a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
-    found_without = not addresses.needs_headless(seen.cluster.spec.protocol)
-    return found_without or seen.scheduler_runs
+    if not addresses.needs_headless(seen.cluster.spec.protocol):
+        return True
+    return seen.scheduler_runs and not scheduler.is_replaced_now(seen)
 
 
 def _called_back(seen: Observation, pool: Pool, missing: int) -> list[Pod]:

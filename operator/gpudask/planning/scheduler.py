@@ -37,7 +37,7 @@ def _replaced(seen: Observation) -> tuple[Action, ...]:
         waits = _leaving(seen) or seen.now < seen.memory.get("", PoolMemory()).not_before
         return finished if waits else (*finished, CreateScheduler(_next_name(seen)))
     extra = (DeletePod(pod, "another scheduler pod is older") for pod in seen.schedulers if pod.live and pod != current)
-    if outdated(seen, current) and free_to_go(seen):
+    if is_replaced_now(seen):
         return (*finished, *extra, DeletePod(current, "its spec was edited"))
     return (*finished, *extra)
 
@@ -49,6 +49,11 @@ def scheduler_wake_after(seen: Observation) -> float | None:
     moments = [seen.memory.get("", PoolMemory()).not_before]
     moments += [pod.delete_by + _LOST_SECONDS for pod in seen.schedulers if pod.deleting and not pod.finished]
     return min((moment - seen.now for moment in moments if moment > seen.now), default=None)
+
+
+def is_replaced_now(seen: Observation) -> bool:
+    """Whether this very pass ends the scheduler, for a newer one."""
+    return seen.scheduler is not None and outdated(seen, seen.scheduler) and free_to_go(seen)
 
 
 def outdated(seen: Observation, pod: Pod) -> bool:

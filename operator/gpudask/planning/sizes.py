@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpudask.api.autoscale import Autoscale
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Override
+from gpudask.desired import spec_hash
 from gpudask.planning import nodes, starts
 from gpudask.planning.observed import Observation, Pod
 from gpudask.planning.replacing import old_and_new
@@ -92,6 +93,14 @@ def surge(size: int) -> int:
 def joined(seen: Observation, pod: Pod) -> bool:
     """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
     return bool(seen.registered(pod)) if seen.counts else pod.ready
+
+
+def complete(seen: Observation, pool: Pool, pod: Pod) -> bool:
+    """Whether all workers of a pod are registered: of one that an older spec made, whether any is."""
+    if not seen.counts:
+        return pod.ready
+    current = pod.spec_hash == spec_hash.of_worker(seen.cluster.spec, pool)
+    return len(seen.registered(pod)) >= (pool.workers_per_pod if current else 1)
 
 
 def room_was_made(seen: Observation, pool: Pool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpudask.api import addresses
 from gpudask.api.status import PoolStatus, Reason
 from gpudask.planning import drains, replacing
 from gpudask.planning.last_words import last_words
@@ -11,6 +12,8 @@ from gpudask.planning.observed import Observation, Pod
 _CRASHING_RESTARTS = 2
 # A pod that runs this long without its worker being registered is in trouble.
 _SILENT_SECONDS = 120.0
+# So long after a new scheduler's start workers may still end because its name led nowhere.
+_SETTLED_SECONDS = 60.0
 
 Trouble = tuple[Reason, str]
 
@@ -23,11 +26,27 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     pods = [pod for pod in seen.workers(pool.name) if pod.live]
-    for look in (_waiting, _unregistered):
+    for look in (_worker_waits, _unregistered):
         for pod in pods:
             if (found := look(seen, pod)) is not None:
                 return found
     return _sick(seen, pool, pods) or _draining(seen, pool, pods)
+
+
+def trouble_of_scheduler(seen: Observation) -> Trouble | None:
+    """Why the scheduler does not stay up, None where it does, or merely starts."""
+    pod = seen.scheduler
+    found = _waiting(seen, pod) if pod is not None else None
+    return found if found is not None and found[0] == Reason.CRASHING else None
+
+
+def _worker_waits(seen: Observation, pod: Pod) -> Trouble | None:
+    found = _waiting(seen, pod)
+    if found is None or found[0] != Reason.CRASHING or not addresses.needs_headless(seen.cluster.spec.protocol):
+        return found
+    # UCX does not look for a name again: its workers end, and find the new scheduler when they have started again.
+    head = seen.scheduler
+    return found if head is not None and head.running and seen.now - head.started >= _SETTLED_SECONDS else None
 
 
 def _waiting(seen: Observation, pod: Pod) -> Trouble | None:
