@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpudask.api import addresses
 from gpudask.api.crd import render
 from gpudask.api.spec import Spec
 from gpudask.desired.spec_hash import of_scheduler, of_worker
@@ -116,6 +117,17 @@ def test_another_pool_changes_nothing_for_the_first():
 def test_published_hashes_stay():
     """A new operator version must restart nothing: if this fails, every running pod would be replaced."""
     assert hashes(Spec.model_validate(a_spec(a_pool("cpu"), a_pool("gpu", gpu={})) | {"image": "i"})) == PUBLISHED
+
+
+def test_workers_of_ucx_that_dial_a_service_are_out_of_date(monkeypatch: pytest.MonkeyPatch):
+    """The exception: those that an older version made would never find another scheduler."""
+    spec = edited("protocol", "ucxx")
+    now = hashes(Spec.model_validate(spec))
+    monkeypatch.setattr(addresses, "needs_headless", lambda _: False)
+    before = hashes(Spec.model_validate(spec))
+    assert before[""] == now[""], "the scheduler stays"
+    assert before["cpu"] != now["cpu"]
+    assert before["gpu"] != now["gpu"]
 
 
 PUBLISHED = {"": "b915cc7760", "cpu": "96aa3d92b1", "gpu": "9aec572d0b"}

@@ -103,13 +103,13 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
     "a pod runs, and its worker is not there": (
         seen(C, SCHEDULER, CPU0, says=demand()),
         "Ready",
-        ("False", "PodsMissing", "pool cpu has 0 of 1 pods (1 run, and their workers are not registered)"),
+        ("False", "PodsMissing", "pool cpu has 0 of 1 pods (1 run, but not all of their workers are registered)"),
         "Pending",
     ),
     "a pod runs, and not all of its workers are there": (
         seen(TWO, scheduler_pod(TWO), TWO_GPUS, says=demand(workers=(worker(TWO_GPUS, 0),))),
         "Ready",
-        ("False", "PodsMissing", "pool gpu has 0 of 1 pods (1 run, and their workers are not registered)"),
+        ("False", "PodsMissing", "pool gpu has 0 of 1 pods (1 run, but not all of their workers are registered)"),
         "Pending",
     ),
     "a pod runs with all of its workers": (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpudask.api.addresses import UCXX
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli import connecting, output
 from gpudask.cli.exits import CliError, ended
@@ -83,7 +84,7 @@ def client_line(body: Json, port: int) -> str:
         CliError: the cluster's protocol cannot go through a forwarded port.
     """
     protocol = body["spec"].get("protocol", "tcp")
-    if protocol == "ucxx":
+    if protocol == UCXX:
         raise CliError(
             f"cluster {body['metadata']['name']!r} speaks ucxx, which no forwarded port carries:"
             " run the program inside Kubernetes, or set spec.protocol: tcp"

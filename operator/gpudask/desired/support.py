@@ -21,7 +21,7 @@ def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
     They publish addresses that are not ready: workers connect as soon as the scheduler listens, without
     waiting for a probe. Because Kubernetes then publishes ending pods too, the operator takes its label off a pod that
     ends: a predecessor on a lost node would get half of the connections. The selectors stay the same for all of a
-    cluster's life: the stock client's port-forward reads it once, and finds the successor by it.
+    cluster's life: the stock client's port-forward reads one once, and finds the successor by it.
 
     Args:
         cluster: whose they are. A cluster deleted and applied again under its name has another uid, and other Services.

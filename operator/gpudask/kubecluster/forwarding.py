@@ -12,6 +12,7 @@ from typing import Any
 import dask.config
 from dask.utils import parse_timedelta
 
+from gpudask.api.addresses import UCXX
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster import routes
 from gpudask.kubecluster.errors import KubeClusterError
@@ -72,7 +73,7 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
         KubeClusterError: the protocol cannot be forwarded, the server refuses, or the port is taken.
     """
     name, protocol = body["metadata"]["name"], body["spec"].get("protocol", "tcp")
-    if protocol == "ucxx":
+    if protocol == UCXX:
         raise KubeClusterError(
             f"cluster {name!r} speaks ucxx",
             reason="that protocol cannot go through a forwarded port",

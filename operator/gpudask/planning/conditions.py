@@ -17,7 +17,7 @@ from gpudask.scaling.assignment import refusal
 # Of many requirements that no pool serves, so many are named.
 _NAMED = 10
 _NOT_HEARD = "the scheduler has not been heard yet"
-_STARTED_SECONDS = 20.0
+_STARTED_SECONDS = 20.0  # a scheduler's HTTP server answers a moment before its preload does
 _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 
 Verdict = tuple[Literal["True", "False", "Unknown"], Reason, str]
@@ -196,7 +196,7 @@ def _shortage(seen: Observation, pool: Pool, status: PoolStatus) -> str:
     """How many pods of `pool` are missing, and how many only lack workers that the scheduler knows."""
     running = [pod for pod in seen.workers(pool.name) if pod.live and pod.running]
     silent = sum(1 for pod in running if not sizes.complete(seen, pool, pod)) if seen.counts else 0
-    but = f" ({silent} run, and their workers are not registered)" if silent else ""
+    but = f" ({silent} run, but not all of their workers are registered)" if silent else ""
     return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}"
 
 

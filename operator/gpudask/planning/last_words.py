@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpudask.api.addresses import UCXX
 from gpudask.api.spec import Spec
 from gpudask.planning.observed import Pod
 
@@ -26,7 +27,7 @@ def last_words(spec: Spec, pod: Pod) -> str:
 
 
 def _needs(spec: Spec, pod: Pod) -> Iterator[str]:
-    if spec.protocol == "ucxx":
+    if spec.protocol == UCXX:
         yield "with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"
     gpu = next((pool.gpu for pool in spec.pools if pool.name == pod.pool), None)
     if gpu is None:
