@@ -16,6 +16,11 @@ _RULES = (
     ("filter", "FORWARD", ("-d", POD_RANGE, "-j", "ACCEPT")),
     # Pods see each other's own addresses across nodes; only what leaves the cluster takes the machine's.
     ("nat", "POSTROUTING", ("-s", POD_RANGE, "!", "-d", POD_RANGE, "-j", "MASQUERADE")),
+    # What kube-proxy has not redirected must not leave the machine. As a Service gets its first pod again, kube-proxy
+    # removes the rule that refuses before it adds the one that redirects (two tables, so two steps): a connection
+    # of that moment would reach whatever answers out there. Last here, so first in its chain.
+    ("filter", "FORWARD", ("-d", SERVICE_RANGE, "-j", "REJECT")),
+    ("filter", "OUTPUT", ("-d", SERVICE_RANGE, "-j", "REJECT")),
 )
 _COMMENT = ("-m", "comment", "--comment", "gpudask local cluster")
 _SYSCTLS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
@@ -27,6 +28,8 @@ from tests.kubectl import Kubectl
 
 _numbers = itertools.count(1)
 _NODES = Settings().nodes
+SERVICE_OF_NOBODY = "10.96.0.254"
+"""In the part of the range that Services get only by name."""
 EVERYTHING = "everything, as a reboot does"
 
 
@@ -187,6 +190,19 @@ def test_up_repairs_a_cluster_of_which_died(parts: tuple[str, ...]):
     eventually(lambda: _answer(kubectl, old) == _NODES[-1], f"{old} is back", show=lambda: _show(kubectl))
     gpus = cluster.api.get("/api/v1/nodes/gpu-0")["status"]["allocatable"]["nvidia.com/gpu"]
     assert gpus == str(cluster.settings.gpus)
+
+
+def test_what_nobody_redirects_is_refused_by_the_machine_itself():
+    """Else a connection in the moment before kube-proxy redirects a Service reaches somebody outside."""
+    kubectl = _kubectl(Cluster.up())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((SERVICE_OF_NOBODY, 80), timeout=5)
+    pod = _serve(kubectl, _NODES[0])
+    kubectl("rollout", "status", f"deployment/{pod}", "--timeout=60s")
+    asked = kubectl.attempt(
+        "exec", f"deployment/{pod}", "--", "/busybox", "wget", "-qO-", f"http://{SERVICE_OF_NOBODY}"
+    )
+    assert "Connection refused" in asked.stderr, asked
 
 
 def test_up_starts_nothing_where_all_is_well():
