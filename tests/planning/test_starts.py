@@ -45,6 +45,17 @@ def test_nobody_knows_before_the_first():
     assert starts.start_seconds(seen(OF, says=demand()), "gpu") is None
 
 
+@pytest.mark.parametrize(
+    ("memory", "elsewhere", "expected"),
+    [({}, {}, None), ({}, {"gpu": 7.0, "cpu": 2.0}, 7.0), (MEMORY, {"gpu": 7.0}, 33.0), ({}, {"cpu": 2.0}, None)],
+)
+def test_a_pools_first_pod_is_expected_to_need_what_one_like_it_took_elsewhere(
+    memory: dict, elsewhere: dict, expected: float | None
+):
+    found = seen(OF, says=demand(), memory=memory, known_starts=elsewhere)
+    assert starts.expected_start_seconds(found, "gpu") == expected
+
+
 def test_the_slowest_start_is_that_of_a_pod_for_which_a_node_had_to_come():
     found = seen(
         OF, FIRST, LAST, says=demand(workers=WORKERS), first_joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999

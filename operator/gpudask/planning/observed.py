@@ -140,6 +140,7 @@ class Observation:
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
+    `known_starts`: pool -> seconds that pods just like its own took to start lately, in other clusters.
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
     `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
@@ -159,6 +160,7 @@ class Observation:
     first_joined: dict[str, float] = field(default_factory=dict)
     busy_at: dict[str, float] = field(default_factory=dict)
     frozen_at: dict[str, float] = field(default_factory=dict)
+    known_starts: dict[str, float] = field(default_factory=dict)
     mirror: str | None = None
     starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -115,7 +115,9 @@ def look_ahead_after(seen: Observation, pool: Pool, share: Share) -> float | Non
     limits, coming = pool.autoscale, _next_seconds(seen, share)
     if limits is None or not limits.look_ahead or coming is None or not seen.counts:
         return None
-    return coming - lookahead.lead_seconds(starts.start_seconds(seen, pool.name), pods=len(staying(seen, pool)))
+    return coming - lookahead.lead_seconds(
+        starts.expected_start_seconds(seen, pool.name), pods=len(staying(seen, pool))
+    )
 
 
 def _next_seconds(seen: Observation, share: Share) -> float | None:
@@ -163,7 +165,7 @@ def _autoscaled(seen: Observation, pool: Pool, limits: Autoscale, share: Share) 
         return Size(kept, why, "autoscale", is_guess=before is None), []
     there = _there(seen, pool, pods)
     soon = limits.look_ahead and lookahead.is_soon(
-        _next_seconds(seen, share), starts.start_seconds(seen, pool.name), pods=len(pods)
+        _next_seconds(seen, share), starts.expected_start_seconds(seen, pool.name), pods=len(pods)
     )
     want, reason = sizing.wanted(limits, share, there, is_soon=soon)
     if want > len(pods) and nodes.keep_from_growing(seen, pool.name):

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A pod whose workers were all there at `at`: `seconds` after its creation, `held_seconds` on its node."""
+    """A pod whose workers were all there at `at`: `seconds` after its creation, `held_seconds` on its node.
+
+    `kind`: the hash of what was asked of it.
+    """
 
     at: float
     seconds: float
     held_seconds: float
+    kind: str = ""
 
 
 def starts(seen: Observation, pool: str) -> list[Start]:
@@ -40,7 +44,7 @@ def _starts(seen: Observation, pool: str) -> list[Start]:
             of = worker.name if worker.name in pods else worker.name.rpartition("-")[0]
             complete[of] = max(complete.get(of, -math.inf), seen.first_joined.get(worker.name, -math.inf))
     found = [
-        Start(at, at - pod.created, at - pod.placed if pod.placed else 0.0)
+        Start(at, at - pod.created, at - pod.placed if pod.placed else 0.0, pod.spec_hash)
         for name, at in complete.items()
         if at > seen.scheduler_since and (pod := pods.get(name)) is not None and not pod.restarts
     ]
@@ -52,6 +56,12 @@ def start_seconds(seen: Observation, pool: str) -> float | None:
     seconds = [start.seconds for start in starts(seen, pool)]
     memory = seen.memory.get(pool)
     return seconds[-1] if seconds else memory.start_seconds if memory else None
+
+
+def expected_start_seconds(seen: Observation, pool: str) -> float | None:
+    """How long the next pod of `pool` is taken to need: as the last one; for its first, as one like it elsewhere."""
+    seconds = start_seconds(seen, pool)
+    return seen.known_starts.get(pool) if seconds is None else seconds
 
 
 def slowest_start_seconds(seen: Observation, pool: str) -> float | None:

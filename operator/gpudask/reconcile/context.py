@@ -16,6 +16,7 @@ from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import owner_uid
 from gpudask.reconcile.caches import Caches
+from gpudask.reconcile.known_starts import KnownStarts
 from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
@@ -48,6 +49,7 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
+    `starts`: how long pods took to start, in all clusters.
     """
 
     api: Kubernetes
@@ -60,6 +62,7 @@ class Context:
     clock: Callable[[], float] = time.time
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
+    starts: KnownStarts = field(default_factory=KnownStarts)
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def token(self, uid: str) -> str:

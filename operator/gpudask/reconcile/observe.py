@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpudask.api.resource import Cluster
+from gpudask.desired import spec_hash
 from gpudask.planning.observed import Observation, current_scheduler
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
@@ -16,13 +17,13 @@ def observe(
 
     Nothing is asked of a server. `mirror_refusal`: as `Mirror.refusal`.
     """
-    pods = context.pods_of(cluster.uid)
+    pods, now = context.pods_of(cluster.uid), context.clock()
     feed.listen_to(current_scheduler(pods))
     feed.forget_workers_but_of(pod.dask_name for pod in pods)
     return Observation(
         cluster,
         pods,
-        context.clock(),
+        now,
         demand=feed.demand,
         demand_at=feed.heard_at,
         demand_problem=feed.problem,
@@ -35,5 +36,13 @@ def observe(
         memory=dict(memory.pools),
         busy_at=memory.busy_at,
         frozen_at=memory.frozen_at,
+        known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
     )
+
+
+def _known_starts(context: Context, cluster: Cluster, now: float) -> dict[str, float]:
+    known = {
+        pool.name: context.starts.recall(spec_hash.of_worker(cluster.spec, pool), now) for pool in cluster.spec.pools
+    }
+    return {pool: seconds for pool, seconds in known.items() if seconds is not None}

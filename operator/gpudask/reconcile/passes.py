@@ -126,7 +126,10 @@ class Passes:
         """What later passes have to know of this one."""
         self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
-            self._memory.started(name, starts(seen, name), empty=not seen.workers(name))
+            started = starts(seen, name)
+            self._memory.started(name, started, empty=not seen.workers(name))
+            for start in started[-1:]:
+                self._context.starts.tell(start.kind, start.seconds, seen.now)
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
             if not pool.missing:

@@ -7,8 +7,8 @@ for any task whose duration nobody knows.
 
 from __future__ import annotations
 
-# How long a pod is taken to need before the first one has been seen to start: a GPU node takes minutes to come, but a
-# pod that is there too early holds a GPU for nothing.
+# How long a pod is taken to need where none like it has been seen to start, in this cluster or another: a GPU node
+# takes minutes to come, but a pod that is there too early holds a GPU for nothing.
 UNKNOWN_START_SECONDS = 60.0
 # A pod that waited longer than this waited for room, not for a node that an autoscaler brings: no measure for the next.
 LONGEST_START_SECONDS = 600.0
@@ -22,7 +22,7 @@ _KEPT_FACTOR, _KEPT_SECONDS = 2.0, 15.0
 def lead_seconds(start_seconds: float | None, *, pods: int) -> float:
     """How long before the first task can run its pod is to be ordered, or kept where the pool has `pods`.
 
-    `start_seconds`: from a pod's creation until its workers are registered, None where none has been seen to start.
+    `start_seconds`: from a pod's creation until its workers are registered, None where none was seen to start.
     """
     start = UNKNOWN_START_SECONDS if start_seconds is None else start_seconds
     if pods:

@@ -1,0 +1,72 @@
+"""What one cluster's pods took to start is known to the next cluster, as long as their nodes may still be there."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudask.reconcile.known_starts import KnownStarts
+from tests.builders import a_pool
+from tests.planning.builders import gpu_pool
+from tests.reconcile.fake_dask import FakeScheduler
+from tests.reconcile.stage import Stage, operating, stays
+
+MINUTE = 60.0
+
+
+def test_the_last_start_of_a_kind_counts():
+    starts = KnownStarts()
+    starts.tell("gpu", 90.0, 1000.0)
+    starts.tell("gpu", 7.0, 1001.0)
+    starts.tell("cpu", 3.0, 1002.0)
+    assert (starts.recall("gpu", 1003.0), starts.recall("cpu", 1003.0)) == (7.0, 3.0)
+    assert starts.recall("other", 1003.0) is None
+
+
+@pytest.mark.parametrize(("minutes", "expected"), [(19, 7.0), (21, None)])
+def test_it_is_forgotten_once_nobody_told_of_such_a_pod_for_twenty_minutes(minutes: float, expected: float | None):
+    starts = KnownStarts()
+    starts.tell("gpu", 7.0, 0.0)
+    starts.tell("gpu", 7.0, 10 * MINUTE)  # it is still there
+    assert starts.recall("gpu", (10 + minutes) * MINUTE) == expected
+
+
+def test_what_is_forgotten_takes_no_room():
+    starts = KnownStarts()
+    for n in range(1000):
+        starts.tell(str(n), 1.0, n * MINUTE)
+    assert len(starts._starts) <= 21
+
+
+@pytest.mark.api
+@pytest.mark.parametrize("another", [True, False], ids=["beside-another", "alone"])
+async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_allows(stage: Stage, *, another: bool):
+    pools = [a_pool(replicas=1), gpu_pool()]
+    async with operating(stage.settings):
+        if another:
+            await stage.apply(*pools, name="first")
+            scheduler = await stage.scheduler("first")
+            await scheduler.want(1, GPU=1)
+            await stage.becomes(lambda: stage.names("first", "gpu"), ["first-gpu-worker-0"])
+            await stage.becomes(lambda: workers(stage, "first"), 1)
+        await stage.apply(*pools, name="second")
+        scheduler = await stage.scheduler("second")
+        await stage.becomes(lambda: stage.names("second", "cpu"), ["second-cpu-worker-0"])
+        await wait_for_inputs(scheduler, 40.0)
+        if another:
+            await stays(lambda: stage.names("second", "gpu"), [], 2.0)
+            await wait_for_inputs(scheduler, 3.0)
+        await stage.becomes(lambda: stage.names("second", "gpu"), ["second-gpu-worker-0"])
+
+
+async def workers(stage: Stage, name: str) -> int:
+    """How many GPU workers the status of a cluster counts."""
+    rows = (await stage.status(name)).get("pools", [])
+    return sum(row.get("workers", 0) for row in rows if row["name"] == "gpu")
+
+
+async def wait_for_inputs(scheduler: FakeScheduler, seconds: float) -> None:
+    """GPU tasks are there, the first of which can run in so long."""
+    row = {"resources": {"GPU": 1}, "waiting": 5, "unrunnable": 0, "processing": 0, "since_seconds": 0.0}
+    scheduler.demand = [row | {"seconds": 0.0, "unknown": 5, "next_seconds": seconds, "next_tasks": 1}]
+    scheduler.tasks = 5
+    await scheduler.say()
