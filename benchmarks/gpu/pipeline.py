@@ -10,10 +10,13 @@ _GONE_SECONDS = 90.0
 
 
 def pipeline(stage: Stage) -> Json:
-    """Each in a cluster of its own. A pool that does not follow is counted while the program runs, and no longer."""
+    """Each in a cluster of its own. A pool that does not follow is counted while the program runs, and no longer.
+
+    From the fixed pool's pods the operator knows how long one takes to start.
+    """
     followed = {"min": 0, "max": stage.gpus, "idleTimeout": "3s", "targetDuration": "5s"}
     fixed = _run(stage, gpu_pool(replicas=stage.gpus), "--fixed")
-    autoscaled = _run(stage, gpu_pool(autoscale=followed))
+    autoscaled = _run(stage, gpu_pool(autoscale=followed), f"--sorts={fixed['sorts']}")
     return {"fixed": [fixed], "autoscaled": [autoscaled], "autoscale": followed, "versions": fixed.pop("versions")}
 
 
@@ -30,6 +33,7 @@ def _run(stage: Stage, pool: Json, *arguments: str) -> Json:
             "status_gpu_seconds": sum(row.get("gpuSecondsHeld", 0.0) for row in status.get("pools", [])),
             "held": [[pod.placed - said["started"], (pod.gone or end) - said["started"]] for pod in pods],
             "total": said["total"],
+            "sorts": said["sorts"],
             "phases": said["phases"],
             "versions": said["versions"],
         }

@@ -185,9 +185,15 @@ def _retirement(records: Sequence[Json]) -> str:
 
 
 def _transfer(records: Sequence[Json]) -> str:
-    found = f.rates(f.figures_of(records, "transfer"))
-    lines = [[where, how, f"{nbytes / 1e9:.1f} GB", s.text(" GB/s")] for (where, how, nbytes), s in found.items()]
-    return _table("from one GPU to another", ["where", "how", "array", "rate"], lines)
+    measured = f.figures_of(records, "transfer")
+    lines = [
+        [where, how, f"{nbytes / 1e9:.1f} GB", sample.text(" GB/s")]
+        for (where, how, nbytes), sample in f.rates(measured).items()
+    ]
+    rows = [row for figures in measured[-1:] for row in figures["rows"] if row.get("transports")]
+    may = [f"- UCX may take, {row['where']}: {', '.join(row['transports'])}" for row in rows]
+    whole = _table("from one GPU to another", ["where", "how", "array", "rate"], lines)
+    return "\n\n".join(part for part in (whole, "\n".join(may)) if part)
 
 
 def _errors(records: Sequence[Json]) -> str:

@@ -22,6 +22,7 @@ _PROGRAM_SECONDS = 200.0
 _START_SECONDS = 90.0
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+_LAST_LINES = 30  # of each container
 _DRY = "--shrink=1000"
 
 
@@ -68,9 +69,26 @@ class Stage:
         try:
             self.kubectl("wait", f"gpudaskcluster/{name}", "--for=condition=Ready", f"--timeout={_START_SECONDS:.0f}s")
             yield self.kubectl("get", "gpudaskcluster", name, "--output=jsonpath={.status.scheduler.address}")
+        except BenchmarkError as error:
+            raise BenchmarkError(f"{error}\n{self._seen(name)}") from error
         finally:
             self.kubectl("delete", "gpudaskcluster", name)
             self.clear()
+
+    def _seen(self, name: str) -> str:
+        """What a cluster says of itself, and the last words of its pods."""
+        cluster = f"gpudask.dev/cluster={name}"
+        asked = (
+            ("get", "gpudaskcluster", name, "--output=jsonpath={.status}"),
+            ("logs", f"--selector={cluster}", "--all-containers", "--prefix", f"--tail={_LAST_LINES}"),
+        )
+        return "\n".join(self._attempted(*words) for words in asked)
+
+    def _attempted(self, *words: str) -> str:
+        try:
+            return self.kubectl(*words)
+        except BenchmarkError as error:
+            return str(error)
 
     @contextmanager
     def watch(self) -> Iterator[PodWatch]:

@@ -8,6 +8,7 @@ from benchmarks.gpu.stage import Json, Stage
 
 TWO_PODS, ONE_POD, OPERATORS_POD = "two pods", "one pod", "one pod of the operator's"
 UCXX = "ucxx"
+_WORDS = 6000  # characters of a failure, with what the pods wrote
 
 
 def transfer(stage: Stage) -> Json:
@@ -32,7 +33,7 @@ def transfer(stage: Stage) -> Json:
         try:
             rows.append(by_ucx(stage, repeats))
         except BenchmarkError as error:  # what else was measured stands
-            errors.append(str(error)[-500:])
+            errors.append(str(error)[-_WORDS:])
     return {"rows": rows, "errors": errors, "versions": peer["versions"]}
 
 

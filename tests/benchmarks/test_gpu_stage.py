@@ -13,6 +13,7 @@ from benchmarks.gpu.__main__ import LOCAL_IMAGE
 from benchmarks.gpu.first import registered, steps
 from benchmarks.gpu.kubectl import BenchmarkError
 from benchmarks.gpu.sight import PodWatch, SeenPod
+from benchmarks.gpu.stage import Stage
 from gpudask.api.resource import parse
 from gpudask.desired.workers import worker_pod
 from local.worker_image import WORKER_IMAGE
@@ -31,6 +32,37 @@ TEMPLATE = {
 
 def test_the_image_is_the_one_that_install_loads() -> None:
     assert LOCAL_IMAGE == WORKER_IMAGE
+
+
+class Refusing:
+    """A kubectl whose cluster never gets ready."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def apply(self, manifest: Any) -> None:
+        """All is taken."""
+
+    def __call__(self, *words: str) -> str:
+        self.asked.append(words[0])
+        if words[0] == "wait":
+            raise BenchmarkError("timed out waiting for the condition")
+        if words[0] == "get":
+            raise BenchmarkError("no status yet")
+        return "[pod/any] its last words" if words[0] == "logs" else ""
+
+
+def test_a_cluster_that_does_not_get_ready_is_told_with_its_pods_last_words() -> None:
+    kubectl: Any = Refusing()
+    stage = Stage(kubectl, "image", {}, None, gpus=1, repeats=1)
+    with pytest.raises(BenchmarkError) as caught, stage.cluster("any", manifests.gpu_pool(replicas=1)):
+        pytest.fail("it is not ready")
+    assert str(caught.value).splitlines() == [
+        "timed out waiting for the condition",
+        "no status yet",
+        "[pod/any] its last words",
+    ]
+    assert kubectl.asked[-2:] == ["delete", "delete"], "it is gone, pods and all"
 
 
 def test_every_program_is_carried() -> None:

@@ -33,13 +33,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what lies here where it cannot run; the cluster that most tests share comes first."""
+    """Skip what cannot run here. First what shares a cluster, then pods with many GPUs, then the rest."""
     reason = why_not()
     for item in items:
         if reason and _HERE in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=reason))
     if not reason:
-        items.sort(key=lambda item: (item.path.parent.name != "one_gpu_pods", item.path.name != "test_pool.py"))
+        items.sort(
+            key=lambda item: (
+                item.path.parent.name != "one_gpu_pods",
+                item.path.name not in ("test_pool.py", "test_multi_gpu.py", "test_ucx.py"),
+            )
+        )
 
 
 @pytest.fixture(scope="session")
@@ -82,9 +87,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     if results is None:
         return
     if report.failed:
-        for space in {id(value): value for value in item.funcargs.values() if isinstance(value, Space)}.values():
+        for space in _spaces(item).values():
             results.note(item.name, _seen(space))
     results.add(report)
+
+
+def _spaces(item: pytest.Item) -> dict[str, Space]:
+    """Where a test works, by namespace: its own, or that which it shares with others."""
+    found = [getattr(value, "space", value) for value in item.funcargs.values()]
+    return {str(space.kubectl.namespace): space for space in found if isinstance(space, Space)}
 
 
 def _seen(space: Space) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Any
 
 from benchmarks.gpu.programs import phases, work
@@ -10,7 +11,8 @@ from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, 
 
 _BLOCKS_PER_GPU = 40
 _COUNT = 20_000_000
-_SORTS = 16
+# A load and a summary shall take so long on any machine: the share of CPU and GPU work decides what can be saved.
+_LOAD_SECONDS = 8.5
 _SIZE = 8192
 _PRODUCTS = 40
 _SMALLEST = 64
@@ -21,24 +23,39 @@ def main() -> None:
     parser = options()
     parser.add_argument("--fixed", action="store_true")
     parser.add_argument("--cpus", type=int, default=1, help="CPU workers to wait for")
+    parser.add_argument("--sorts", type=int, help="of a load; without it, as many as take long enough here")
     arguments = parser.parse_args()
     with session(arguments) as client:
         if arguments.fixed:
             all_gpu_workers(client, arguments.gpus)
         client.wait_for_workers(arguments.cpus + (arguments.gpus if arguments.fixed else 0), timeout=60)
+        sorts = arguments.sorts or _sorts(client, arguments.shrink)
         phases.begin(client)
         began, started = time.perf_counter(), time.time()
-        total = _submitted(client, _BLOCKS_PER_GPU * arguments.gpus, arguments.shrink).result()
+        total = _submitted(client, _BLOCKS_PER_GPU * arguments.gpus, sorts, arguments.shrink).result()
         seconds = time.perf_counter() - began
         ended = time.time()
         ran = phases.phases(client, started)
-        say(seconds=seconds, started=started, ended=ended, total=total, phases=ran, versions=versions())
+        say(seconds=seconds, started=started, ended=ended, total=total, sorts=sorts, phases=ran, versions=versions())
 
 
-def _submitted(client: Any, blocks: int, shrink: int) -> Any:
+def _sorts(client: Any, shrink: int) -> int:
+    """So many that a load takes as long as it shall while every thread has one."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    loading = {place: row for place, row in workers.items() if not row["resources"].get("GPU")} or workers
+    trials = [
+        client.submit(work.seconds_of_a_sort, n, count=_COUNT // shrink, workers=[place], pure=False)
+        for place, row in loading.items()
+        for n in range(row["nthreads"])
+    ]
+    seconds: float = median(client.gather(trials))
+    return max(1, round(_LOAD_SECONDS / shrink / seconds))
+
+
+def _submitted(client: Any, blocks: int, sorts: int, shrink: int) -> Any:
     """The last future alone is held: no result in between keeps a worker."""
     count, size = _COUNT // shrink, max(_SIZE // shrink, _SMALLEST)
-    loaded = client.map(work.load, range(blocks), count=count, repetitions=_SORTS, pure=False)
+    loaded = client.map(work.load, range(blocks), count=count, repetitions=sorts, pure=False)
     largest = client.submit(max, client.map(work.largest, loaded, pure=False), pure=False)
     refined = client.map(
         work.refine,
@@ -49,7 +66,7 @@ def _submitted(client: Any, blocks: int, shrink: int) -> Any:
         resources=GPU,
         pure=False,
     )
-    summaries = client.map(work.summarise, refined, count=count, repetitions=_SORTS, pure=False)
+    summaries = client.map(work.summarise, refined, count=count, repetitions=sorts, pure=False)
     return client.submit(sum, summaries, pure=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from typing import Any
 
@@ -10,20 +11,26 @@ from distributed import wait
 from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
 
+_LONGEST_SECONDS = 100.0  # twice what a slow one took
+
 
 def main() -> None:
     """The seconds from submitting a task that needs the array elsewhere until its answer, so Dask's own are in."""
     parser = options()
     parser.add_argument("--nbytes", type=int, default=1_000_000_000)
     arguments = parser.parse_args()
+    # UCX can wait for ever, in the scheduler's handshake as well: then say where.
+    faulthandler.dump_traceback_later(_LONGEST_SECONDS, exit=True)
     with session(arguments) as client:
         source, target = all_gpu_workers(client, 2)[:2]
         nbytes = arguments.nbytes // arguments.shrink
         _moved(client, source, target, 1_000_000)
         empty = [_moved(client, source, target, 8) for _ in range(arguments.repeats)]
         seconds = [_moved(client, source, target, nbytes) for _ in range(arguments.repeats)]
-        how = f"dask, {source.partition(':')[0]}"
-        say(how=how, nbytes=nbytes, seconds=seconds, empty_seconds=empty, versions=versions())
+        protocol = source.partition(":")[0]
+        by = sorted(client.run(work.transports, workers=[source])[source]) if protocol.startswith("ucx") else []
+        figures = {"nbytes": nbytes, "seconds": seconds, "empty_seconds": empty, "transports": by}
+        say(how=f"dask, {protocol}", **figures, versions=versions())
 
 
 def _moved(client: Any, source: str, target: str, nbytes: int) -> float:

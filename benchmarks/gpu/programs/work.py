@@ -85,6 +85,16 @@ def load(seed: int, count: int, repetitions: int) -> Any:
     return block[::8].copy()
 
 
+def seconds_of_a_sort(seed: int, count: int) -> float:
+    """CPU: how long one of a load's takes, after one that does not count."""
+    import time  # noqa: PLC0415
+
+    load(seed, count, 1)
+    began = time.perf_counter()
+    load(seed, count, 1)
+    return time.perf_counter() - began
+
+
 def largest(block: Any) -> float:
     """CPU: of one block."""
     return float(block.max())
@@ -116,6 +126,13 @@ def look(array: Any) -> tuple[bool, int, float]:
     import cupy  # noqa: PLC0415
 
     return isinstance(array, cupy.ndarray), int(array.nbytes), float(array.mean())
+
+
+def transports() -> list[str]:
+    """What UCX may take to other workers from the one that runs this."""
+    import ucxx  # noqa: PLC0415
+
+    return sorted(ucxx.get_active_transports())
 
 
 def touch(array: Any) -> int:

@@ -115,9 +115,8 @@ def look_ahead_after(seen: Observation, pool: Pool, share: Share) -> float | Non
     limits, coming = pool.autoscale, _next_seconds(seen, share)
     if limits is None or not limits.look_ahead or coming is None or not seen.counts:
         return None
-    return coming - lookahead.lead_seconds(
-        starts.expected_start_seconds(seen, pool.name), pods=len(staying(seen, pool))
-    )
+    start = starts.expected_start_seconds(seen, pool.name)
+    return coming - lookahead.lead_seconds(start, pods=len(staying(seen, pool)))
 
 
 def _next_seconds(seen: Observation, share: Share) -> float | None:
