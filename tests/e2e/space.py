@@ -15,6 +15,7 @@ import gpudask_e2e
 from distributed import Client
 
 from gpudask.api.resource import API_VERSION, PLURAL
+from local.errors import LocalClusterError
 from tests.e2e.platform import Platform
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
@@ -109,8 +110,18 @@ class Space:
         }
 
     def wait(self, check: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
-        """Wait for a condition; when it does not come, show the clusters and pods as they are."""
-        return eventually(check, what, seconds=seconds, show=self.show)
+        """Wait for a condition; when it does not come, show the clusters and pods as they are.
+
+        An API server that does not answer once is asked again.
+        """
+
+        def look() -> Any:
+            try:
+                return check()
+            except LocalClusterError:
+                return None
+
+        return eventually(look, what, seconds=seconds, show=self.show)
 
     def wait_ready(self, cluster: str, *, seconds: float = 90) -> None:
         """Wait until the cluster is usable."""

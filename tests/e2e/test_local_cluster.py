@@ -115,10 +115,17 @@ def _assert_new_pods_are_reached(cluster: Cluster) -> None:
         eventually(lambda s=service, n=node: _answer(kubectl, s) == n, service, show=lambda: _show(kubectl))
     # From a pod of the one node to a pod of the other, by name: DNS, exec and the way between the nodes.
     first, last = services[_NODES[0]], services[_NODES[-1]]
-    asked = kubectl(
-        "exec", f"deployment/{first}", "--", "/busybox", "wget", "-qO-", f"http://{last}.default.svc.cluster.local"
+    # CoreDNS may have been parted from the API server, and hear of the new Service a little later.
+    asked = (
+        "exec",
+        f"deployment/{first}",
+        "--",
+        "/busybox",
+        "wget",
+        "-qO-",
+        f"http://{last}.default.svc.cluster.local",
     )
-    assert asked.stdout.strip() == _NODES[-1]
+    eventually(lambda: kubectl.attempt(*asked).stdout.strip() == _NODES[-1], "by name", show=lambda: _show(kubectl))
 
 
 def _assert_reports_are_new(cluster: Cluster) -> None:

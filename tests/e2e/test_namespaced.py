@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from tests.e2e.release import Release
 from tests.e2e.space import Space
 
 GPU = {"GPU": 1}
-_REFUSED_READ = re.compile(r'code="403".*verb="(GET|LIST|WATCH)"')
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ def team(platform: Platform, space: Space) -> Iterator[Team]:
 
 
 def test_an_operator_of_one_namespace_runs_its_clusters_and_has_no_right_elsewhere(team: Team) -> None:
-    refused = _refused_requests(team)
     team.release.install(*team.settings)
     team.elsewhere.apply(cluster("alone", cpu()))  # first: whoever were to see it would have had the time
     team.watched.apply(cluster("ours", cpu(), gpu()))
@@ -62,8 +59,7 @@ def test_an_operator_of_one_namespace_runs_its_clusters_and_has_no_right_elsewhe
     assert team.elsewhere.status("alone") == {}
     assert team.elsewhere.get("pods,services,secrets") == []
 
-    assert _refused_requests(team) == refused, "requests were refused: the operator lacks a right, or asks for too much"
-    log = team.release.log()
+    log = team.release.log()  # what it asks for without a word is looked at in tests/chart/test_rights_suffice.py
     assert "the caches are complete" in log
     assert not [line for line in log.splitlines() if "forbidden" in line.lower()], "the API server's own word"
 
@@ -111,13 +107,3 @@ def test_a_teams_own_administrator_installs_it_where_the_rights_were_granted(tea
 def _may(team: Team, verb: str, resource: str, space: Space) -> bool:
     done = space.kubectl.attempt("auth", "can-i", verb, resource, "--as", team.release.account)
     return done.stdout.strip() == "yes"
-
-
-def _refused_requests(team: Team) -> dict[str, float]:
-    """The reads that the API server has refused for lack of rights since it started, by kind of request.
-
-    Not the writes: others are refused those as well, in namespaces that are being deleted. The operator's own it logs.
-    """
-    metrics = team.watched.kubectl("get", "--raw", "/metrics").stdout.splitlines()
-    refused = [line for line in metrics if line.startswith("apiserver_request_total{") and _REFUSED_READ.search(line)]
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in refused}

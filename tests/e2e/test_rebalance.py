@@ -34,9 +34,9 @@ def test_a_queue_that_the_first_gpu_worker_took_ends_in_the_time_of_all_of_them(
         client.cancel(plain)
         assert {key: on for key, on in ran_on.items() if len(on) != 1} == {}
         share = Counter(name for on in ran_on.values() for name in on)
-        assert seconds <= 1.15 * TASKS * SECONDS / workers, (
-            f"{seconds:.2f} s on {workers} workers, tasks by worker: {share}"
-        )
+        told = f"{seconds:.2f} s on {workers} workers, tasks by worker: {share}"
+        assert max(share.values()) <= 1.15 * TASKS / workers + 2, told
+        assert seconds <= 2 * TASKS * SECONDS / workers, told  # so much for a machine that does other things as well
 
 
 def _on_gpu(processing: dict[str, int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.manifests import cluster, cpu, gpu
-from gpudask_e2e import ends, record, work
+from gpudask_e2e import ends, record, release, wait_for_release, work
 from tests.e2e.space import Space
 from tests.eventually import steadily
 
@@ -46,13 +46,14 @@ def test_cpu_and_gpu_pools_grow_by_their_own_demand(space: Space) -> None:
     space.apply(cluster("both", cpu(autoscale=dict(limits)), gpu(autoscale=dict(limits))))
     space.wait_ready("both")
     with space.client("both") as client:
-        tasks = client.map(work, range(24), seconds=0.5, resources={"GPU": 1}, pure=False)
-        space.wait(lambda: len(space.names("both", "gpu")) == 3, "the GPU pool is at its maximum")
+        tasks = client.map(wait_for_release, range(24), resources={"GPU": 1}, pure=False)
+        space.wait_workers("both", "gpu", 3)
         assert space.names("both", "cpu") == set(), "no plain task, yet the CPU pool grew"
+        client.run(release)
         assert len(client.gather(tasks)) == 24
         del tasks  # results would keep the last GPU pod: there is no CPU worker to take them
         space.wait_pods("both", "gpu", 0)
-        plain = client.map(work, range(40), seconds=0.5, pure=False)
+        plain = client.map(work, range(40), seconds=1.0, pure=False)
         space.wait(lambda: len(space.names("both", "cpu")) > 1, "the CPU pool grows")
         client.gather(plain)
         assert space.names("both", "gpu") == set(), "no GPU task, yet the GPU pool grew"
@@ -66,8 +67,7 @@ def test_demand_that_no_pool_can_serve_is_named_and_starts_nothing(space: Space)
         space.wait(lambda: space.condition("unserved", "DemandServable").get("status") == "False", "it is reported")
         message = space.condition("unserved", "DemandServable")["message"]
         assert message.startswith("1 task wants GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1")
-        events = space.get("events.events.k8s.io")
-        assert any(event["reason"] == "NoPoolServes" and message in event["note"] for event in events)
+        space.wait(lambda: message in _notes(space, "NoPoolServes"), "an event says so")
         assert space.names("unserved", "gpu") == set()
         future.cancel()
         space.wait(lambda: space.condition("unserved", "DemandServable").get("status") == "True", "it is over")
@@ -94,3 +94,8 @@ def test_a_gpu_pool_that_no_node_can_hold_lets_the_cpu_pool_work_and_grow_and_is
         client.cancel(waiting)
         space.wait_pods("nohome", "gpu", 0)
         space.wait(lambda: space.condition("nohome", "Degraded")["status"] == "False", "all is well again")
+
+
+def _notes(space: Space, reason: str) -> str:
+    """What the events of this reason say."""
+    return "\n".join(event["note"] for event in space.get("events.events.k8s.io") if event["reason"] == reason)

@@ -20,6 +20,7 @@ import pytest
 from distributed import Client
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
+from gpudask.kubecluster import routes
 from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.manifests import Json, cluster, cpu
 from tests.e2e.programs import IMAGE
@@ -49,7 +50,10 @@ def is_healthy(dashboard: str) -> bool:
         return False
 
 
-def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(space: Space) -> None:
+def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 30.0)  # else a slow kube-proxy is a reason to forward a port
     words = {"image": IMAGE, "n_workers": 1, "resources": {"cpu": "100m", "memory": "512Mi"}, "quiet": True}
     options = {"scheduler_service_type": "NodePort", "create_mode": CreateMode.CREATE_ONLY}
     with KubeCluster("ported", timeout=120, **words, **options) as found:

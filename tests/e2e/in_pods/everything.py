@@ -113,7 +113,7 @@ async def computed() -> None:
 async def absent() -> None:
     words = {"image": "localhost/no/such:image", "n_workers": 1, "resources": SMALL}
     try:
-        await KubeCluster("absent", asynchronous=True, quiet=True, timeout=8, **words)
+        await KubeCluster("absent", asynchronous=True, quiet=True, timeout=15, **words)
     except KubeClusterError as error:
         say("an absent image", error)
     try:
