@@ -34,7 +34,7 @@ class Space:
     @classmethod
     @contextmanager
     def opened(cls, platform: Platform) -> Iterator[Space]:
-        """A new namespace; gone afterwards, so that its GPUs are free for the next."""
+        """A new namespace; it goes afterwards, and its GPUs are free for the next. Other pods may still be ending."""
         namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
         platform.kubectl("create", "namespace", namespace)
         room = cls(platform, platform.kubectl.inside(namespace))
@@ -43,7 +43,7 @@ class Space:
         finally:
             room.kubectl("delete", "gdc", "--all", "--wait=true", "--timeout=30s")
             room.kubectl("delete", "pods", "--all", "--wait=false", "--grace-period=1")
-            eventually(lambda: not room.get("pods"), "the test's pods are gone", show=room.show)
+            eventually(lambda: not any(map(_has_gpu, room.get("pods"))), "the test's GPUs are free", show=room.show)
             platform.kubectl("delete", "namespace", namespace, "--wait=false")
 
     def apply(self, manifest: Json) -> None:
@@ -160,3 +160,9 @@ class Space:
         with Client(f"tcp://{body['spec']['clusterIP']}:8786", timeout=60) as client:
             client.upload_file(gpudask_e2e.__file__)
             yield client
+
+
+def _has_gpu(pod: Json) -> bool:
+    """Whether a pod was given GPUs."""
+    limits = [container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"]]
+    return "nodeName" in pod["spec"] and any("nvidia.com/gpu" in each for each in limits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask_e2e import ends, record, work
+from gpudask_e2e import ends, processing_on, record, release, work, work_unless_released
 
 from gpudask.kubecluster.placement import pool_of
 from local.demo.overlay import localize
@@ -14,6 +14,7 @@ from tests.e2e.space import Space
 Json = dict[str, Any]
 
 ALL_GPUS = 4
+MANY = 300  # tasks of a second: more than the CPU worker ends until the GPU worker is there
 
 
 def test_tasks_fall_back_while_others_have_the_gpus_and_return_when_one_is_free(space: Space) -> None:
@@ -33,7 +34,8 @@ def test_tasks_fall_back_while_others_have_the_gpus_and_return_when_one_is_free(
         assert {_pool(worker) for workers in ends(client, [f.key for f in first]).values() for worker in workers} == {
             "cpu"
         }
-        more = client.map(work, range(60), seconds=1.0, resources={"GPU": 1}, pure=False)
+        more = client.map(work_unless_released, range(MANY), seconds=1.0, resources={"GPU": 1}, pure=False)
+        space.wait(lambda: _on_cpu(client.run_on_scheduler(processing_on)), "the CPU worker has some of them")
         space.wait(lambda: _fallen_back(space.pool("both", "gpu")), "the status says so, and why")
         space.kubectl("delete", "pod", "others", "--grace-period=0", "--force")
         space.wait_workers("both", "gpu", 1)
@@ -43,7 +45,8 @@ def test_tasks_fall_back_while_others_have_the_gpus_and_return_when_one_is_free(
         assert {_pool(worker) for workers in ends(client, [f.key for f in later]).values() for worker in workers} == {
             "gpu"
         }
-        assert client.gather(more) == list(range(60))
+        client.run(release)
+        assert client.gather(more) == list(range(MANY))
         executions = ends(client, [future.key for future in more])
         assert {len(workers) for workers in executions.values()} == {1}, "nothing is cut and nothing runs twice"
         assert {_pool(worker) for workers in executions.values() for worker in workers} == {"cpu", "gpu"}
@@ -70,6 +73,11 @@ def _taking_all_gpus() -> Json:
 
 def _runs(space: Space, name: str) -> bool:
     return any(pod["metadata"]["name"] == name and pod["status"]["phase"] == "Running" for pod in space.get("pods"))
+
+
+def _on_cpu(processing: dict[str, int]) -> int:
+    """How many tasks CPU workers have. The status may still be the one of the first batch."""
+    return sum(tasks for worker, tasks in processing.items() if _pool(worker) == "cpu")
 
 
 def _fallen_back(pool: Json) -> bool:

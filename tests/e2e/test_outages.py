@@ -22,25 +22,35 @@ _NAMED_SECONDS = 30
 _CAUSE = "scheduler: no node can take it: .*didn't match Pod's node affinity/selector"
 
 
-def place_scheduler(space: Space, name: str, where: str | None) -> None:
-    """Let the scheduler's pods run on nodes with this label alone; None: on any again."""
-    template = {"spec": {"nodeSelector": {"nowhere.example/is": where}}}
-    patch = json.dumps({"spec": {"scheduler": {"template": template}}})
-    space.kubectl("patch", "gdc", name, "--type=merge", "-p", patch)
-
-
-def test_a_scheduler_that_cannot_come_back_is_the_cause_that_a_program_is_told(
+def test_a_scheduler_that_cannot_come_back_is_the_cause_that_programs_are_told(
     space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One in a pod and one outside, each with a cluster of its own: they wait side by side."""
     monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
-    space.apply(cluster("gone", cpu()))
-    space.wait_ready("gone")
-    with KubeCluster.from_name("gone", namespace=space.kubectl.namespace, quiet=True) as found:
+    for name in ("inside", "outside"):
+        space.apply(cluster(name, cpu()))
+    space.wait_ready("inside")
+    user = account(space, "user", documented_rules())
+    program = Program.start(space, Path(__file__).with_name("in_pods") / "loses_scheduler.py", "inside", user=user)
+    program.wait_line("it works:")
+    _lose_scheduler(space, "inside")
+
+    space.wait_ready("outside")
+    _is_told_outside(space)
+
+    seen = program.lines(seconds=100)
+    for what in ("a task", "a client"):
+        seconds, error = re.fullmatch(r"([0-9.]+) s, (.*)", seen[what]).groups()
+        assert re.search(_CAUSE, error), error
+        assert float(seconds) < _NAMED_SECONDS
+
+
+def _is_told_outside(space: Space) -> None:
+    with KubeCluster.from_name("outside", namespace=space.kubectl.namespace, quiet=True) as found:
         with Client(found) as client:
             busy = client.submit(time.sleep, 600)
             found.wait_for_workers(1, timeout=60)
-            place_scheduler(space, "gone", "here")
-            space.kubectl("delete", "pod", *space.names("gone"), "--grace-period=1", "--wait=false")
+            _lose_scheduler(space, "outside")
             with pytest.raises(FutureCancelledError):
                 busy.result(timeout=60)
             lost = time.monotonic()
@@ -55,24 +65,19 @@ def test_a_scheduler_that_cannot_come_back_is_the_cause_that_a_program_is_told(
         with pytest.raises(KubeClusterError, match=_CAUSE):
             found.wait_for_workers(1, timeout=1)
 
-        place_scheduler(space, "gone", None)
-        space.wait_ready("gone")
+        _place_scheduler(space, "outside", None)
+        space.wait_ready("outside")
         with Client(found) as client:
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
 
 
-def test_a_pods_program_is_told_the_cause_too(space: Space) -> None:
-    space.apply(cluster("gone", cpu()))
-    space.wait_ready("gone")
-    user = account(space, "user", documented_rules())
-    program = Program.start(space, Path(__file__).with_name("in_pods") / "loses_scheduler.py", "gone", user=user)
-    program.wait_line("it works:")
+def _lose_scheduler(space: Space, name: str) -> None:
+    _place_scheduler(space, name, "here")
+    space.kubectl("delete", "pod", *space.names(name), "--grace-period=1", "--wait=false")
 
-    place_scheduler(space, "gone", "here")
-    space.kubectl("delete", "pod", *space.names("gone"), "--grace-period=1", "--wait=false")
 
-    seen = program.lines(seconds=100)
-    for what in ("a task", "a client"):
-        seconds, error = re.fullmatch(r"([0-9.]+) s, (.*)", seen[what]).groups()
-        assert re.search(_CAUSE, error), error
-        assert float(seconds) < _NAMED_SECONDS
+def _place_scheduler(space: Space, name: str, where: str | None) -> None:
+    """Let the scheduler's pods run on nodes with this label alone; None: on any again."""
+    template = {"spec": {"nodeSelector": {"nowhere.example/is": where}}}
+    patch = json.dumps({"spec": {"scheduler": {"template": template}}})
+    space.kubectl("patch", "gdc", name, "--type=merge", "-p", patch)

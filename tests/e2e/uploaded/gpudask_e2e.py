@@ -35,6 +35,14 @@ def work_once_released(value: Any, seconds: float) -> Any:
     return work(value, seconds)
 
 
+def work_unless_released(value: Any, seconds: float) -> Any:
+    """Give `value` back after a while, or as soon as `release` was called on this worker."""
+    worker, until = get_worker(), time.monotonic() + seconds
+    while time.monotonic() < until and not getattr(worker, "released", False):
+        time.sleep(0.02)
+    return value
+
+
 def lead(count: int) -> int:
     """The sum of so many tasks that wait for release, from within a task."""
     with worker_client() as client:
