@@ -19,8 +19,8 @@ _RULES = (
     # What kube-proxy has not redirected must not leave the machine. As a Service gets its first pod again, kube-proxy
     # removes the rule that refuses before it adds the one that redirects (two tables, so two steps): a connection
     # of that moment would reach whatever answers out there. Last here, so first in its chain.
-    ("filter", "FORWARD", ("-d", SERVICE_RANGE, "-j", "REJECT")),
-    ("filter", "OUTPUT", ("-d", SERVICE_RANGE, "-j", "REJECT")),
+    ("filter", "FORWARD", ("-d", SERVICE_RANGE, "-m", "conntrack", "--ctstate", "NEW", "-j", "REJECT")),
+    ("filter", "OUTPUT", ("-d", SERVICE_RANGE, "-m", "conntrack", "--ctstate", "NEW", "-j", "REJECT")),
 )
 _COMMENT = ("-m", "comment", "--comment", "gpudask local cluster")
 _SYSCTLS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
@@ -35,8 +35,9 @@ def ensure_network(nodes: tuple[NodeSpec, ...]) -> None:
     for node in nodes:
         _ensure_bridge(node)
     _ensure_way_to_services(nodes[0])
-    for table, chain, rule in _RULES:
-        if not succeeds(["iptables", "-w", "-t", table, "-C", chain, *_COMMENT, *rule]):
+    if not all(_succeeds("-C", *rule) for rule in _RULES):
+        _remove_rules()  # all of them: their order counts
+        for table, chain, rule in _RULES:
             run(["iptables", "-w", "-t", table, "-I", chain, *_COMMENT, *rule])
 
 
@@ -47,9 +48,7 @@ def remove_network(nodes: tuple[NodeSpec, ...]) -> None:
             run(["ip", "netns", "delete", namespace])
         if succeeds(["ip", "link", "show", node.bridge]):
             run(["ip", "link", "delete", node.bridge])
-    for table, chain, rule in _RULES:
-        while succeeds(["iptables", "-w", "-t", table, "-D", chain, *_COMMENT, *rule]):
-            pass
+    _remove_rules()
     for family in ("iptables", "ip6tables"):
         removal = chain_removal(run([f"{family}-save"]), _KUBERNETES_CHAINS)
         if removal:
@@ -86,6 +85,16 @@ def _tables(saved: str) -> dict[str, list[str]]:
         else:
             current.append(line)
     return tables
+
+
+def _remove_rules() -> None:
+    for rule in _RULES:
+        while _succeeds("-D", *rule):
+            pass
+
+
+def _succeeds(action: str, table: str, chain: str, rule: tuple[str, ...]) -> bool:
+    return succeeds(["iptables", "-w", "-t", table, action, chain, *_COMMENT, *rule])
 
 
 def _ensure_bridge(node: NodeSpec) -> None:

@@ -145,6 +145,9 @@ def _pipeline(records: Sequence[Json]) -> str:
         ]
         if both:
             lines.append([words, *(sample.text(unit, 1) for sample in both), _ratio(measured, figure)])
+    sorts = [str(run["sorts"]) for figures in measured for run in figures["autoscaled"] if "sorts" in run]
+    if sorts:
+        lines.append(["sorts of a load, and of a summary", ", ".join(sorts), "as many", ""])
     whole = _table("pipeline", ["", "fixed at maximum", "autoscaled", "ratio"], lines)
     return "\n\n".join(part for part in (whole, _phases(measured)) if part)
 
@@ -191,7 +194,7 @@ def _transfer(records: Sequence[Json]) -> str:
         for (where, how, nbytes), sample in f.rates(measured).items()
     ]
     rows = [row for figures in measured[-1:] for row in figures["rows"] if row.get("transports")]
-    may = [f"- UCX may take, {row['where']}: {', '.join(row['transports'])}" for row in rows]
+    may = [f"- UCX's active transports, {row['where']}: {', '.join(row['transports'])}" for row in rows]
     whole = _table("from one GPU to another", ["where", "how", "array", "rate"], lines)
     return "\n\n".join(part for part in (whole, "\n".join(may)) if part)
 

@@ -70,7 +70,7 @@ class Stage:
             self.kubectl("wait", f"gpudaskcluster/{name}", "--for=condition=Ready", f"--timeout={_START_SECONDS:.0f}s")
             yield self.kubectl("get", "gpudaskcluster", name, "--output=jsonpath={.status.scheduler.address}")
         except BenchmarkError as error:
-            raise BenchmarkError(f"{error}\n{self._seen(name)}") from error
+            raise BenchmarkError(f"{self._seen(name)}\n{error}") from error
         finally:
             self.kubectl("delete", "gpudaskcluster", name)
             self.clear()

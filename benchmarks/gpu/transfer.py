@@ -8,7 +8,7 @@ from benchmarks.gpu.stage import Json, Stage
 
 TWO_PODS, ONE_POD, OPERATORS_POD = "two pods", "one pod", "one pod of the operator's"
 UCXX = "ucxx"
-_WORDS = 6000  # characters of a failure, with what the pods wrote
+_WORDS = 12_000  # characters of a failure, which comes last, after what the pods wrote
 
 
 def transfer(stage: Stage) -> Json:

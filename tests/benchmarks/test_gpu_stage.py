@@ -58,9 +58,9 @@ def test_a_cluster_that_does_not_get_ready_is_told_with_its_pods_last_words() ->
     with pytest.raises(BenchmarkError) as caught, stage.cluster("any", manifests.gpu_pool(replicas=1)):
         pytest.fail("it is not ready")
     assert str(caught.value).splitlines() == [
-        "timed out waiting for the condition",
         "no status yet",
         "[pod/any] its last words",
+        "timed out waiting for the condition",
     ]
     assert kubectl.asked[-2:] == ["delete", "delete"], "it is gone, pods and all"
 

@@ -1,7 +1,7 @@
-"""The operator does all that a cluster's life takes with the chart's rights, and asks for nothing beyond them.
+"""The chart's rights are what the operator needs for a cluster's life: nothing is refused, and nothing is too much.
 
-By the API server's audit log: a request that is refused for lack of rights is in none of its metrics, and whoever made
-it may not say a word.
+By the API server's audit log: no metric says of whom or of what it refused a request, and whoever made it may not say
+a word.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.settings import Settings
 from local.api_server import ApiServer
@@ -25,13 +26,23 @@ from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, operating
 
 if TYPE_CHECKING:
-    from tests.chart.conftest import Helm
+    from tests.chart.conftest import Helm, Manifest
 
 pytestmark = pytest.mark.api
 
 HOME = "gpudask-system"
 # No garbage collector runs: what one run leaves is in nobody else's way.
-TEAMS = {"everywhere": "team-a", "one-namespace": "team-b"}
+TEAMS = {"everywhere": "team-a", "one-namespace": "team-b", "mirror": "team-c"}
+# What this life of a cluster does not take, of what the chart grants.
+UNUSED = {
+    *(("create", plural) for plural in ("services", "poddisruptionbudgets", "secrets")),  # they are applied: `patch`
+    *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),  # the same
+    ("patch", "events"),  # for one that comes again
+    ("get", "pods"),  # for one whose deletion was refused
+    ("get", "gpudaskclusters"),  # for one that seems to be out of date
+    ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
+    *((verb, "daskautoscalers") for verb in ("create", "patch", "delete")),  # which the stock client makes
+}
 ACCOUNT = f"system:serviceaccount:{HOME}:gpudask"
 
 
@@ -42,6 +53,7 @@ def audited() -> Iterator[ApiServer]:
     try:
         administrator = _administrator(server)
         administrator.define(CRD)
+        administrator.define(CRD.with_name("mirror.yaml"))
         for name in (HOME, *TEAMS.values()):
             administrator("create", "namespace", name)
         yield server
@@ -56,15 +68,19 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def rights(mode: str, helm: Helm) -> list[Manifest]:
+    """The service account and the rights that the chart gives it."""
+    watched = [TEAMS[mode]] if mode == "one-namespace" else []
+    options = ("--set", f"userRoles=false,mirror.enabled={str(mode == 'mirror').lower()}")
+    rendered = helm.manifests(*options, "--set-json", f"watchNamespaces={json.dumps(watched)}")
+    return [found for found in rendered if found["apiVersion"].startswith("rbac.") or found["kind"] == "ServiceAccount"]
+
+
+@pytest.fixture
 def settings(
-    mode: str, audited: ApiServer, helm: Helm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, rights: list[Manifest], audited: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Settings]:
-    """The operator's, with the service account and the rights that the chart gives it, and no others."""
-    watched = () if mode == "everywhere" else (TEAMS[mode],)
-    rendered = helm.manifests("--set", "userRoles=false", "--set-json", f"watchNamespaces={json.dumps(watched)}")
-    rights = [
-        found for found in rendered if found["apiVersion"].startswith("rbac.") or found["kind"] == "ServiceAccount"
-    ]
+    """The operator's, with that account and no other rights."""
     administrator = _administrator(audited)
     administrator("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
     token = administrator("create", "token", "gpudask", "--namespace", HOME).stdout.strip()
@@ -74,7 +90,13 @@ def settings(
     kubeconfig.write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    yield Settings(namespace=HOME, watch_namespaces=watched, kubeconfig=str(kubeconfig), health_port=0)
+    yield Settings(
+        namespace=HOME,
+        watch_namespaces=(TEAMS[mode],) if mode == "one-namespace" else (),
+        kubeconfig=str(kubeconfig),
+        health_port=0,
+        mirror=mode == "mirror",
+    )
     administrator("delete", "-f", "-", stdin=yaml.safe_dump_all(rights))
 
 
@@ -91,22 +113,39 @@ async def stage(mode: str, audited: ApiServer) -> AsyncIterator[Stage]:
         await api.close()
 
 
-async def test_nothing_that_the_operator_asks_for_is_refused(settings: Settings, stage: Stage, audited: ApiServer):
+async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted_is_used(
+    settings: Settings, rights: list[Manifest], stage: Stage, audited: ApiServer
+):
     before = len(_events(audited))
     async with operating(settings):
-        await stage.apply(a_pool(replicas=2), gpu_pool(idle="1s"))
+        idle = {"idle": {"deleteAfter": "10s"}}
+        await stage.apply(a_pool(replicas=2), gpu_pool(idle="1s"), **idle)
         scheduler = await stage.scheduler()
         await scheduler.want(1, GPU=1)
         await stage.becomes(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"])
         await scheduler.want(0)
         await stage.becomes(lambda: stage.names(pool="gpu"), [])
-        await stage.apply(a_pool(replicas=1))
+        await stage.apply(a_pool(replicas=1), **idle)
         await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
-        await stage.delete_cluster()
+        scheduler.unused_seconds = 11.0
+        await scheduler.say()
+        await stage.becomes(lambda: _clusters(stage), 0, "the operator deletes what nobody uses")
     ours = [event for event in _events(audited)[before:] if event["user"]["username"] == ACCOUNT]
-    done = {(event["verb"], event.get("objectRef", {}).get("resource")) for event in ours}
-    assert {("create", "pods"), ("delete", "pods"), ("patch", "services"), ("patch", "gpudaskclusters")} <= done
     assert [_words(event) for event in ours if event["responseStatus"]["code"] == 403] == []
+    done = {(event["verb"], _resource(event["objectRef"])) for event in ours if "objectRef" in event}
+    granted = {
+        (verb, resource)
+        for manifest in rights
+        for rule in manifest.get("rules", ())
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert granted - done <= UNUSED
+
+
+async def _clusters(stage: Stage) -> int:
+    path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{PLURAL}"
+    return len((await stage.api.request("GET", path))["items"])
 
 
 def _administrator(server: ApiServer) -> Cluster:
@@ -117,6 +156,11 @@ def _events(server: ApiServer) -> list[dict[str, Any]]:
     """Every request that was answered so far."""
     events = [json.loads(line) for line in server.audit_log.read_text().splitlines()]
     return [event for event in events if "responseStatus" in event]
+
+
+def _resource(reference: dict[str, Any]) -> str:
+    """As a rule of a role names it."""
+    return "/".join(reference[part] for part in ("resource", "subresource") if part in reference)
 
 
 def _words(event: dict[str, Any]) -> str:

@@ -112,16 +112,18 @@ class Space:
     def wait(self, check: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
         """Wait for a condition; when it does not come, show the clusters and pods as they are.
 
-        An API server that does not answer once is asked again.
+        What is asked through the API, not through kubectl, is asked again where it is not answered.
         """
+        refused: list[str] = []
 
         def look() -> Any:
             try:
                 return check()
-            except LocalClusterError:
+            except LocalClusterError as error:
+                refused[:] = [str(error)]
                 return None
 
-        return eventually(look, what, seconds=seconds, show=self.show)
+        return eventually(look, what, seconds=seconds, show=lambda: "\n".join([*refused, self.show()]))
 
     def wait_ready(self, cluster: str, *, seconds: float = 90) -> None:
         """Wait until the cluster is usable."""

@@ -29,7 +29,7 @@ from tests.kubectl import Kubectl
 _numbers = itertools.count(1)
 _NODES = Settings().nodes
 SERVICE_OF_NOBODY = "10.96.0.254"
-"""In the part of the range that Services get only by name."""
+"""In the part of the range that a Service gets only where its manifest says so."""
 EVERYTHING = "everything, as a reboot does"
 
 

@@ -47,7 +47,13 @@ def test_nobody_knows_before_the_first():
 
 @pytest.mark.parametrize(
     ("memory", "elsewhere", "expected"),
-    [({}, {}, None), ({}, {"gpu": 7.0, "cpu": 2.0}, 7.0), (MEMORY, {"gpu": 7.0}, 33.0), ({}, {"cpu": 2.0}, None)],
+    [
+        ({}, {}, None),
+        ({}, {"gpu": 7.0, "cpu": 2.0}, 7.0),
+        ({}, {"gpu": 240.0}, 60.0),
+        (MEMORY, {"gpu": 7.0}, 33.0),
+        ({}, {"cpu": 2.0}, None),
+    ],
 )
 def test_a_pools_first_pod_is_expected_to_need_what_one_like_it_took_elsewhere(
     memory: dict, elsewhere: dict, expected: float | None

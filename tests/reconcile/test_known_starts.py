@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpudask.planning.starts import Start
 from gpudask.reconcile.known_starts import KnownStarts
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
@@ -13,37 +14,48 @@ from tests.reconcile.stage import Stage, operating, stays
 MINUTE = 60.0
 
 
-def test_the_last_start_of_a_kind_counts():
+def start(spec_hash: str, at: float, seconds: float) -> Start:
+    return Start(at, seconds, seconds, spec_hash)
+
+
+def test_the_last_start_of_a_spec_counts_whoever_is_told_of_last():
     starts = KnownStarts()
-    starts.tell("gpu", 90.0, 1000.0)
-    starts.tell("gpu", 7.0, 1001.0)
-    starts.tell("cpu", 3.0, 1002.0)
-    assert (starts.recall("gpu", 1003.0), starts.recall("cpu", 1003.0)) == (7.0, 3.0)
-    assert starts.recall("other", 1003.0) is None
+    slow, quick = start("gpu", 1000.0, 240.0), start("gpu", 2000.0, 7.0)
+    for each in (slow, quick, slow, start("cpu", 1500.0, 3.0)):  # the slow one is still there, in another cluster
+        starts.tell(each, 2001.0)
+    assert (starts.recall("gpu", 2002.0), starts.recall("cpu", 2002.0)) == (7.0, 3.0)
+    assert starts.recall("other", 2002.0) is None
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(19, 7.0), (21, None)])
 def test_it_is_forgotten_once_nobody_told_of_such_a_pod_for_twenty_minutes(minutes: float, expected: float | None):
     starts = KnownStarts()
-    starts.tell("gpu", 7.0, 0.0)
-    starts.tell("gpu", 7.0, 10 * MINUTE)  # it is still there
+    starts.tell(start("gpu", 0.0, 7.0), 0.0)
+    starts.tell(start("gpu", 0.0, 7.0), 10 * MINUTE)  # it is still there
     assert starts.recall("gpu", (10 + minutes) * MINUTE) == expected
+
+
+def test_what_was_forgotten_does_not_come_back_with_an_older_start():
+    starts = KnownStarts()
+    starts.tell(start("gpu", 100.0, 7.0), 100.0)
+    starts.tell(start("gpu", 50.0, 9.0), 100.0 + 21 * MINUTE)
+    assert starts.recall("gpu", 100.0 + 21 * MINUTE) == 9.0
 
 
 def test_what_is_forgotten_takes_no_room():
     starts = KnownStarts()
     for n in range(1000):
-        starts.tell(str(n), 1.0, n * MINUTE)
-    assert len(starts._starts) <= 21
+        starts.tell(start(str(n), n * MINUTE, 1.0), n * MINUTE)
+    assert len(starts._known) <= 21
 
 
 @pytest.mark.api
-@pytest.mark.parametrize("another", [True, False], ids=["beside-another", "alone"])
-async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_allows(stage: Stage, *, another: bool):
+@pytest.mark.parametrize("beside", ["alike", "another-image", "nobody"])
+async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_allows(stage: Stage, beside: str):
     pools = [a_pool(replicas=1), gpu_pool()]
     async with operating(stage.settings):
-        if another:
-            await stage.apply(*pools, name="first")
+        if beside != "nobody":
+            await stage.apply(*pools, name="first", **({} if beside == "alike" else {"image": "another:1"}))
             scheduler = await stage.scheduler("first")
             await scheduler.want(1, GPU=1)
             await stage.becomes(lambda: stage.names("first", "gpu"), ["first-gpu-worker-0"])
@@ -52,10 +64,11 @@ async def test_a_new_cluster_orders_its_first_gpu_pod_as_late_as_anothers_start_
         scheduler = await stage.scheduler("second")
         await stage.becomes(lambda: stage.names("second", "cpu"), ["second-cpu-worker-0"])
         await wait_for_inputs(scheduler, 40.0)
-        if another:
+        if beside == "alike":
             await stays(lambda: stage.names("second", "gpu"), [], 2.0)
             await wait_for_inputs(scheduler, 3.0)
-        await stage.becomes(lambda: stage.names("second", "gpu"), ["second-gpu-worker-0"])
+        # Long before a start that is known would be a reason to.
+        await stage.becomes(lambda: stage.names("second", "gpu"), ["second-gpu-worker-0"], seconds=20)
 
 
 async def workers(stage: Stage, name: str) -> int:

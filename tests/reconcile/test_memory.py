@@ -16,6 +16,10 @@ POLICY = ApiError(403, "Forbidden", "violates PodSecurity", "POST")
 TYPO = ApiError(400, "BadRequest", 'unknown field "x"', "POST")
 
 
+def start(at: float, seconds: float, held_seconds: float) -> Start:
+    return Start(at, seconds, held_seconds, "any")
+
+
 def test_each_failure_waits_twice_as_long_up_to_five_minutes():
     memory, now, waits = Memory(), 1000.0, []
     for _ in range(11):
@@ -65,8 +69,8 @@ def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
 
 def test_the_times_of_starts_are_kept_over_an_edit_and_while_no_pod_is_there():
     memory = Memory()
-    memory.started("gpu", [Start(100.0, 90.0, 80.0)], empty=False)
-    memory.started("gpu", [Start(100.0, 90.0, 80.0), Start(110.0, 8.0, 7.0)], empty=False)
+    memory.started("gpu", [start(100.0, 90.0, 80.0)], empty=False)
+    memory.started("gpu", [start(100.0, 90.0, 80.0), start(110.0, 8.0, 7.0)], empty=False)
     memory.started("gpu", [], empty=True)
     memory.edited()
     assert (memory.of("gpu").start_seconds, memory.of("gpu").held_seconds) == (8.0, 80.0)
@@ -74,8 +78,8 @@ def test_the_times_of_starts_are_kept_over_an_edit_and_while_no_pod_is_there():
 
 def test_the_first_pod_after_none_says_how_long_a_new_one_holds_its_node():
     memory = Memory()
-    again = [Start(200.0, 9.0, 8.0), Start(210.0, 90.0, 70.0)]
-    memory.started("gpu", [Start(100.0, 90.0, 80.0)], empty=False)
+    again = [start(200.0, 9.0, 8.0), start(210.0, 90.0, 70.0)]
+    memory.started("gpu", [start(100.0, 90.0, 80.0)], empty=False)
     memory.started("gpu", [], empty=False)  # nothing is heard for a moment
     memory.started("gpu", again, empty=False)
     assert memory.of("gpu").held_seconds == 80.0

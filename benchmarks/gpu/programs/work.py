@@ -129,10 +129,13 @@ def look(array: Any) -> tuple[bool, int, float]:
 
 
 def transports() -> list[str]:
-    """What UCX may take to other workers from the one that runs this."""
+    """UCX's transports to other workers from the one that runs this; none where it does not say."""
     import ucxx  # noqa: PLC0415
 
-    return sorted(ucxx.get_active_transports())
+    try:
+        return sorted(ucxx.get_active_transports())
+    except Exception:  # noqa: BLE001 - what was measured stands
+        return []
 
 
 def touch(array: Any) -> int:

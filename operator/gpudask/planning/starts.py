@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpudask.scaling.lookahead import LONGEST_START_SECONDS
+from gpudask.scaling.lookahead import LONGEST_START_SECONDS, UNKNOWN_START_SECONDS
 
 if TYPE_CHECKING:
     from gpudask.planning.observed import Observation
@@ -14,15 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A pod whose workers were all there at `at`: `seconds` after its creation, `held_seconds` on its node.
-
-    `kind`: the hash of what was asked of it.
-    """
+    """A pod whose workers were all there at `at`: `seconds` after its creation, `held_seconds` on its node."""
 
     at: float
     seconds: float
     held_seconds: float
-    kind: str = ""
+    spec_hash: str
 
 
 def starts(seen: Observation, pool: str) -> list[Start]:
@@ -59,9 +56,15 @@ def start_seconds(seen: Observation, pool: str) -> float | None:
 
 
 def expected_start_seconds(seen: Observation, pool: str) -> float | None:
-    """How long the next pod of `pool` is taken to need: as the last one; for its first, as one like it elsewhere."""
-    seconds = start_seconds(seen, pool)
-    return seen.known_starts.get(pool) if seconds is None else seconds
+    """How long the next pod of `pool` is taken to need: as the last one; for its first, as one like it elsewhere.
+
+    That can only be sooner than where nobody knows: what was slow elsewhere may have waited for a node, or for others'
+    pods.
+    """
+    seconds, elsewhere = start_seconds(seen, pool), seen.known_starts.get(pool)
+    if seconds is None and elsewhere is not None:
+        return min(elsewhere, UNKNOWN_START_SECONDS)
+    return seconds
 
 
 def slowest_start_seconds(seen: Observation, pool: str) -> float | None:

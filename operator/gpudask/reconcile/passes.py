@@ -128,8 +128,8 @@ class Passes:
         for name, pool in planned.pools.items():
             started = starts(seen, name)
             self._memory.started(name, started, empty=not seen.workers(name))
-            for start in started[-1:]:
-                self._context.starts.tell(start.kind, start.seconds, seen.now)
+            for start in {start.spec_hash: start for start in started}.values():
+                self._context.starts.tell(start, seen.now)
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
             if not pool.missing:
