@@ -55,6 +55,11 @@ def remove_network(nodes: tuple[NodeSpec, ...]) -> None:
             run([f"{family}-restore", "-w", "--noflush"], stdin=removal)
 
 
+def hardware_address(address: str) -> str:
+    """A locally administered MAC address for an IPv4 address, which is in it."""
+    return ":".join(["0a", "58", *(f"{int(part):02x}" for part in address.split("."))])
+
+
 def chain_removal(saved: str, prefix: str) -> str:
     """Turn `iptables-save` output into `iptables-restore` input that removes chains by their prefix.
 
@@ -98,8 +103,15 @@ def _succeeds(action: str, table: str, chain: str, rule: tuple[str, ...]) -> boo
 
 
 def _ensure_bridge(node: NodeSpec) -> None:
+    """A bridge with a hardware address of its own.
+
+    Without one it takes the lowest of its ports', so another one as pods come and go. A pod goes on sending to the one
+    it knows: what another pod's Service sends through it still arrives, redirected within the bridge, and keeps it in
+    use; what goes to the other node's pods is lost.
+    """
     if not succeeds(["ip", "link", "show", node.bridge]):
         run(["ip", "link", "add", node.bridge, "type", "bridge"])
+    run(["ip", "link", "set", node.bridge, "address", hardware_address(node.address)])
     run(["ip", "address", "replace", f"{node.address}/24", "dev", node.bridge])
     run(["ip", "link", "set", node.bridge, "up"])
 

@@ -10,11 +10,14 @@ import json
 import socket
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from local.cluster import Cluster
+from local.commands import run
 from local.layout import Layout
 from local.node_spec import GPU_TAINT
 from local.process_identity import ProcessId
@@ -210,6 +213,31 @@ def test_what_nobody_redirects_is_refused_by_the_machine_itself():
         "exec", f"deployment/{pod}", "--", "/busybox", "wget", "-qO-", f"http://{SERVICE_OF_NOBODY}"
     )
     assert "Connection refused" in asked.stderr, asked
+
+
+def test_a_bridge_keeps_its_hardware_address_as_pods_come_and_go():
+    """Else a pod that knows the old one reaches no pod of the other node any more."""
+    cluster = Cluster.up()
+    for node in cluster.nodes:
+        before = _hardware_address(node.spec.bridge)
+        with _port(node.spec.bridge, "00:00:00:00:00:02"):  # no veth has a lower one
+            assert _hardware_address(node.spec.bridge) == before
+        assert _hardware_address(node.spec.bridge) == before
+
+
+def _hardware_address(device: str) -> str:
+    return Path("/sys/class/net", device, "address").read_text().strip()
+
+
+@contextmanager
+def _port(bridge: str, address: str) -> Iterator[None]:
+    """A device of this hardware address at a bridge."""
+    run(["ip", "link", "add", "e2e-port", "address", address, "type", "veth", "peer", "name", "e2e-peer"])
+    try:
+        run(["ip", "link", "set", "e2e-port", "master", bridge])
+        yield
+    finally:
+        run(["ip", "link", "delete", "e2e-port"])
 
 
 def test_up_starts_nothing_where_all_is_well():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from local.mounts import mounts_below
-from local.network import chain_removal
+from local.network import chain_removal, hardware_address
 
 MOUNTS = """\
 24 1 254:0 / / rw - ext4 /dev/vda rw
@@ -52,3 +52,7 @@ def test_chains_are_unlinked_emptied_and_only_then_deleted():
 
 def test_nothing_is_removed_where_nothing_is_ours():
     assert chain_removal(RULES, "OTHER-") == ""
+
+
+def test_a_bridges_hardware_address_is_made_of_its_address():
+    assert hardware_address("10.244.1.1") == "0a:58:0a:f4:01:01"
