@@ -35,7 +35,7 @@ def ensure_network(nodes: tuple[NodeSpec, ...]) -> None:
     for node in nodes:
         _ensure_bridge(node)
     _ensure_way_to_services(nodes[0])
-    if not all(_succeeds("-C", *rule) for rule in _RULES):
+    if not all(_rule_succeeds("-C", *rule) for rule in _RULES):
         _remove_rules()  # all of them: their order counts
         for table, chain, rule in _RULES:
             run(["iptables", "-w", "-t", table, "-I", chain, *_COMMENT, *rule])
@@ -94,11 +94,11 @@ def _tables(saved: str) -> dict[str, list[str]]:
 
 def _remove_rules() -> None:
     for rule in _RULES:
-        while _succeeds("-D", *rule):
+        while _rule_succeeds("-D", *rule):
             pass
 
 
-def _succeeds(action: str, table: str, chain: str, rule: tuple[str, ...]) -> bool:
+def _rule_succeeds(action: str, table: str, chain: str, rule: tuple[str, ...]) -> bool:
     return succeeds(["iptables", "-w", "-t", table, action, chain, *_COMMENT, *rule])
 
 

@@ -16,14 +16,13 @@ import pytest
 import yaml
 
 from gpudask.api.resource import API_VERSION, PLURAL
-from gpudask.clients.kubernetes import Kubernetes
 from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_pool
 from tests.chart.conftest import Cluster
 from tests.conftest import CRD
 from tests.planning.builders import gpu_pool
-from tests.reconcile.stage import Stage, operating
+from tests.reconcile.stage import Stage, operating, staged
 
 if TYPE_CHECKING:
     from tests.chart.conftest import Helm, Manifest
@@ -103,14 +102,8 @@ def settings(
 @pytest.fixture
 async def stage(mode: str, audited: ApiServer) -> AsyncIterator[Stage]:
     """The administrator's view, and a fake node."""
-    api = await Kubernetes.connect(str(audited.kubeconfig))
-    stage = Stage(api, TEAMS[mode], audited.kubeconfig)
-    stage.kubelet.start()
-    try:
+    async with staged(audited.kubeconfig, TEAMS[mode]) as stage:
         yield stage
-    finally:
-        await stage.kubelet.stop()
-        await api.close()
 
 
 async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted_is_used(

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpudask.clients.kubernetes import Kubernetes
 from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
 from tests.kubectl import Kubectl
 from tests.reconcile.proxy import Proxy
-from tests.reconcile.stage import Stage, operating
+from tests.reconcile.stage import Stage, operating, staged
 
 
 @pytest.fixture
@@ -22,14 +21,8 @@ async def stage(in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch) -> Async
     assert in_namespace.kubeconfig is not None
     monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    api = await Kubernetes.connect(str(in_namespace.kubeconfig))
-    stage = Stage(api, in_namespace.namespace, in_namespace.kubeconfig)
-    stage.kubelet.start()
-    try:
+    async with staged(in_namespace.kubeconfig, in_namespace.namespace) as stage:
         yield stage
-    finally:
-        await stage.kubelet.stop()
-        await api.close()
 
 
 @pytest.fixture

@@ -167,6 +167,19 @@ async def stays(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float)
 
 
 @contextlib.asynccontextmanager
+async def staged(kubeconfig: Path, namespace: str) -> AsyncIterator[Stage]:
+    """An administrator's view of a namespace, and a fake node in it."""
+    api = await Kubernetes.connect(str(kubeconfig))
+    stage = Stage(api, namespace, kubeconfig)
+    stage.kubelet.start()
+    try:
+        yield stage
+    finally:
+        await stage.kubelet.stop()
+        await api.close()
+
+
+@contextlib.asynccontextmanager
 async def operating(settings: Settings) -> AsyncIterator[Operator]:
     """The operator in this process, with kopf around it, until the block ends.
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired.markers import SAFE_TO_EVICT
 from gpudask.reconcile.start import Operator, ResourceMissingError
 from gpudask.settings import Settings
@@ -22,7 +21,7 @@ from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
-from tests.reconcile.stage import Stage, eventually, operating
+from tests.reconcile.stage import Stage, eventually, operating, staged
 
 pytestmark = pytest.mark.api
 IDLE_SECONDS = float(os.environ.get("GPUDASK_IDLE_SECONDS", "60"))
@@ -41,12 +40,8 @@ def audited() -> Iterator[ApiServer]:
 async def stage(audited: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     monkeypatch.setenv("KUBECONFIG", str(audited.kubeconfig))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    api = await Kubernetes.connect(str(audited.kubeconfig))
-    stage = Stage(api, "default", audited.kubeconfig)
-    stage.kubelet.start()
-    yield stage
-    await stage.kubelet.stop()
-    await api.close()
+    async with staged(audited.kubeconfig, "default") as stage:
+        yield stage
 
 
 @pytest.fixture
