@@ -135,6 +135,18 @@ def by_numba(elements: int = ELEMENTS) -> float:
     return float(np.abs(out.copy_to_host() - (3.0 * x + y)).max())
 
 
+def to_cudf(frame: Any) -> Any:
+    """The rows of a pandas frame, on the device."""
+    import cudf  # noqa: PLC0415
+
+    return cudf.from_pandas(frame)
+
+
+def to_pandas(frame: Any) -> Any:
+    """The rows of a cuDF frame or series, in the host's memory; an error if they are there already."""
+    return frame.to_pandas()
+
+
 def rmm_in_use() -> dict[str, Any]:
     """Whether the worker's RMM has a pool, of how many bytes, and whether CuPy's arrays come out of it."""
     import cupy  # noqa: PLC0415
