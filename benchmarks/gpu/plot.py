@@ -80,3 +80,4 @@ def _rates(axes: Any, rates: dict[tuple[str, str, int], f.Sample]) -> None:
     axes.set(xlabel="GB/s", title="From one GPU to another")
     if rates:
         axes.set_xscale("log")
+        axes.margins(x=0.15)  # for the longest bar's figure
