@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -122,10 +122,22 @@ def pipeline_ratio(measured: Sequence[Json], figure: str) -> float | None:
 def rates(measured: Sequence[Json]) -> dict[tuple[str, str, int], Sample]:
     """GB/s (10^9 bytes) by where, how, and the bytes of an array."""
     collected: dict[tuple[str, str, int], list[float]] = {}
-    for row in (row for figures in measured for row in figures["rows"]):
-        key = (row["where"], row["how"], row["nbytes"])
+    for key, row in _ways(measured):
         collected.setdefault(key, []).extend(row["nbytes"] / seconds / _GB for seconds in row["seconds"])
     return {key: Sample(tuple(values)) for key, values in collected.items() if values}
+
+
+def delays(measured: Sequence[Json]) -> dict[tuple[str, str, int], Sample]:
+    """Seconds that next to nothing took in the same way, keyed as `rates`: what of an array's time is Dask's own."""
+    collected: dict[tuple[str, str, int], list[float]] = {}
+    for key, row in _ways(measured):
+        collected.setdefault(key, []).extend(row.get("empty_seconds", []))
+    return {key: Sample(tuple(values)) for key, values in collected.items() if values}
+
+
+def _ways(measured: Sequence[Json]) -> Iterator[tuple[tuple[str, str, int], Json]]:
+    for row in (row for figures in measured for row in figures["rows"]):
+        yield (row["where"], row["how"], row["nbytes"]), row
 
 
 def rate(measured: Sequence[Json], where: str, *, direct: bool) -> float | None:

@@ -189,13 +189,14 @@ def _retirement(records: Sequence[Json]) -> str:
 
 def _transfer(records: Sequence[Json]) -> str:
     measured = f.figures_of(records, "transfer")
+    empty = f.delays(measured)
     lines = [
-        [where, how, f"{nbytes / 1e9:.1f} GB", sample.text(" GB/s")]
-        for (where, how, nbytes), sample in f.rates(measured).items()
+        [*way[:2], f"{way[2] / 1e9:.1f} GB", sample.text(" GB/s"), empty[way].text(" s", 4) if way in empty else ""]
+        for way, sample in f.rates(measured).items()
     ]
     rows = [row for figures in measured[-1:] for row in figures["rows"] if row.get("transports")]
     may = [f"- UCX's active transports, {row['where']}: {', '.join(row['transports'])}" for row in rows]
-    whole = _table("from one GPU to another", ["where", "how", "array", "rate"], lines)
+    whole = _table("from one GPU to another", ["where", "how", "array", "rate", "the same with 8 bytes"], lines)
     return "\n\n".join(part for part in (whole, "\n".join(may)) if part)
 
 

@@ -82,7 +82,8 @@ def record(measurement: str, of: dict[str, Any]) -> dict[str, Any]:
 
 
 def transfer_row(where: str, how: str, seconds: float) -> dict[str, Any]:
-    return {"where": where, "how": how, "nbytes": 1_000_000_000, "seconds": [seconds]}
+    empty = {"empty_seconds": [0.0125]} if how.startswith("dask") else {}
+    return {"where": where, "how": how, "nbytes": 1_000_000_000, "seconds": [seconds]} | empty
 
 
 def whole() -> list[dict[str, Any]]:
@@ -133,6 +134,12 @@ def test_what_was_not_measured_is_said_to_be_so() -> None:
 def test_a_copy_by_way_of_the_host_is_no_link_between_gpus() -> None:
     rows = [transfer_row("one pod", "CuPy peer copy, by way of the host", 0.01)]
     assert last_line([record("transfer", {"rows": rows})]).endswith("nvlink=n/a tcp=n/a")
+
+
+def test_what_next_to_nothing_takes_stands_beside_the_rate() -> None:
+    text = summary(whole())
+    assert "| one pod | dask, tcp | 1.0 GB | 2.50 GB/s (2.50-2.50), n=1 | 0.0125 s (0.0125-0.0125), n=1 |" in text
+    assert "| 200.00 GB/s (200.00-200.00), n=1 |  |" in text
 
 
 def test_one_slow_round_does_not_count() -> None:

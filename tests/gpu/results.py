@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.machine import checkout
 from tests.gpu.device_files import devices
 from tests.kubectl import Kubectl
 
@@ -53,9 +54,11 @@ class Results:
         """Ask the machine what it is; it stands at the top of the summary."""
         runtime = "{.items[0].status.nodeInfo.containerRuntimeVersion}"
         nodes = kubectl("get", "nodes", "-o", f"jsonpath={{.items[0].status.nodeInfo.kubeletVersion}} {runtime}").stdout
+        tree = checkout()
         self.machine = "\n".join(
             [
                 f"date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+                f"commit: {tree['checkout'] or 'not known'}{' (edited)' if tree['checkout-edited'] else ''}",
                 devices(),
                 f"kernel: {platform.release()}, Kubernetes and runtime: {nodes}",
                 f"python: {platform.python_version()}, {', '.join(_versions())}",

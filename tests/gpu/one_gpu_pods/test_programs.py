@@ -56,7 +56,7 @@ def test_a_groupby_of_cudf_from_a_program_and_a_scheduler_without_gpu(client: Cl
     assert summed.sort_index().to_dict() == table.groupby("key").value.sum().to_dict()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(100)  # the hold has a limit of its own, which says more
 def test_xgboost_trains_on_workers_that_are_held(shared: Shared) -> None:
     needs("xgboost")
     import dask.array as da  # noqa: PLC0415
