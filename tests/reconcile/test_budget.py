@@ -34,6 +34,7 @@ async def test_it_guards_the_scheduler_while_it_knows_tasks_and_lets_it_go_at_re
     await stage.becomes(lambda: _least(stage), [1], "guarded as long as it starts")
     scheduler = await stage.scheduler()
     await scheduler.want(1)
+    await eventually(lambda: _said(stage), lambda n: n == 1, "the operator has heard that one waits")
     later(operator, 60)
     await scheduler.say()
     await stage.shows("Ready", "True AllReady")
