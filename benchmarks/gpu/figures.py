@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -121,23 +121,19 @@ def pipeline_ratio(measured: Sequence[Json], figure: str) -> float | None:
 
 def rates(measured: Sequence[Json]) -> dict[tuple[str, str, int], Sample]:
     """GB/s (10^9 bytes) by where, how, and the bytes of an array."""
-    collected: dict[tuple[str, str, int], list[float]] = {}
-    for key, row in _ways(measured):
-        collected.setdefault(key, []).extend(row["nbytes"] / seconds / _GB for seconds in row["seconds"])
-    return {key: Sample(tuple(values)) for key, values in collected.items() if values}
+    return _by_way(measured, lambda row: [row["nbytes"] / seconds / _GB for seconds in row["seconds"]])
 
 
 def delays(measured: Sequence[Json]) -> dict[tuple[str, str, int], Sample]:
     """Seconds that next to nothing took in the same way, keyed as `rates`: what of an array's time is Dask's own."""
+    return _by_way(measured, lambda row: row.get("empty_seconds", []))
+
+
+def _by_way(measured: Sequence[Json], values_of: Callable[[Json], list[float]]) -> dict[tuple[str, str, int], Sample]:
     collected: dict[tuple[str, str, int], list[float]] = {}
-    for key, row in _ways(measured):
-        collected.setdefault(key, []).extend(row.get("empty_seconds", []))
-    return {key: Sample(tuple(values)) for key, values in collected.items() if values}
-
-
-def _ways(measured: Sequence[Json]) -> Iterator[tuple[tuple[str, str, int], Json]]:
     for row in (row for figures in measured for row in figures["rows"]):
-        yield (row["where"], row["how"], row["nbytes"]), row
+        collected.setdefault((row["where"], row["how"], row["nbytes"]), []).extend(values_of(row))
+    return {key: Sample(tuple(values)) for key, values in collected.items() if values}
 
 
 def rate(measured: Sequence[Json], where: str, *, direct: bool) -> float | None:

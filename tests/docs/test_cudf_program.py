@@ -17,6 +17,7 @@ from gpudask import KubeCluster
 from tests.docs.pages import snippets
 from tests.examples.conftest import start
 
+pytestmark = pytest.mark.dask
 CPU_WORKER, GPU_WORKER = "demo-cpu-worker-0-aaaaa", "demo-gpu-worker-0-bbbbb-0"
 
 
@@ -37,6 +38,8 @@ class Frame(pd.DataFrame):
 
 
 class Series(pd.Series):
+    """A column of it."""
+
     @property
     def _constructor(self) -> Any:
         return Series
