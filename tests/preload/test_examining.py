@@ -1,14 +1,18 @@
-"""What a leaving worker is asked of its results: an answer, silence, and the drain's end at that very moment."""
+"""What a leaving worker is asked of its results: an answer, silence, slow values, and the drain's end just then."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
 from gpudask.preload import evacuate as under_test
-from gpudask.preload.evacuate import Evacuation
+from gpudask.preload import hostsafe
+from gpudask.preload.evacuate import Examination
 from tests.cancelling import ends_at_any_moment
+
+from .cluster import until
 
 ADDRESS = "tcp://10.0.0.1:40000"
 RESULT: Any = SimpleNamespace(key="x")
@@ -19,38 +23,73 @@ class AskedWorker:
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
+        self.pokes = 0
         worker: Any = SimpleNamespace(address=ADDRESS, name="demo-gpu-worker-0")
         scheduler: Any = SimpleNamespace(broadcast=self._broadcast)
-        self.evacuation = Evacuation(scheduler, Any, worker)
+        self.examination = Examination(scheduler, worker, self._poke)
+
+    def _poke(self) -> None:
+        self.pokes += 1
 
     async def _broadcast(self, **_: Any) -> dict[str, Any]:
         await self.may_answer.wait()
         self.may_answer.clear()
-        return {ADDRESS: {"status": "OK", "result": {"x": "needs cupy"}}}
+        return {ADDRESS: {"status": "OK", "result": {"needs": [("x", "needs cupy")], "gone": [], "slow": []}}}
 
 
 async def test_what_it_answers_is_kept():
     worker = AskedWorker()
+    assert worker.examination.need_of(RESULT) is None
     worker.may_answer.set()
-    await worker.evacuation._examine([RESULT])
-    assert worker.evacuation._unsafe == {"x": "needs cupy"}
+    await until(lambda: worker.pokes)
+    assert worker.examination.need_of(RESULT) == "needs cupy"
 
 
-async def test_a_silent_worker_is_asked_again_later(monkeypatch):
+async def test_a_silent_worker_is_asked_again_and_people_are_told(monkeypatch):
     monkeypatch.setattr(under_test, "EXAMINE_SECONDS", 0.01)
+    monkeypatch.setattr(under_test, "backoff_seconds", lambda _failures: 0.01)
     worker = AskedWorker()
-    await worker.evacuation._examine([RESULT])
-    assert worker.evacuation._unsafe == {}
-    assert worker.evacuation._examined_in_vain == 1
-    assert "no answer within" in worker.evacuation._examine_trouble
+    assert worker.examination.need_of(RESULT) is None
+    await until(lambda: worker.examination.trouble)
+    assert "no answer within" in worker.examination.trouble
+    worker.may_answer.set()
+    await until(lambda: worker.examination.need_of(RESULT))
+    assert worker.examination.trouble == ""
 
 
 async def test_it_ends_when_told_also_while_the_answer_comes():
     worker = AskedWorker()
 
     async def examine() -> None:
-        worker.evacuation._unsafe.clear()
-        await worker.evacuation._examine([RESULT])
+        worker.examination._wanted["x"] = None
+        await worker.examination._ask()
         await asyncio.Event().wait()  # the drain goes on
 
     await ends_at_any_moment(examine, worker.may_answer.set)
+
+
+class Slow:
+    """A value that takes its time to be pickled; it counts how often."""
+
+    __module__ = "numpy.look_alike"  # of the allow-list
+    pickled: list[float] = []  # noqa: RUF012 (one list for all is the point)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __reduce__(self) -> Any:
+        Slow.pickled.append(self.seconds)
+        time.sleep(self.seconds)
+        return int, ()
+
+
+async def test_a_worker_answers_with_what_it_has_and_pickles_no_slow_value_twice():
+    Slow.pickled.clear()
+    worker: Any = SimpleNamespace(data={"a": 1, "slow": Slow(0.5), "b": 2})
+    said = await hostsafe.examine(["a", "gone", "slow", "b"], 0.1, worker)
+    assert (dict(said["needs"]), said["gone"], said["slow"]) == ({"a": ""}, ["gone"], ["slow"])
+    said = await hostsafe.examine(["b"], 0.1, worker)
+    assert dict(said["needs"]) == {"b": ""}
+    while said["slow"] or "slow" not in dict(said["needs"]):
+        said = await hostsafe.examine(["slow"], 0.1, worker)
+    assert Slow.pickled == [0.5]

@@ -122,7 +122,7 @@ async def test_a_worker_that_dies_meanwhile_leaves_nothing_behind(start):
     await cpu.close()
     await posted
     await until(lambda: not cluster.preload.offers._changes)
-    assert cluster.preload.offers._given == {}
+    assert cluster.preload.offers._loans == {}
 
 
 @pytest.mark.parametrize(

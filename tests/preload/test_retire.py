@@ -102,12 +102,13 @@ async def test_seceded_tasks_are_kept_and_do_not_run_twice(start, task):
     leaving = await cluster.add("gpu-0")
     await cluster.add("gpu-1")
     await cluster.add("cpu-0")
-    future = cluster.client.submit(task, "seceded", workers=[leaving.address], pure=False)
+    future = cluster.client.submit(task, "seceded", workers=[leaving.address], allow_other_workers=True, pure=False)
     await until(lambda: cluster.state(leaving).long_running)
     await cluster.desire("gpu-0")
     drain = cluster.preload.retire._drains[leaving.address]
-    await until(lambda: drain._begun, "the worker's word that it keeps the task, after which it could go wrong")
-    looks = cluster.count(drain, "_step")
+    asked = cluster.preload.retire.recall._asked[leaving.address]
+    await until(lambda: asked.begun, "the worker's word that it keeps the task, after which it could go wrong")
+    looks = cluster.count(drain, "step")
     await until(lambda: looks() >= 3, "looks after that word")
     assert (await cluster.row(leaving))["retiring"] == "draining"
     assert set(runs_of().values()) == {1}
@@ -141,7 +142,7 @@ async def _accepted(cluster):
 async def test_a_plain_task_is_not_own_work_of_an_annotated_pool(start):
     cluster = await start()
     gpu = await cluster.add("gpu-0")
-    future = cluster.client.submit(hold, 0, "plain", workers=[gpu.address])
+    future = cluster.client.submit(hold, 0, "plain", workers=[gpu.address], allow_other_workers=True)
     await until(lambda: RUNS)
     assert (await cluster.row(gpu))["own"] == 0
     assert (await cluster.desire("gpu-0", if_idle=True))["refused"] == []
@@ -527,7 +528,7 @@ async def test_a_value_that_cannot_be_moved_is_not_asked_for_again_and_again(sta
     await cluster.desire("gpu-0")
     await cluster.until_retiring(leaving, "blocked")
     asks = cluster.count(cluster.scheduler, "request_acquire_replicas")
-    looks = cluster.count(cluster.preload.retire._drains[leaving.address], "_step")
+    looks = cluster.count(cluster.preload.retire._drains[leaving.address], "step")
     await until(lambda: looks() >= 5, "looks: one each half a second")
     assert asks() <= 2
     del bad
@@ -564,7 +565,7 @@ async def test_a_worker_that_does_not_say_what_its_results_need_is_told(start, m
     assert "the worker does not say what they need: RuntimeError: out of order" in row["detail"]
 
 
-async def _cannot_examine(keys, dask_worker):
+async def _cannot_examine(keys, seconds, dask_worker):
     raise RuntimeError("out of order")
 
 

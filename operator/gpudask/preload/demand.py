@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .durations import Durations
     from .lookahead import Estimate
+    from .pinned import Pinned
     from .pools import Pools
     from .watch import Watch
 
@@ -31,11 +32,12 @@ PREFIXES = 10_000  # remembered means before those of vanished prefixes are drop
 class Demand:
     """What distributed's transitions say, and the `demand` of the answer."""
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, durations: Durations, watch: Watch) -> None:
+    def __init__(self, scheduler: Scheduler, pools: Pools, durations: Durations, watch: Watch, pinned: Pinned) -> None:
         self._scheduler = scheduler
         self._tasks = scheduler.tasks  # the same for as long as the scheduler lives
         self._durations = durations
         self._watch = watch
+        self._pinned = pinned
         self._counts = Counts()
         self._unrunnable_since: dict[Requirement, float] = {}
         self._most: dict[Requirement, int] = {}  # the most bits of its unrunnable tasks since it had none
@@ -64,6 +66,8 @@ class Demand:
         restricted = ts.resource_restrictions
         if restricted:
             self._counts.changed[key] = ts
+        if ts.worker_restrictions or ts.host_restrictions:
+            self._pinned.follow(ts)
         if startstops and finish == "memory":  # else it was not computed here
             (self.ended.restricted if restricted else self.ended.plain)[worker] += 1
             learnt = ts.prefix, worker
@@ -83,10 +87,7 @@ class Demand:
     def restart(self) -> None:
         """Forget all tasks, as the scheduler just did."""
         self._counts.clear()
-        self._watch.touch()
-
-    def stolen(self, _key: Any) -> None:
-        """Look again: work stealing may have moved a task, which it does without a transition."""
+        self._pinned.clear()
         self._watch.touch()
 
     def follow(self, now: float) -> dict[Requirement, int]:

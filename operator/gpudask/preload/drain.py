@@ -8,197 +8,228 @@ no place.
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import contextlib
+import itertools
 import time
-from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from distributed.comm.core import CommClosedError
 from distributed.core import Status
 
-from .evacuate import Evacuation, Left, only_copies
-from .let_go import let_go
-from .workers import describe, in_shuffle
+from .evacuate import EMPTY, STUCK, Evacuation, is_only_copy
+from .release import Recipes, let_go
+from .workers import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from .desired import Retiring
+    from .fence import Fence
+    from .pinned import Pinned
     from .pools import Pools
     from .recall import Recall
 
-logger = logging.getLogger("gpudask.preload")
-
 DRAINING, BLOCKED, DRAINED = "draining", "blocked", "drained"
-SOON_SECONDS, LATER_SECONDS = 0.02, 0.5
-LOOK_SHARE = 0.05  # of the event loop's time may go into looking at one worker's results
+# Until another look where nothing is heard: while results move, while tasks run, and else.
+SOON_SECONDS, WAIT_SECONDS, LATER_SECONDS = 0.02, 1.0, 0.5
+COPIES_AT_ONCE = 5_000  # looked at in a step
 OPEN = (Status.running, Status.paused)
 
 
+@dataclass
+class Look:
+    """What all drains of one scheduler look at. `version` changes with anything but their own workers."""
+
+    leaving: set[WorkerState] = field(default_factory=set)  # workers that a result is not safe on
+    drained: set[WorkerState] = field(default_factory=set)
+    shuffling: set[WorkerState] = field(default_factory=set)
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the drains of one scheduler share."""
+
+    scheduler: Scheduler
+    pools: Pools
+    recall: Recall
+    pinned: Pinned
+    fence: Fence | None
+    look: Look
+    changed: Callable[[Drain], None]  # is told when a drain's state is another
+    poke: Callable[[Drain], None]  # is told when a drain should take another step soon
+
+
 class Drain:
-    """The drain of one worker. `changed` is told when its state is another."""
+    """The drain of one worker."""
 
-    def __init__(
-        self,
-        *,
-        scheduler: Scheduler,
-        pools: Pools,
-        recall: Recall,
-        ws: WorkerState,
-        leaving: Callable[[], set[WorkerState]],
-        changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, parts: Parts, ws: WorkerState, wish: Retiring) -> None:
         self.state, self.blocker, self.detail = DRAINING, "", ""
-        self.wish: Retiring | None = None
-        self.has_closed = False  # a worker that closes for reasons of its own is not ours to open
         self.ws = ws
-        self._scheduler = scheduler
-        self._recall = recall
-        self._leaving = leaving
-        self._changed = changed
-        self._evacuation = Evacuation(scheduler, pools, ws)
-        self._begun: set[tuple[Any, Any]] = set()  # (key, run) that the worker says it has begun
-        self._poke = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._look_seconds = 0.0  # what the last walk over the worker's results took
-
-    def start(self, wish: Retiring) -> None:
-        """Begin, and close the worker in this very moment if it can be."""
         self.wish = wish
-        self.close()
-        self._task = asyncio.create_task(self._run())
+        self.due = 0.0  # when it should take another step, whether something changes or not
+        self.has_closed = False  # a worker that closes for reasons of its own is not ours to open
+        self.is_reserved = False  # open for what only this worker may run
+        self._parts = parts
+        self._seen: object = None
+        self._taking = parts.recall.take(ws, self._may_go, lambda: parts.poke(self))
+        self._evacuation = Evacuation(parts.scheduler, parts.pools, ws, lambda: parts.poke(self))
+        self._copies: Iterator[TaskState] | None = None  # of what it holds, until it is closed
+
+    def begin(self) -> str:
+        """Close the worker in this very moment if it can be; return why it has to stay open, `""` if it need not."""
+        words = self._open_for()
+        if words or not self._leave_copies():
+            self._reserve()
+        else:
+            self._close()
+        return words
+
+    def step(self, now: float) -> None:
+        """Look at the worker and do what is next."""
+        look, ws = self._parts.look, self.ws
+        self._seen = self._signature()
+        words = self.begin()
+        if words or ws.processing:
+            if ws.processing:
+                self._parts.recall.step(self._taking)
+            self._set(DRAINING, "pinned" if words and ws not in look.shuffling else "", words or describe(ws))
+        elif ws.status != Status.closing_gracefully:
+            self._set(DRAINING, "", f"the worker is {ws.status.name}")
+        elif ws.actors:
+            self._set(BLOCKED, "", describe(ws))
+        else:
+            self._evacuate()
+        if self.state == DRAINING and not ws.processing and self._evacuation.is_moving:
+            self.due = now + SOON_SECONDS
+        else:
+            self.due = now + (WAIT_SECONDS if ws.processing else LATER_SECONDS)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a step may find something new."""
+        return now >= self.due or self._seen != self._signature()
 
     def poke(self) -> None:
-        """Look again soon: something has changed."""
-        self._poke.set()
+        """Make a step due."""
+        self.due = 0.0
 
-    def transfer_failed(self, keys: list[Any], address: str, words: str) -> None:
-        """Take the word of the worker at `address`: it could not copy `keys`. It may be about others' copies."""
-        if self._evacuation.transfers.failed(keys, address, words):
-            self.poke()
+    def transfer_failed(self, keys: list[Any], address: str, words: str) -> bool:
+        """Take the word of the worker at `address`: it could not copy `keys`. Return whether it was asked to."""
+        return self._evacuation.transfers.failed(keys, address, words)
 
-    def not_found(self, keys: list[Any], address: str) -> None:
-        """Take the word of the worker at `address`: it knows nobody to copy `keys` from."""
-        if self._evacuation.transfers.not_found(keys, address):
-            self.poke()
+    def not_found(self, keys: list[Any], address: str) -> bool:
+        """Take the word of the worker at `address`: it knows nobody to copy `keys` from. Return as above."""
+        return self._evacuation.transfers.not_found(keys, address)
 
     def stop(self) -> None:
         """End the drain without a word to the worker."""
-        if self._task is not None:
-            self._task.cancel()
-        self._recall.forget(self.ws)
+        self._evacuation.stop()
+        self._parts.recall.stop(self._taking)
 
     def undo(self) -> None:
         """End the drain and open the worker again."""
         self.stop()
         if self.has_closed and self.ws.status == Status.closing_gracefully and self.is_known():
             self._set_status(Status.running)
+        if self._parts.fence is not None:
+            self._parts.fence.unreserve(self.ws)
 
-    def close(self) -> None:
-        """Close the worker to new tasks, unless it is not up yet or a shuffle needs tasks to run there."""
-        if self.ws.status in OPEN and self.ws not in in_shuffle(self._scheduler):
+    def _close(self) -> None:
+        """Close the worker to new tasks, if it is up."""
+        if self.ws.status in OPEN:
             self.has_closed = True
             self._set_status(Status.closing_gracefully)
+        if self.is_reserved and self._parts.fence is not None:
+            self._parts.fence.unreserve(self.ws)
+        self.is_reserved = False
 
     def end(self) -> None:
         """Let go what was not moved: the worker ends now. Until now it could be fetched."""
-        if self.state == DRAINED and self.wish is not None and self.wish.data == "release":
-            let_go(self._scheduler, self.ws, only_copies(self.ws, self._leaving()))
+        if self.state == DRAINED and self.wish.data == "release":
+            leaving, recipes = self._parts.look.leaving, Recipes()
+            only = [ts for ts in self.ws.has_what if is_only_copy(ts, leaving) and recipes.has(ts)]
+            let_go(self._parts.scheduler, self.ws, only)
 
     def is_known(self) -> bool:
         """Return whether the worker is still there."""
-        return self._scheduler.workers.get(self.ws.address) is self.ws
+        return self._parts.scheduler.workers.get(self.ws.address) is self.ws
+
+    def _signature(self) -> object:
+        ws, look = self.ws, self._parts.look
+        return len(ws.processing), len(ws.has_what), ws.status, ws in look.shuffling, look.version
+
+    def _open_for(self) -> str:
+        """Return why the worker has to stay open, `""` if it may close: a closed worker starts no task."""
+        look = self._parts.look
+        if self.ws in look.shuffling:
+            return "a shuffle runs"
+        pinned = self._parts.pinned.only_on(self.ws, look.leaving)
+        return "" if pinned is None else f"no other worker may run task {str(pinned.key)[:80]}"
+
+    def _may_go(self, ts: TaskState) -> bool:
+        return not self._parts.pinned.is_only_on(ts, self._parts.look.leaving)
+
+    def _reserve(self) -> None:
+        """Keep the worker open, or open it again, for tasks that only it may run."""
+        self.is_reserved = True
+        if self._parts.fence is not None:
+            self._parts.fence.reserve(self.ws)
+        if self.has_closed and self.ws.status == Status.closing_gracefully:
+            self._set_status(Status.running)
+
+    def _leave_copies(self) -> bool:
+        """Drop the copies that drained workers have of what this one holds, before it closes; return whether all are.
+
+        They may be gone at any moment, but until then they count as copies: Dask's memory manager, which lets workers
+        that leave drop theirs first, could choose the one here.
+        """
+        drained = self._parts.look.drained
+        if self.ws.status not in OPEN:
+            return True
+        if self._copies is None:
+            self._copies = iter(tuple(self.ws.has_what) if drained else ())
+        looked_at = 0
+        keys: dict[str, list[Any]] = {}
+        for ts in itertools.islice(self._copies, COPIES_AT_ONCE):
+            looked_at += 1
+            holders = ts.who_has or ()
+            if len(holders) > 1 and self.ws in holders:
+                for ws in drained.intersection(holders) - {self.ws}:
+                    keys.setdefault(ws.address, []).append(ts.key)
+        for address, some in keys.items():
+            stimulus_id = f"gpudask-retire-{time.monotonic()}"
+            self._parts.scheduler.request_remove_replicas(address, some, stimulus_id=stimulus_id)
+        if looked_at < COPIES_AT_ONCE:
+            self._copies = None
+            return True
+        return False
 
     def _set_status(self, status: Status) -> None:
         stimulus_id = f"gpudask-retire-{time.monotonic()}"
-        self._scheduler.handle_worker_status_change(status, self.ws, stimulus_id)
-        self._scheduler.stream_comms[self.ws.address].send(
-            {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
-        )
+        self._parts.scheduler.handle_worker_status_change(status, self.ws, stimulus_id)
+        self.send_status(status, stimulus_id)
 
-    async def _run(self) -> None:
-        while self.is_known():
-            self._poke.clear()
-            try:
-                await self._step()
-                pause_seconds = SOON_SECONDS if self.state == DRAINING else LATER_SECONDS
-            except Exception:
-                logger.exception("gpudask: the drain of %s goes on after an error", self.ws.name)
-                pause_seconds = LATER_SECONDS
-            await self._pause(pause_seconds)
+    def send_status(self, status: Status, stimulus_id: str) -> None:
+        """Tell the worker its status, unless it is going."""
+        with contextlib.suppress(KeyError, CommClosedError):
+            self._parts.scheduler.stream_comms[self.ws.address].send(
+                {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
+            )
 
-    async def _pause(self, pause_seconds: float) -> None:
-        """Wait for a poke or a while, and at least so long that looking stays cheap."""
-        await asyncio.sleep(self._look_seconds / LOOK_SHARE)
-        poked = asyncio.ensure_future(self._poke.wait())
-        await asyncio.wait([poked], timeout=pause_seconds)
-        poked.cancel()
-
-    async def _step(self) -> None:
-        """Look at the worker and do what is next."""
-        self.close()
-        ws = self.ws
-        if ws.status != Status.closing_gracefully:
-            self._set(DRAINING, "", "a shuffle runs" if ws.status in OPEN else f"the worker is {ws.status.name}")
-        elif ws.processing:
-            self._set(DRAINING, "", describe(ws))
-            await self._give_back()
-        elif ws.actors:
-            self._set(BLOCKED, "", describe(ws))
-        elif self.wish is not None and self.wish.data == "release":
+    def _evacuate(self) -> None:
+        outcome, words = self._evacuation.step(self._parts.look.leaving, release=self.wish.data == "release")
+        if outcome == EMPTY:
             self._set(DRAINED, "", "")
+        elif outcome == STUCK:
+            self._set(BLOCKED, "data", words)
         else:
-            await self._evacuate()
-
-    async def _give_back(self) -> None:
-        now = {(ts.key, _run_id(ts)): ts for ts in self.ws.processing}
-        self._begun &= now.keys()
-        kept = await self._recall.recall(self.ws, [ts for run, ts in now.items() if run not in self._begun])
-        self._begun |= {run for run, ts in now.items() if ts in kept}
-
-    async def _evacuate(self) -> None:
-        leaving = self._leaving()
-        started = time.monotonic()
-        only = only_copies(self.ws, leaving)
-        self._look_seconds = time.monotonic() - started
-        if not only:
-            self._set(DRAINED, "", "")
-            return
-        left = await self._evacuation.move(only, leaving)
-        self._look_seconds += self._evacuation.look_seconds
-        if not left or len(left) < len(only):
-            failing = self._evacuation.transfers.last_words
-            what = f"{_results(only)} are moving"
-            self._set(DRAINING, "", f"{what}; of the last tries one failed: {failing}" if failing else what)
-        else:
-            self._set(BLOCKED, "data", _stuck(left))
+            self._set(DRAINING, "", words)
 
     def _set(self, state: str, blocker: str, detail: str) -> None:
         self.detail = detail
         if (state, blocker) != (self.state, self.blocker):
             self.state, self.blocker = state, blocker
-            self._changed()
-
-
-def _run_id(ts: TaskState) -> Any:
-    return getattr(ts, "run_id", None)
-
-
-def _stuck(left: Left) -> str:
-    """Name what has no place by its types, and what cannot be moved by its first error."""
-    words = []
-    if left.nowhere:
-        types = Counter(need or ts.type or "unknown type" for ts, need in left.nowhere)
-        named = ", ".join(f"{n} of {name}" for name, n in types.most_common(3))
-        words.append(f"{_results([ts for ts, _ in left.nowhere])} have nowhere to go: {named}")
-    if left.unmovable:
-        (ts, why), n = left.unmovable[0], len(left.unmovable)
-        first = f"{str(ts.key)[:80]}: {why}" + (f", and {n - 1} more" if n > 1 else "")
-        words.append(f"{_results([ts for ts, _ in left.unmovable])} cannot be moved: {first}")
-    return "; ".join(words)
-
-
-def _results(tasks: list[TaskState]) -> str:
-    return f"{len(tasks)} results ({sum(ts.get_nbytes() for ts in tasks)} bytes)"
+            self._parts.changed(self)

@@ -1,10 +1,15 @@
-"""Keeps plain tasks off the workers of pools that accept annotated tasks only.
+"""Decides which worker may run which task: what distributed's own choices leave open.
 
-distributed places plain tasks by data locality, so GPU workers would get most of them and never be idle. Every way
-by which it picks a worker for a plain task is narrowed here: by restrictions, from the queue, root tasks without the
-queue, stealing (which asks `valid_workers`), and the outputs of P2P shuffles. A plain task that finds no worker waits
-as `no-worker` or `queued`, as it does in an empty cluster, and runs when an accepting worker joins. A worker that the
-user names is honoured.
+- Plain tasks keep off the workers of pools that accept annotated tasks only. distributed places them by data locality,
+  so GPU workers would get most of them and never be idle. A plain task that finds no worker waits as `no-worker` or
+  `queued`, as it does in an empty cluster, and runs when an accepting worker joins.
+- No task goes to a worker that does not offer what it asks for, however loose its other restrictions are: such a worker
+  closes.
+- A worker that leaves, but has to stay open for tasks which only it may run, gets no others: it is *reserved*.
+
+A worker that the user names is honoured. Every way by which distributed picks a worker is narrowed here: by
+restrictions, from the queue, root tasks without the queue, stealing (when it asks, and when the answer comes, which may
+be seconds later), the outputs of P2P shuffles, and scattered data.
 """
 
 from __future__ import annotations
@@ -14,8 +19,11 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from .names import pool_of
+from .recall import GIVEN_BACK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from .pools import Pools
@@ -26,32 +34,35 @@ WINDOW = 20  # workers compared for a task without inputs: distributed itself co
 
 
 class OpenSlots(set[Any]):
-    """The workers that have a slot for queued tasks, which are plain: a fenced worker has none.
+    """The workers that have a slot for queued tasks, which are plain: a fenced or reserved worker has none.
 
     In place of `Scheduler.idle_task_count`. The scheduler looks at a worker's slots twice a task: to go between there
     each time would cost several times as much.
     """
 
-    def __init__(self, pools: Pools, workers: set[WorkerState]) -> None:
+    def __init__(self, pools: Pools, reserved: set[WorkerState], workers: set[WorkerState]) -> None:
         super().__init__(workers)
         self._pools = pools
+        self._reserved = reserved
 
     def add(self, ws: WorkerState) -> None:
-        """Add a worker unless it is fenced."""
-        if self._pools.accepts.get(pool_of(ws.name)) != "annotated":  # in place: this runs for every task that ends
+        """Add a worker unless it is fenced or reserved."""
+        # in place: this runs for every task that ends
+        if self._pools.accepts.get(pool_of(ws.name)) != "annotated" and ws not in self._reserved:
             super().add(ws)
 
 
 class Fence:
-    """Narrows the scheduler's own methods. It costs nothing while no worker is fenced."""
+    """Narrows the scheduler's own methods. It costs next to nothing while no worker is fenced or reserved."""
 
     def __init__(self, scheduler: Scheduler, pools: Pools) -> None:
         self._scheduler = scheduler
         self._pools = pools
+        self._reserved: set[WorkerState] = set()
         self._allowed: set[WorkerState] | None = None  # running workers that accept plain tasks, kept between changes
         self._listed: list[WorkerState] = []  # the same in a fixed order
         self._running_then = -1  # how many workers ran when they were listed
-        self._fences = False  # whether any running worker is fenced
+        self._fences = False  # whether any running worker is fenced or reserved
         self._valid_workers = scheduler.valid_workers
         self._decide_non_rootish = scheduler.decide_worker_non_rootish
         self._decide_rootish_unqueued = scheduler.decide_worker_rootish_queuing_disabled
@@ -61,51 +72,85 @@ class Fence:
         """Put the fence up, for the workers that are there too."""
         scheduler: Any = self._scheduler
         scheduler.valid_workers = self.valid_workers
-        scheduler.idle_task_count = OpenSlots(self._pools, scheduler.idle_task_count)
+        scheduler.idle_task_count = OpenSlots(self._pools, self._reserved, scheduler.idle_task_count)
         scheduler.decide_worker_non_rootish = self.decide_non_rootish
         scheduler.decide_worker_rootish_queuing_disabled = self.decide_rootish_unqueued
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
+        self._scatter, scheduler.handlers["scatter"] = scheduler.handlers["scatter"], self.scatter
+        self._ncores_running = scheduler.handlers["ncores_running"]
+        scheduler.handlers["ncores_running"] = self.ncores_running
+        self._narrow_stealing()
         self._pin_shuffles()
         self._count_slots()
 
     def change(self, accepts: dict[str, str]) -> None:
         """Take in what pools accept: plain tasks that wait run at once on a pool that now accepts them."""
-        scheduler = self._scheduler
         before = self._allowed_now()
         self._pools.accepts = accepts
         self.forget()
         self._count_slots()
-        for ws in self._allowed_now() - before:
-            recommendations = scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
-            scheduler.transitions(recommendations, stimulus_id="gpudask-fence")
-        scheduler.stimulus_queue_slots_maybe_opened(stimulus_id="gpudask-fence")
+        self._schedule_on(self._allowed_now() - before)
+
+    def reserve(self, ws: WorkerState) -> None:
+        """Keep all tasks off a running worker but those that may run nowhere else."""
+        if ws not in self._reserved:
+            self._reserved.add(ws)
+            self.forget()
+            self._scheduler.idle_task_count.discard(ws)
+
+    def unreserve(self, ws: WorkerState) -> None:
+        """End a reservation: what waits may run there."""
+        if ws in self._reserved:
+            self._reserved.discard(ws)
+            self.forget()
+            if ws in self._scheduler.running:
+                self._scheduler.check_idle_saturated(ws)
+                self._schedule_on({ws})
+
+    def remove_worker(self, address: str) -> None:
+        """Forget a worker that has gone."""
+        for ws in [ws for ws in self._reserved if ws.address == address]:
+            self._reserved.discard(ws)
+        self.forget()
 
     def forget(self) -> None:
         """Find the allowed workers anew: some have come, gone, or changed."""
         self._allowed = None
 
+    def admits(self, ts: TaskState, ws: WorkerState) -> bool:
+        """Return whether a running worker may run a task: by its offers, its pool, its reservation, and the user."""
+        if ts.resource_restrictions:
+            return offers(ws, ts.resource_restrictions) and (ws not in self._reserved or self._is_named(ts, ws))
+        if ws in self._reserved or self._pools.is_fenced(ws):
+            return self._is_named(ts, ws)
+        return True
+
     def valid_workers(self, ts: TaskState) -> set[WorkerState] | None:
         """Narrow `Scheduler.valid_workers`: None (any worker) becomes the workers that accept plain tasks."""
         valid: set[WorkerState] | None = self._valid_workers(ts)
+        is_lost = ts.loose_restrictions and valid is not None and not valid  # the workers that the user named are gone
         if ts.resource_restrictions:
-            return valid
-        # Empty and loose: the workers that the user named are gone, and any other would do
-        if valid is None or (not valid and ts.loose_restrictions):
+            if is_lost:
+                valid = self._offering(ts.resource_restrictions)
+        elif valid is None or is_lost:
             allowed = self._allowed_now()
-            return allowed if self._fences else valid
+            return allowed if self._fences else None
+        if valid and self._reserved:
+            others = valid - self._reserved
+            return others if others or _is_unbound(ts) else valid
         return valid
 
     def decide_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Narrow `Scheduler.decide_worker_non_rootish`."""
-        if ts.resource_restrictions:
-            return self._decide_non_rootish(ts)
-        if _is_unbound(ts) and not ts.dependencies and not ts.actor:
+        if not (ts.resource_restrictions or ts.dependencies or ts.actor) and _is_unbound(ts):
             allowed = self._allowed_now()
             if self._fences:  # distributed would weigh all of them one by one
                 return self._least_occupied() if allowed else None
         ws = self._decide_non_rootish(ts)
-        return None if ws is not None and self._keeps_off(ts, ws) else ws
+        if ts.loose_restrictions and ws is not None and not self.admits(ts, ws):
+            return None  # distributed falls back to any worker
+        return ws
 
     def decide_rootish_unqueued(self, ts: TaskState) -> WorkerState | None:
         """Narrow `Scheduler.decide_worker_rootish_queuing_disabled`: it picks from the idle or the running workers."""
@@ -113,6 +158,8 @@ class Fence:
         allowed = self._allowed_now()
         if not self._fences:
             return self._decide_rootish_unqueued(ts)
+        if ts.group.last_worker not in allowed:
+            ts.group.last_worker = None  # fenced since: it would go on getting the group's tasks
         idle, running = scheduler.idle, scheduler.running
         scheduler.idle = {address: ws for address, ws in idle.items() if ws in allowed}
         scheduler.running = allowed
@@ -127,11 +174,66 @@ class Fence:
         self._change_status(status, worker, stimulus_id)
         self.forget()
 
+    async def scatter(self, *, workers: Any = None, broadcast: Any = False, **message: Any) -> Any:
+        """Narrow the handler `scatter`: data without a recipe would lie on GPU workers, and keep their pods.
+
+        Copies for everybody are what the user asked for, and a worker that the user names is honoured.
+        """
+        if workers is None and not broadcast:
+            workers = self._addresses_for_data()
+        return await self._scatter(workers=workers, broadcast=broadcast, **message)
+
+    def ncores_running(self, *, workers: Any = None, **message: Any) -> Any:
+        """Narrow the handler `ncores_running`, from which clients learn where to scatter to by themselves."""
+        return self._ncores_running(workers=self._addresses_for_data() if workers is None else workers, **message)
+
+    def on_steal_response(self, *, key: Any, state: str | None, stimulus_id: str, worker: str | None = None) -> None:
+        """Take a worker's answer to work stealing: what it gave back goes elsewhere if the thief may not run it by now.
+
+        Since the question the thief may have closed, or its offer may have been taken back.
+        """
+        ts = self._scheduler.tasks.get(key)
+        info = self._stealing.in_flight.get(ts) if ts is not None else None
+        if ts is not None and info is not None and info["stimulus_id"] == stimulus_id and state in GIVEN_BACK:
+            thief = info["thief"]
+            if thief not in self._scheduler.running or not self.admits(ts, thief):
+                self._scheduler._reschedule(key, stimulus_id=stimulus_id)  # noqa: SLF001
+                return
+        self._on_steal_response(key=key, state=state, stimulus_id=stimulus_id, worker=worker)
+
+    def _narrow_stealing(self) -> None:
+        """Let stealing ask only for what the thief may run: loose restrictions would let it pick anybody."""
+        stealing: Any = self._scheduler.extensions.get("stealing")
+        if stealing is None:
+            return
+        handlers: Any = self._scheduler.stream_handlers
+        self._stealing = stealing
+        self._on_steal_response, handlers["steal-response"] = handlers["steal-response"], self.on_steal_response
+        get_thief = getattr(stealing, "_get_thief", None)
+        if get_thief is None:
+            logger.info("gpudask: this distributed steals in another way; what it may not steal goes back instead")
+            return
+
+        def get_admitted_thief(scheduler: Any, ts: TaskState, thieves: set[WorkerState], **options: Any) -> Any:
+            if ts.loose_restrictions:
+                thieves = {ws for ws in thieves if self.admits(ts, ws)}
+            return get_thief(scheduler, ts, thieves, **options) if thieves else None
+
+        stealing._get_thief = get_admitted_thief  # noqa: SLF001
+
     def _count_slots(self) -> None:
         """Find the workers with slots for queued tasks anew."""
         self._scheduler.idle_task_count.clear()
         for ws in self._scheduler.running:
             self._scheduler.check_idle_saturated(ws)
+
+    def _schedule_on(self, workers: Iterable[WorkerState]) -> None:
+        """Let what waits run on workers that accept more than before."""
+        scheduler = self._scheduler
+        for ws in workers:
+            recommendations = scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
+            scheduler.transitions(recommendations, stimulus_id="gpudask-fence")
+        scheduler.stimulus_queue_slots_maybe_opened(stimulus_id="gpudask-fence")
 
     def _allowed_now(self) -> set[WorkerState]:
         """Return the running workers that accept plain tasks.
@@ -141,18 +243,27 @@ class Fence:
         """
         running = self._scheduler.running
         if self._allowed is None or self._running_then != len(running):
-            self._allowed = {ws for ws in running if not self._pools.is_fenced(ws)}
+            self._allowed = {ws for ws in running if not self._pools.is_fenced(ws) and ws not in self._reserved}
             self._listed = sorted(self._allowed, key=operator.attrgetter("address"))
             self._running_then = len(running)
             self._fences = len(self._allowed) < len(running)
         return self._allowed
 
-    def _keeps_off(self, ts: TaskState, ws: WorkerState) -> bool:
-        """Return whether a task must not go where distributed wants it: loose restrictions fall back to all workers."""
-        if not self._pools.is_fenced(ws):
+    def _addresses_for_data(self) -> list[str] | None:
+        """Return the workers that accept plain tasks; None, which means all, where there is none or no other."""
+        allowed = self._allowed_now()
+        return [ws.address for ws in self._listed] if allowed and self._fences else None
+
+    def _offering(self, restrictions: dict[str, float]) -> set[WorkerState]:
+        """Return the running workers that offer what a task asks for, whatever else restricts it."""
+        return {ws for ws in self._scheduler.running if ws.resources and offers(ws, restrictions)}
+
+    def _is_named(self, ts: TaskState, ws: WorkerState) -> bool:
+        """Return whether the user bound a task to this worker, among others or alone."""
+        if _is_unbound(ts):
             return False
         named = self._valid_workers(ts)
-        return named is None or ws not in named
+        return named is not None and ws in named
 
     def _least_occupied(self) -> WorkerState:
         """Return the least occupied of the next few workers, in turn: the cost does not grow with the cluster."""
@@ -186,6 +297,17 @@ class Fence:
         shuffle._calculate_worker_for = calculate_worker_for  # noqa: SLF001
 
 
+def offers(ws: WorkerState, restrictions: dict[str, float]) -> bool:
+    """Return whether a worker offers each resource, and enough of it. To ask for 0 is to ask for a worker that has it.
+
+    A worker closes when it gets a task that asks for a resource which it does not know, whatever the quantity.
+    """
+    try:
+        return all(name in ws.resources and ws.resources[name] >= needed for name, needed in restrictions.items())
+    except TypeError:  # a quantity that is no number
+        return False
+
+
 def _is_unbound(ts: TaskState) -> bool:
-    """Return whether any worker would do for a plain task, but for the fence."""
+    """Return whether any worker would do for a task, but for what it asks for and for the fence."""
     return not (ts.worker_restrictions or ts.host_restrictions)

@@ -51,7 +51,7 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
-    "fence": ("running", "workers", "idle", "idle_task_count"),
+    "fence": ("running", "workers", "idle", "idle_task_count", "handlers", "stream_handlers"),
     "retire": ("running", "workers", "stream_comms", "stream_handlers"),
     "offers": ("running", "workers"),
     "sick": ("stream_handlers",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from typing import Any
 
 SAFE_MODULES = frozenset(
@@ -81,16 +82,29 @@ def why_unsafe(value: Any) -> str:
     return ""
 
 
-async def examine(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str]]:
-    """Return (key, why unsafe) for those of the worker's results that it still has, off its event loop."""
-    found = []
+async def examine(keys: list[Any], seconds: float, dask_worker: Any) -> dict[str, list[Any]]:
+    """Look at the worker's results for so many seconds, each off its event loop.
+
+    `needs` has pairs of a key and why it is unsafe (see `why_unsafe`), `gone` the keys that it has no more, and `slow`
+    the one that it had not done by then: that goes on, and who asks for it again gets what came of it.
+    """
+    deadline = time.monotonic() + seconds
+    probes: dict[Any, asyncio.Future[str]] = dask_worker.__dict__.setdefault("gpudask_probes", {})
+    said: dict[str, list[Any]] = {"needs": [], "gone": [], "slow": []}
     for key in keys:
         if key not in dask_worker.data:
+            said["gone"].append(key)
             continue
-        try:
-            value = dask_worker.data[key]  # on the event loop: what spills to disk is not made for threads
-        except Exception as error:  # noqa: BLE001 (whatever a foreign type raises when it is read back from disk)
-            found.append((key, f"what cannot be read back from disk ({type(error).__name__})"))
-        else:
-            found.append((key, await asyncio.to_thread(why_unsafe, value)))
-    return found
+        if key not in probes:
+            try:
+                value = dask_worker.data[key]  # on the event loop: what spills to disk is not made for threads
+            except Exception as error:  # noqa: BLE001 (whatever a foreign type raises when it is read back from disk)
+                said["needs"].append((key, f"what cannot be read back from disk ({type(error).__name__})"))
+                continue
+            probes[key] = asyncio.ensure_future(asyncio.to_thread(why_unsafe, value))
+        await asyncio.wait([probes[key]], timeout=max(0.0, deadline - time.monotonic()))
+        if not probes[key].done():
+            said["slow"].append(key)
+            break
+        said["needs"].append((key, probes.pop(key).result()))
+    return said

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distributed.scheduler import WorkerState
 
 _POOL = re.compile(r"^.+-([a-z][a-z0-9]*)-worker-")
 
@@ -15,7 +21,20 @@ def pool_of(name: object) -> str:
     return found.group(1) if found else ""
 
 
-def is_of_pod(name: object, pod: str) -> bool:
-    """Return whether the worker called `name` lives in `pod`: exactly so, or `<pod>-<i>` (dask-cuda, one per GPU)."""
+def pods_of(name: object) -> tuple[str, ...]:
+    """Return the pods that the worker called `name` could live in.
+
+    Its worker is called exactly like a pod, or `<pod>-<i>` (dask-cuda, one process for each GPU).
+    """
     text = str(name)
-    return text == pod or (text.startswith(f"{pod}-") and text[len(pod) + 1 :].isdigit())
+    pod, _, process = text.rpartition("-")
+    return (text, pod) if pod and process.isdigit() else (text,)
+
+
+def by_pod(workers: Iterable[WorkerState]) -> dict[str, list[WorkerState]]:
+    """Return pod -> its workers, for every pod that a worker could live in."""
+    found: dict[str, list[WorkerState]] = {}
+    for ws in workers:
+        for pod in pods_of(ws.name):
+            found.setdefault(pod, []).append(ws)
+    return found

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -29,10 +30,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gpudask.preload")
 
 RETRY_SECONDS = 1.0
-GIVE_BACK_SECONDS = 0.02
+GIVE_BACK_SECONDS = 0.1
 STIMULUS = "gpudask-offers"
 
 Amounts = dict[str, float]
+
+
+@dataclass
+class _Loan:
+    """What one worker offers because of us.
+
+    `asked` is noted before the worker is asked: the answer may be lost although it did so, and what it offers then
+    would look like its own.
+    """
+
+    ws: WorkerState
+    asked: Amounts = field(default_factory=dict)  # what it was last asked to offer; 0 is no more
+    is_certain: bool = True  # whether it has said that it does
+    last: Amounts = field(default_factory=dict)  # what it last was to offer: tasks that began with that end there
+
+    def given(self) -> Amounts:
+        return {name: amount for name, amount in self.asked.items() if amount > 0}
 
 
 class Offers:
@@ -43,8 +61,7 @@ class Offers:
         self._scheduler = scheduler
         self._recall = recall
         self._changed = changed
-        self._given: dict[str, Amounts] = {}  # worker's address -> what it offers because of us
-        self._last: dict[str, Amounts] = {}  # the same, or what it last was: tasks that began there end there
+        self._loans: dict[str, _Loan] = {}  # worker's address -> loan
         self._changes: dict[str, asyncio.Task[None]] = {}  # worker's address -> what brings it in line
 
     def stop(self) -> None:
@@ -62,14 +79,13 @@ class Offers:
             self._bring_in_line(ws)
         self._changed()
 
-    def add_worker(self, address: str) -> None:
+    def add_worker(self, ws: WorkerState) -> None:
         """Give a worker that comes what its pool offers now."""
-        self._bring_in_line(self._scheduler.workers[address])
+        self._bring_in_line(ws)
 
-    def forget(self, address: str) -> None:
-        """Drop a worker that has gone."""
-        self._given.pop(address, None)
-        self._last.pop(address, None)
+    def remove_worker(self, address: str) -> None:
+        """Forget a worker that has gone."""
+        self._loans.pop(address, None)
         change = self._changes.pop(address, None)
         if change is not None:
             change.cancel()
@@ -77,14 +93,13 @@ class Offers:
     def complete(self, entries: list[dict[str, Any]]) -> None:
         """Add to the entries of the demand how many of their tasks have begun where the offer is only lent."""
         begun: Counter[Requirement] = Counter()
-        for address, amounts in self._last.items():
-            ws = self._scheduler.workers.get(address)
-            begun.update(_begun(ws, amounts) if ws is not None else ())
+        for loan in self._loans.values():
+            begun.update(_begun(loan.ws, loan.last))
         for entry in entries:
             entry["lent"] = begun[tuple(sorted(entry["resources"].items()))]
 
     def _bring_in_line(self, ws: WorkerState) -> None:
-        if ws.address not in self._changes and self._target(ws) != self._given.get(ws.address, {}):
+        if ws.address not in self._changes and not self._is_in_line(ws):
             change = asyncio.create_task(self._change(ws))
             self._changes[ws.address] = change
             change.add_done_callback(functools.partial(self._on_changed, ws))
@@ -104,26 +119,39 @@ class Offers:
         if self._is_known(ws):
             self._bring_in_line(ws)
 
+    def _loan_of(self, ws: WorkerState) -> _Loan:
+        loan = self._loans.get(ws.address)
+        return loan if loan is not None and loan.ws is ws else _Loan(ws)
+
+    def _is_in_line(self, ws: WorkerState) -> bool:
+        loan = self._loan_of(ws)
+        return loan.is_certain and loan.given() == self._target(ws)
+
     def _target(self, ws: WorkerState) -> Amounts:
         """Return what the worker should offer because of us: its own offer of a resource stands."""
-        given = self._given.get(ws.address, {})
+        asked = self._loan_of(ws).asked
         wanted = self.wanted.get(pool_of(ws.name), {})
-        return {name: amount for name, amount in wanted.items() if name in given or not ws.resources.get(name)}
+        return {name: amount for name, amount in wanted.items() if name in asked or not ws.resources.get(name)}
 
     async def _change(self, ws: WorkerState) -> None:
         """Change the worker until it offers what it should, whatever becomes wanted meanwhile."""
-        while self._is_known(ws) and (target := self._target(ws)) != (given := self._given.get(ws.address, {})):
-            if not await self._set(ws, dict.fromkeys(given, 0.0) | target):
+        while self._is_known(ws) and not self._is_in_line(ws):
+            target = self._target(ws)
+            loan = self._loans[ws.address] = self._loan_of(ws)
+            given = loan.given()
+            loan.asked = dict.fromkeys(loan.asked, 0.0) | target
+            loan.is_certain = False
+            loan.last = target or given or loan.last
+            if not await self._set(ws, loan.asked):
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if not self._is_known(ws):
                 return
-            self._given[ws.address] = target
-            self._last[ws.address] = target or given
+            loan.is_certain = True
             if target and ws in self._scheduler.running:
                 recommendations = self._scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
                 self._scheduler.transitions(recommendations, stimulus_id=STIMULUS)
-            await self._give_back(ws, given.keys() - target.keys())
+            await self._give_back(ws, loan.asked.keys() - target.keys())
 
     async def _set(self, ws: WorkerState, amounts: Amounts) -> bool:
         message = {
@@ -141,14 +169,25 @@ class Offers:
 
     async def _give_back(self, ws: WorkerState, resources: set[str]) -> None:
         """Recall the tasks that want `resources` and have not begun there."""
-        begun: set[TaskState] = set()
-        while resources and self._is_known(ws) and not resources & self._target(ws).keys():
-            tasks = [ts for ts in ws.processing if resources & (ts.resource_restrictions or {}).keys()]
-            asked = [ts for ts in tasks if ts not in begun]
-            if not asked:
-                return
-            begun |= await self._recall.recall(ws, asked)
-            await asyncio.sleep(GIVE_BACK_SECONDS)  # one that work stealing asks for at this moment is seen next time
+
+        def wants(ts: TaskState) -> bool:
+            return bool(resources & (ts.resource_restrictions or {}).keys())
+
+        heard = asyncio.Event()
+        taking = self._recall.take(ws, wants, heard.set)
+        try:
+            while resources and self._is_known(ws) and not resources & self._target(ws).keys():
+                heard.clear()
+                if self._recall.step(taking):
+                    return
+                hearing = asyncio.ensure_future(heard.wait())
+                try:
+                    # one that work stealing asks for at this moment is seen next time
+                    await asyncio.wait([hearing], timeout=GIVE_BACK_SECONDS)
+                finally:
+                    hearing.cancel()
+        finally:
+            self._recall.stop(taking)
 
     def _is_known(self, ws: WorkerState) -> bool:
         return self._scheduler.workers.get(ws.address) is ws

@@ -28,6 +28,7 @@ class Quiet:
         transitions = getattr(self._scheduler, "transition_counter", None)
         if transitions is None:
             return None
-        if works or transitions != self._transitions:
+        takes_in = getattr(self._scheduler, "_active_graph_updates", 0) > 0  # a graph that has no tasks yet
+        if works or takes_in or transitions != self._transitions:
             self._transitions, self._since = transitions, now
         return now - self._since

@@ -141,7 +141,7 @@ class Rebalance:
 
     def _slice(self) -> int:
         """Ask for the first tasks of what should move now, and return for how many."""
-        self._forget()
+        self._drop_past()
         self._is_searching = False
         requests, left = 0, LOOK_AT
         for requirement, seconds in self._demand.assigned().items():
@@ -245,7 +245,7 @@ class Rebalance:
     def _takes(self, ws: WorkerState, requirement: Requirement) -> bool:
         return ws in self._scheduler.running and slots_of(ws, requirement) > 0 and self._is_welcome(ws)
 
-    def _forget(self) -> None:
+    def _drop_past(self) -> None:
         """Drop what is no longer so: workers that went took their answers with them."""
         now = self._loop.time()
         asked = self._asked.items()

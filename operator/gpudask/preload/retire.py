@@ -1,16 +1,22 @@
-"""Which workers are on their way out: the operator's list of pods, turned into drains that can be undone."""
+"""Which workers are on their way out: the operator's list of pods, turned into drains that can be undone.
+
+One look, now and then, lets each drain take a step whose worker has changed or whose time has come. What all of them
+need to know is found once a look, and looks rest in proportion to what they took: so hundreds of drains that wait in a
+large cluster cost the scheduler next to nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
-from distributed.diagnostics.plugin import SchedulerPlugin
 
-from .drain import DRAINED, DRAINING, Drain
-from .names import is_of_pod
+from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, Look, Parts
+from .names import by_pod, pods_of
 from .recall import Recall
 from .transfers import plain_words
 from .workers import describe, in_shuffle
@@ -20,8 +26,9 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, WorkerState
 
-    from .demand import Demand
     from .desired import Retiring
+    from .fence import Fence
+    from .pinned import Pinned
     from .pools import Pools
     from .watch import Watch
     from .workers import Workers
@@ -30,57 +37,83 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gpudask.preload")
 
 ERRED, NOT_FOUND = "task-erred", "request-refresh-who-has"  # messages of workers
+LOOK_SECONDS = 0.005  # in one go; the other drains come in the next look
+WAIT_SHARE, STEP_SHARE = 0.01, 0.05  # of the loop's time may go into looks: while nothing goes on, and while drains do
 
 
-class Retire(SchedulerPlugin):
+class Retire:
     """The drains of one scheduler. It remembers pods, so that a worker that comes back is closed again."""
 
-    name = "gpudask-retire"
-
-    def __init__(self, scheduler: Scheduler, pools: Pools, workers: Workers, demand: Demand, watch: Watch) -> None:
+    def __init__(
+        self, scheduler: Scheduler, workers: Workers, watch: Watch, *, pools: Pools, pinned: Pinned, fence: Fence | None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
-        self._pools = pools
         self._workers = workers
-        self._demand = demand
         self._watch = watch
+        self._pinned = pinned
+        self._fence = fence
         self._wishes: dict[str, Retiring] = {}  # pod -> wish
         self._drains: dict[str, Drain] = {}  # worker's address -> drain
+        self._by_pod: dict[str, dict[str, Drain]] = {}  # pod -> worker's address -> drain
+        self._look = Look()
+        self._timer: asyncio.TimerHandle | None = None
+        self._rests_until = -math.inf
+        self._next = 0  # drain whose turn it is in the next look
         self._change_status = scheduler.handle_worker_status_change
+        self.recall = Recall(scheduler, watch.touch)
+        self._parts = Parts(
+            scheduler=scheduler,
+            pools=pools,
+            recall=self.recall,
+            pinned=pinned,
+            fence=fence,
+            look=self._look,
+            changed=self._on_changed,
+            poke=self._poke,
+        )
 
     def hook_in(self) -> None:
         """Hook in."""
         scheduler: Any = self._scheduler
-        self.recall = Recall(scheduler, self._demand.stolen)
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
-        self._watch.listen(self._poke)
+        self._watch.listen(self._soon)
         for op, heard in ((ERRED, self._on_erred), (NOT_FOUND, self._on_not_found)):
             if op in scheduler.stream_handlers:  # without them a failed transfer shows after a while only
                 scheduler.stream_handlers[op] = _listened(scheduler.stream_handlers[op], heard)
 
     def stop(self) -> None:
         """End all drains without a word to the workers."""
+        if self._timer is not None:
+            self._timer.cancel()
         for drain in self._drains.values():
             drain.stop()
         self._drains.clear()
+        self._by_pod.clear()
 
     def accept(self, wishes: tuple[Retiring, ...]) -> dict[str, str]:
         """Take the whole list: begin what is new, undo what is no longer named; return pod -> why it may not leave."""
+        workers = by_pod(self._scheduler.workers.values())
+        shuffling = in_shuffle(self._scheduler) if wishes else set()
         refused = {}
         accepted = {}
         for wish in wishes:
-            why = "" if wish.pod in self._wishes or not wish.if_idle else self._why_busy(wish.pod)
+            why = ""
+            if wish.if_idle and wish.pod not in self._wishes:
+                why = self._why_busy(workers.get(wish.pod, []), shuffling)
             if why:
                 refused[wish.pod] = why
             else:
                 accepted[wish.pod] = wish
         self._wishes = accepted
-        for address, drain in list(self._drains.items()):
-            if self._wish_for(drain.ws) is None:
-                del self._drains[address]
-                drain.undo()
-        for ws in list(self._scheduler.workers.values()):
-            self._begin(ws)
+        for undone in [drain for drain in self._drains.values() if self._wish_for(drain.ws) is None]:
+            self._forget(undone)
+            undone.undo()
+        self._look.shuffling = shuffling
+        begun = [drain for pod in accepted for ws in workers.get(pod, ()) if (drain := self._add(ws)) is not None]
+        for drain in begun:
+            drain.begin()
         return refused
 
     def complete(self, row: dict[str, Any]) -> None:
@@ -90,7 +123,7 @@ class Retire(SchedulerPlugin):
             return
         row["retiring"] = self.state_of(drain.ws)
         row["detail"] = drain.detail
-        row["blockers"] = [blocker for blocker in row["blockers"] if blocker != "data"]
+        row["blockers"] = [blocker for blocker in row["blockers"] if blocker not in ("data", drain.blocker)]
         if drain.blocker:
             row["blockers"].append(drain.blocker)
 
@@ -99,19 +132,27 @@ class Retire(SchedulerPlugin):
         drain = self._drains.get(ws.address)
         if drain is None:
             return ""
-        return DRAINING if drain.state == DRAINED and not self._is_pod_drained(drain) else drain.state
+        if drain.state == DRAINED and any(other.state != DRAINED for other in self._by_pod[drain.wish.pod].values()):
+            return DRAINING
+        return drain.state
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+    def add_worker(self, ws: WorkerState) -> None:
         """Close a worker of a leaving pod that comes (back)."""
-        self._begin(scheduler.workers[worker])
-        self._poke()
-
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_kwargs: Any) -> None:  # noqa: ARG002
-        """Forget a worker that has gone."""
-        drain = self._drains.pop(worker, None)
+        self._renew()
+        drain = self._add(ws)
         if drain is not None:
+            drain.begin()
+
+    def remove_worker(self, address: str) -> None:
+        """Forget a worker that has gone."""
+        self.recall.forget(address)
+        drain = self._drains.get(address)
+        if drain is not None:
+            self._forget(drain)
             drain.stop()
-        self._poke()
+        for ws in [ws for ws in self._look.leaving if ws.address == address]:
+            self._look.leaving.discard(ws)
+        self._renew()
 
     def change_status(self, status: Any, worker: Any, stimulus_id: str) -> None:
         """Keep a leaving worker closed: one that has just come up says `running`, before it would get tasks.
@@ -120,92 +161,132 @@ class Retire(SchedulerPlugin):
         """
         ws = self._scheduler.workers.get(worker) if isinstance(worker, str) else worker
         drain = self._drains.get(ws.address) if ws is not None else None
-        opens = status in ("running", Status.running)
-        if drain is not None and drain.ws is ws and opens and ws not in in_shuffle(self._scheduler):
-            status = Status.closing_gracefully
-            drain.has_closed = True
-            self._scheduler.stream_comms[ws.address].send(
-                {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
-            )
-        elif drain is not None and drain.ws is ws and status in ("closing", Status.closing):
-            drain.end()
+        if drain is not None and drain.ws is ws:
+            if status in ("running", Status.running) and not drain.is_reserved:
+                status = Status.closing_gracefully
+                drain.has_closed = True
+                drain.send_status(status, stimulus_id)
+            elif status in ("closing", Status.closing):
+                drain.end()
         self._change_status(status, worker, stimulus_id)
+        if ws is not None and ws.status == Status.closing_gracefully:
+            self._look.leaving.add(ws)
+        elif ws is not None and drain is None:
+            self._look.leaving.discard(ws)
         self._watch.ring()
-        self._poke()
+        self._renew()
+
+    def _on_changed(self, drain: Drain) -> None:
+        """Take in a drain that got on, or back: the others' results may be safe in fewer places now."""
+        if drain.state == DRAINED:
+            self._look.drained.add(drain.ws)
+        else:
+            self._look.drained.discard(drain.ws)
+        self._watch.ring()
+        self._renew()
+
+    def _renew(self) -> None:
+        """Let all drains look anew."""
+        self._look.version += 1
+        self._soon()
+
+    def _soon(self) -> None:
+        """Look as soon as it may take time again."""
+        if self._drains:
+            self._look_at(max(self._loop.time(), self._rests_until))
+
+    def _look_at(self, at: float) -> None:
+        if self._timer is None or at < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """Let drains take a step, for a moment; those that had no turn are the first ones next time."""
+        self._timer = None
+        started = time.perf_counter()
+        now = self._loop.time()
+        drains = list(self._drains.values())
+        self._look.shuffling = in_shuffle(self._scheduler, [drain.ws for drain in drains])
+        first = self._next % len(drains) if drains else 0
+        n_met, n_steps = 0, 0
+        for drain in drains[first:] + drains[:first]:
+            if time.perf_counter() - started > LOOK_SECONDS:
+                break
+            n_met += 1
+            if drain.is_due(now) and self._drains.get(drain.ws.address) is drain:
+                n_steps += 1
+                self._step(drain, now)
+        self._next = first + n_met
+        self._rests_until = now + (time.perf_counter() - started) / (STEP_SHARE if n_steps else WAIT_SHARE)
+        if self._drains:
+            due = min(drain.due for drain in self._drains.values()) if n_met == len(drains) else now
+            self._look_at(max(self._rests_until, due))
+
+    def _step(self, drain: Drain, now: float) -> None:
+        try:
+            drain.step(now)
+        except Exception:
+            logger.exception("gpudask: the drain of %s goes on after an error", drain.ws.name)
+            drain.due = now + LATER_SECONDS
 
     def _on_erred(self, key: Any, worker: str, exception_text: str = "", **_kwargs: Any) -> None:
         """Hear of a copy that could not be sent or read; distributed itself takes no notice of it."""
         for drain in self._drains.values():
-            drain.transfer_failed([key], worker, plain_words(exception_text))
+            if drain.transfer_failed([key], worker, plain_words(exception_text)):
+                self._poke(drain)
 
     def _on_not_found(self, keys: Any, worker: str, **_kwargs: Any) -> None:
         """Hear of a worker that finds nobody to copy from."""
         for drain in self._drains.values():
-            drain.not_found(list(keys), worker)
+            if drain.not_found(list(keys), worker):
+                self._poke(drain)
 
-    def _begin(self, ws: WorkerState) -> None:
+    def _poke(self, drain: Drain) -> None:
+        drain.poke()
+        self._soon()
+
+    def _add(self, ws: WorkerState) -> Drain | None:
+        """Return a worker's drain if it is new, to begin it; one that goes on gets its wish."""
         wish = self._wish_for(ws)
         if wish is None:
-            return
+            return None
         drain = self._drains.get(ws.address)
         if drain is not None:
             drain.wish = wish
-            drain.poke()
-            return
-        drain = Drain(
-            scheduler=self._scheduler,
-            pools=self._pools,
-            recall=self.recall,
-            ws=ws,
-            leaving=self._leaving,
-            changed=self._watch.ring,
-        )
+            self._poke(drain)
+            return None
+        drain = Drain(self._parts, ws, wish)
         self._drains[ws.address] = drain
-        self._keep_copies_here(ws)
-        drain.start(wish)
-        self._watch.ring()
+        self._by_pod.setdefault(wish.pod, {})[ws.address] = drain
+        self._look.leaving.add(ws)
+        self._on_changed(drain)
+        return drain
 
-    def _keep_copies_here(self, ws: WorkerState) -> None:
-        """Drop the copies that drained workers have of what `ws` holds.
-
-        They may be gone at any moment, but until then they count as copies: Dask's memory manager, which lets workers
-        that leave drop theirs first, could choose the one on `ws`, as soon as that leaves too.
-        """
-        for drain in self._drains.values():
-            if drain.state == DRAINED and drain.ws is not ws and drain.is_known():
-                keys = [ts.key for ts in drain.ws.has_what if ws in (ts.who_has or ())]
-                if keys:
-                    stimulus_id = f"gpudask-retire-{time.monotonic()}"
-                    self._scheduler.request_remove_replicas(drain.ws.address, keys, stimulus_id=stimulus_id)
+    def _forget(self, drain: Drain) -> None:
+        del self._drains[drain.ws.address]
+        of_pod = self._by_pod[drain.wish.pod]
+        of_pod.pop(drain.ws.address, None)
+        if not of_pod:
+            del self._by_pod[drain.wish.pod]
+        self._look.leaving.discard(drain.ws)
+        self._look.drained.discard(drain.ws)
+        self._renew()
 
     def _wish_for(self, ws: WorkerState) -> Retiring | None:
-        return next((wish for pod, wish in self._wishes.items() if is_of_pod(ws.name, pod)), None)
+        return next((self._wishes[pod] for pod in pods_of(ws.name) if pod in self._wishes), None)
 
-    def _why_busy(self, pod: str) -> str:
-        """Return why the pod is not idle, `""` if it is: any work of its own on any of its workers."""
-        shuffling = in_shuffle(self._scheduler)
-        for ws in self._scheduler.workers.values():
-            if not is_of_pod(ws.name, pod):
-                continue
-            if self._workers.own(ws):
+    def _why_busy(self, workers: list[WorkerState], shuffling: set[WorkerState]) -> str:
+        """Return why a pod is not idle, `""` if it is: any work of its own on any of its workers."""
+        for ws in workers:
+            if self._workers.has_own(ws):
                 return f"{ws.name} is busy: {describe(ws)}"
             if ws in shuffling:
                 return f"{ws.name} takes part in a shuffle"
+            pinned = self._pinned.only_on(ws, {ws})
+            if pinned is not None:
+                return f"{ws.name} is the only worker that may run task {str(pinned.key)[:80]}"
         return ""
-
-    def _leaving(self) -> set[WorkerState]:
-        """Return the workers that a result is not safe on."""
-        drained = {drain.ws for drain in self._drains.values()}
-        return drained | {ws for ws in self._scheduler.workers.values() if ws.status == Status.closing_gracefully}
-
-    def _is_pod_drained(self, drain: Drain) -> bool:
-        pod = drain.wish.pod if drain.wish else ""
-        others = [other for other in self._drains.values() if other.wish and other.wish.pod == pod]
-        return all(other.state == DRAINED for other in others)
-
-    def _poke(self) -> None:
-        for drain in self._drains.values():
-            drain.poke()
 
 
 def _listened(handler: Callable[..., None], heard: Callable[..., None]) -> Callable[..., None]:

@@ -18,6 +18,7 @@ from .fence import Fence
 from .hooks import missing_hooks
 from .leaving import Leaving
 from .offers import Offers
+from .pinned import Pinned
 from .pools import Pools
 from .quiet import Quiet
 from .rebalance import Rebalance
@@ -51,7 +52,8 @@ class Preload(SchedulerPlugin):
         self.desired_version = ""
         self.pools = Pools(*_first_pools())
         self.watch = Watch(self._look, self._fingerprint)
-        self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch)
+        self.pinned = Pinned(scheduler)
+        self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch, self.pinned)
         self.quiet = Quiet(scheduler)
         self.sick = Sick(scheduler, self.pools, self.demand.ended)
         self.workers = Workers(scheduler, self.pools, self.demand, self.sick)
@@ -130,22 +132,25 @@ class Preload(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Tell at once that a worker has come."""
+        ws = scheduler.workers[worker]
         if self.fence:
             self.fence.forget()
         if self.retire:
-            self.retire.add_worker(scheduler, worker)
+            self.retire.add_worker(ws)
         if self.offers:
-            self.offers.add_worker(worker)
+            self.offers.add_worker(ws)
         self.watch.ring()
 
-    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_kwargs: Any) -> None:  # noqa: ARG002
         """Tell at once that a worker has gone."""
         if self.fence:
-            self.fence.forget()
+            self.fence.remove_worker(worker)
         if self.retire:
-            self.retire.remove_worker(scheduler, worker, **kwargs)
+            self.retire.remove_worker(worker)
+        if self.leaving:
+            self.leaving.remove_worker(worker)
         if self.offers:
-            self.offers.forget(worker)
+            self.offers.remove_worker(worker)
         self.demand.ended.forget(worker)
         self.sick.forget(worker)
         self.watch.ring()
@@ -191,7 +196,9 @@ class Preload(SchedulerPlugin):
         if self.features["demand"]:
             self.features["retire"] = "without demand nobody knows which workers are idle"
             return
-        self.retire = Retire(self.scheduler, self.pools, self.workers, self.demand, self.watch)
+        self.retire = Retire(
+            self.scheduler, self.workers, self.watch, pools=self.pools, pinned=self.pinned, fence=self.fence
+        )
         self.retire.hook_in()
         self.leaving = Leaving(self.scheduler, self.retire.accept, self.retire.state_of)
 

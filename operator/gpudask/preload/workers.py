@@ -149,9 +149,12 @@ class Held:
             self._rests_until = ended + (ended - started) / WALK_SHARE
 
 
-def in_shuffle(scheduler: Scheduler) -> set[WorkerState]:
-    """Return the workers that a plugin says must stay: the P2P shuffle restarts when a participant leaves."""
-    everyone = list(scheduler.workers.values())
+def in_shuffle(scheduler: Scheduler, among: Iterable[WorkerState] | None = None) -> set[WorkerState]:
+    """Return the workers, of all or `among` these, that a plugin says must stay.
+
+    The P2P shuffle does: it restarts when a participant leaves.
+    """
+    everyone = list(scheduler.workers.values() if among is None else among)
     staying: set[WorkerState] = set()
     for plugin in list(scheduler.plugins.values()):
         asked = getattr(type(plugin), "valid_workers_downscaling", None)

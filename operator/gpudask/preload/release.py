@@ -1,8 +1,10 @@
-"""Lets results go with the worker that holds them, without computing them again before somebody asks.
+"""Lets results go with the worker that holds them: those that Dask can compute again, and not before somebody asks.
 
 Dask computes a lost result again as soon as it is lost, while a client holds its future. On a GPU pool that is demand:
 the pod that was to leave would be followed by another one at once, which holds the same results. So a result that is
 let go becomes an error that says so, and `Client.retry` computes it again.
+
+What has no recipe is never let go: data that a client scattered, and what was made of it once that is forgotten.
 """
 
 from __future__ import annotations
@@ -17,16 +19,41 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+DEPTH = 10_000  # tasks on the way to one result; beyond them it counts as one without a recipe
+
+
+class Recipes:
+    """Whether results can be computed again. What was walked once is remembered, so it lives for one pass only."""
+
+    def __init__(self) -> None:
+        self._good: set[TaskState] = set()
+
+    def has(self, result: TaskState) -> bool:
+        """Return whether a result, and all that it needs and that is not in memory, has a recipe.
+
+        What is in memory counts as there: it is moved, or has a recipe itself.
+        """
+        met = {result}
+        stack = [result]
+        while stack:
+            ts = stack.pop()
+            if ts.run_spec is None or ts.has_lost_dependencies or len(met) > DEPTH:
+                return False
+            gone = [dts for dts in ts.dependencies if not dts.who_has and dts not in met and dts not in self._good]
+            met.update(gone)
+            stack += gone
+        self._good |= met
+        return True
+
 
 def let_go(scheduler: Scheduler, ws: WorkerState, results: Iterable[TaskState]) -> None:
-    """Give up `results`, of which `ws` has the only copies.
+    """Give up `results`, of which `ws` has the only copies and which have recipes.
 
-    Left to Dask is what it has to compute again at once, because a task waits for it, and what it cannot compute
-    again, because a client scattered it: the first is demand, the second is lost with the worker.
+    Left to Dask is what it has to compute again at once, because a task waits for it: that is demand.
     """
     stimulus_id = f"gpudask-let-go-{time.monotonic()}"
     for ts in list(results):
-        if ts.waiters or ts.run_spec is None:
+        if ts.waiters:
             continue
         scheduler.transition(ts.key, "released", stimulus_id=stimulus_id)  # it recommends to compute it: not now
         error = RuntimeError(
