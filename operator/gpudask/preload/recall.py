@@ -72,7 +72,7 @@ class _Asked:
 
 
 class Recall:
-    """The questions of one scheduler. `moved` is told when work stealing may have moved a task: no transition says so."""
+    """The questions of one scheduler. `moved` is told when work stealing may have moved a task, unseen."""
 
     def __init__(self, scheduler: Scheduler, moved: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,0 +1,521 @@
+"""Orders of events in which tasks or data were lost once, or a pool would never have gone back to zero.
+
+Each test says which of them it is. They are all met by ordinary programs and ordinary autoscaling.
+"""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from distributed import wait
+from distributed import scheduler as distributed_scheduler
+from distributed.core import Status
+
+from gpudask.preload import evacuate, recall
+
+from .cluster import GPU, pod_name, until
+from .test_leaving import leave
+from .test_offers import offer
+from .test_retire import RUNS, hold, image_workers, run, runs_of, set_event
+
+OTHERS_TOO = {"allow_other_workers": True}
+
+
+@pytest.fixture(autouse=True)
+def _no_runs():
+    RUNS.clear()
+
+
+# ---- drains ----
+
+
+@pytest.mark.parametrize("milliseconds", range(6))
+async def test_tasks_that_are_given_back_after_a_drain_was_undone_run(start, milliseconds):
+    """The worker had released them, but nobody waited for its answers any more."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    futures = [cluster.client.submit(hold, i, "undone", resources=GPU, pure=False) for i in range(21)]
+    await until(lambda: RUNS and len(cluster.state(gpu).processing) == 21)
+    await cluster.desire("gpu-0")
+    await asyncio.sleep(milliseconds / 1000)
+    await cluster.desire()
+    await set_event(cluster, "undone")
+    assert await asyncio.wait_for(cluster.client.gather(futures), 30) == list(range(21))
+    assert set(runs_of().values()) == {1}
+
+
+async def test_tasks_that_are_given_back_long_after_a_drain_was_undone_run(start):
+    """The same while the worker's event loop is held, by a task that does not let go of the GIL."""
+
+    def hold_the_gil(seconds):
+        import ctypes
+
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+        return seconds
+
+    cluster = await start()
+    async with image_workers(cluster, "gpu-0") as (gpu,):
+        seconds = [1.0, *[0] * 20]
+        futures = [cluster.client.submit(hold_the_gil, s, resources=GPU, priority=s, pure=False) for s in seconds]
+        await until(lambda: len(gpu.processing) == 21)
+        await cluster.desire("gpu-0")
+        await cluster.desire()
+        assert await asyncio.wait_for(cluster.client.gather(futures), 60) == [1.0, *[0] * 20]
+
+
+@pytest.mark.parametrize("asked", [GPU, None], ids=["gpu", "plain"])
+async def test_a_worker_stays_open_for_queued_tasks_that_only_it_may_run_and_gets_no_others(start, asked):
+    """They were recalled, and `no-worker` for ever; the worker was told to be drained over them."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    running = cluster.client.submit(hold, 0, "first", resources=GPU, pure=False)
+    await until(lambda: RUNS)
+    first = cluster.client.submit(run, 1, workers=[gpu.address], resources=asked, pure=False)
+    last = cluster.client.submit(lambda _, i: run(i), first, 2, workers=[gpu.address], resources=asked, pure=False)
+    anybody = cluster.client.submit(run, 3, resources=GPU, pure=False)
+    await until(lambda: len(cluster.scheduler.tasks) == 4)
+    refused = (await cluster.desire("gpu-0", if_idle=True))["refused"]
+    assert [r["pod"] for r in refused] == [pod_name("gpu-0")]
+    await cluster.desire("gpu-0")
+    await until(lambda: cluster.scheduler.tasks[anybody.key].state == "no-worker", "what others may run is recalled")
+    row = await cluster.row(gpu)
+    assert (row["status"], row["retiring"], "pinned" in row["blockers"]) == ("running", "draining", True)
+    await set_event(cluster, "first")
+    assert await cluster.client.gather([running, first, last]) == [0, 1, 2]
+    await cluster.add("gpu-1")
+    assert await anybody == 3
+    await cluster.until_retiring(gpu, "drained")
+    assert set(runs_of().values()) == {1}
+
+
+async def test_a_closed_worker_opens_again_for_a_task_that_only_it_may_run(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    await cluster.desire("gpu-0")
+    await cluster.until_retiring(gpu, "drained")
+    assert await cluster.client.submit(run, 1, workers=[gpu.address], pure=False) == 1
+    await cluster.add("gpu-1")
+    await cluster.until_retiring(gpu, "drained")
+
+
+async def test_a_task_is_asked_for_once_and_few_at_a_time(start):
+    """100,000 queued tasks were 200,002 requests at once."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    futures = cluster.client.map(hold, range(600), name="many", resources=GPU, pure=False)
+    await until(lambda: RUNS and len(cluster.state(gpu).processing) == 600)
+    comm, requests, most = cluster.scheduler.stream_comms[gpu.address], [], 0
+    send, asked = comm.send, cluster.preload.retire.recall._asked
+
+    def sent(*messages):
+        nonlocal most
+        requests.extend(m["key"] for m in messages if m["op"] == "steal-request")
+        most = max(most, len(asked[gpu.address].unanswered))
+        send(*messages)
+
+    comm.send = sent
+    await cluster.desire("gpu-0")
+    await until(lambda: len(cluster.state(gpu).processing) == 1 and asked[gpu.address].begun)
+    assert (len(requests), len(set(requests))) == (600, 600)
+    assert most <= recall.QUESTIONS
+    await set_event(cluster, "many")
+    await cluster.add("gpu-1", nthreads=8, resources={"GPU": 8})
+    await cluster.client.gather(futures)
+    assert set(runs_of().values()) == {1}
+
+
+@pytest.mark.parametrize("state", ["resumed", "cancelled"])
+async def test_a_task_that_a_worker_cannot_decide_about_is_asked_for_again(start, state):
+    """It was taken for begun, and stayed in the queue of a worker that runs nothing more."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    running = cluster.client.submit(hold, 0, "undecided", resources=GPU, pure=False)
+    await until(lambda: RUNS)
+    queued = cluster.client.submit(run, 1, resources=GPU, pure=False)
+    await until(lambda: len(cluster.state(gpu).processing) == 2)
+    comm = cluster.scheduler.stream_comms[gpu.address]
+    send, held_back = comm.send, []
+
+    def sent(*messages):
+        for message in messages:
+            if message["op"] == "steal-request" and message["key"] == queued.key and not held_back:
+                held_back.append(message)  # the worker would answer so while it still fetches the task's own result
+            else:
+                send(message)
+
+    comm.send = sent
+    await cluster.desire("gpu-0")
+    await until(lambda: held_back)
+    answer = {"key": queued.key, "state": state, "stimulus_id": held_back[0]["stimulus_id"], "worker": gpu.address}
+    cluster.scheduler.stream_handlers["steal-response"](**answer)
+    await until(lambda: cluster.scheduler.tasks[queued.key].state == "no-worker")
+    await set_event(cluster, "undecided")
+    await cluster.add("gpu-1")
+    assert await cluster.client.gather([running, queued]) == [0, 1]
+
+
+async def test_drains_that_wait_do_not_look_at_all_workers_each(start):
+    """1,000 workers of which 300 wait for their tasks took 77 % of a core."""
+    cluster = await start()
+    waiting = [await cluster.add(f"gpu-{i}") for i in range(4)]
+    for i in range(4):
+        await cluster.add(f"cpu-{i}")
+    futures = [cluster.client.submit(hold, i, "wait", resources=GPU, pure=False) for i in range(4)]
+    await until(lambda: len(RUNS) == 4)
+    await cluster.desire(*(f"gpu-{i}" for i in range(4)))
+    await until(lambda: all(cluster.state(w).status == Status.closing_gracefully for w in waiting))
+    counting = _Counting()
+    cluster.scheduler.add_plugin(counting, name="counting")
+    looks = cluster.count(cluster.preload, "_look")
+    cluster.preload.watch._look = cluster.preload._look
+    plain = cluster.client.map(time.sleep, [0.02] * 200, pure=False)  # transitions, none of them of the drains' workers
+    await wait(plain)
+    assert looks() >= 5
+    each_look = counting.asked_about / looks()
+    assert each_look <= 2 * len(waiting), "each drain asked about every worker at every look"
+    await set_event(cluster, "wait")
+    await wait(futures)
+
+
+class _Counting:
+    """A plugin that counts the workers which it is asked about."""
+
+    asked_about = 0
+
+    def valid_workers_downscaling(self, scheduler, workers):
+        self.asked_about += len(workers)
+        return list(workers)
+
+    def __getattr__(self, name):
+        return lambda *_args, **_kwargs: None
+
+
+# ---- results ----
+
+
+async def test_scattered_data_is_moved_where_results_are_let_go(start):
+    """It was lost with the idle worker: no recipe brings it back."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    [data] = await cluster.client.scatter([[1, 2]], workers=[gpu.address])
+    made = cluster.client.submit(len, data, resources=GPU, pure=False)
+    assert await made == 2
+    await cluster.desire("gpu-0", data="release")
+    row = await cluster.until_retiring(gpu, "blocked")
+    assert row["blockers"] == ["data"]
+    assert row["detail"].startswith("1 results ("), "the data that was scattered, not what was made of it"
+    cpu = await cluster.add("cpu-0")
+    await cluster.until_retiring(gpu, "drained")
+    assert cluster.scheduler.tasks[data.key].who_has >= {cluster.state(cpu)}
+    await gpu.close()
+    assert await data == [1, 2]
+    await until(lambda: made.status == "error")
+
+
+async def test_what_was_made_of_forgotten_data_is_moved_where_results_are_let_go(start):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    [data] = await cluster.client.scatter([[1, 2]], workers=[gpu.address])
+    made = cluster.client.submit(len, data, resources=GPU, pure=False)
+    assert await made == 2
+    data.release()
+    del data
+    await until(lambda: len(cluster.state(gpu).has_what) == 1)
+    await cluster.add("cpu-0")
+    await cluster.desire("gpu-0", data="release")
+    await cluster.until_retiring(gpu, "drained")
+    await gpu.close()
+    assert await made == 2
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_scattered_data_keeps_off_fenced_workers(start, direct):
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    [alone] = await cluster.client.scatter([0], direct=direct)
+    assert cluster.scheduler.tasks[alone.key].who_has == {cluster.state(gpu)}, "there is no other"
+    cpu = await cluster.add("cpu-0")
+    futures = await cluster.client.scatter([[i] for i in range(6)], direct=direct)
+    assert {ws for f in futures for ws in cluster.scheduler.tasks[f.key].who_has} == {cluster.state(cpu)}
+    [everywhere] = await cluster.client.scatter([{"x"}], broadcast=True)
+    assert cluster.scheduler.tasks[everywhere.key].who_has == {cluster.state(cpu), cluster.state(gpu)}
+
+
+class SlowToPickle:
+    """Any worker could hold it, but to find that out takes a while."""
+
+    __module__ = "numpy.look_alike"
+
+    def __reduce__(self):
+        time.sleep(0.3)
+        return dict, ()
+
+
+def make_slow():
+    return SlowToPickle()
+
+
+async def test_results_that_take_longer_to_pickle_than_a_worker_may_take_for_an_answer_are_moved(start, monkeypatch):
+    """All were asked about at once, and no answer in time was none at all: they held the last GPU pod for ever."""
+    monkeypatch.setattr(evacuate, "EXAMINE_SECONDS", 1.0)
+    cluster = await start()
+    gpu, cpu = await cluster.add("gpu-0"), await cluster.add("cpu-0")
+    futures = [cluster.client.submit(make_slow, resources=GPU, pure=False) for _ in range(6)]
+    await wait(futures)
+    await cluster.desire("gpu-0")
+    await cluster.until_retiring(gpu, "drained")
+    assert all(cluster.state(cpu) in cluster.scheduler.tasks[f.key].who_has for f in futures)
+
+
+async def test_results_are_moved_in_windows_and_all_of_them(start, monkeypatch):
+    monkeypatch.setattr(evacuate, "WINDOW", 7)
+    monkeypatch.setattr(evacuate, "LOOK_AT", 10)
+    cluster = await start()
+    leaving, staying = await cluster.add("cpu-0"), await cluster.add("cpu-1")
+    futures = await cluster.client.scatter([[i] for i in range(100)], workers=[leaving.address])
+    asks = []
+    ask = cluster.scheduler.request_acquire_replicas
+    monkeypatch.setattr(
+        cluster.scheduler, "request_acquire_replicas", lambda a, keys, **k: asks.append(len(keys)) or ask(a, keys, **k)
+    )
+    await cluster.desire("cpu-0")
+    await cluster.until_retiring(leaving, "drained")
+    assert max(asks) <= 7
+    assert all(cluster.state(staying) in cluster.scheduler.tasks[f.key].who_has for f in futures)
+
+
+# ---- lent offers ----
+
+
+async def test_a_task_that_is_stolen_towards_an_offer_which_is_taken_back_meanwhile_runs(start):
+    """The worker had it, and no longer what it asks for."""
+    cluster = await start()
+    giver, taker = await cluster.add("cpu-0"), await cluster.add("cpu-1")
+    await offer(cluster, {"cpu": GPU})
+    await until(lambda: cluster.state(giver).resources.get("GPU") and cluster.state(taker).resources.get("GPU"))
+    held = [
+        cluster.client.submit(hold, i, "steal", resources=GPU, workers=[w.address])
+        for i, w in enumerate((giver, taker))
+    ]
+    await until(lambda: len(RUNS) == 2)
+    queued = cluster.client.submit(run, 2, resources=GPU, workers=[giver.address], **OTHERS_TOO)
+    await until(lambda: len(cluster.state(giver).processing) == 2)
+    answers, handlers = [], cluster.scheduler.stream_handlers
+    answered = handlers["steal-response"]
+    handlers["steal-response"] = lambda **answer: answers.append(answer)
+    ts = cluster.scheduler.tasks[queued.key]
+    ts.worker_restrictions = None
+    cluster.scheduler.extensions["stealing"].move_task_request(ts, cluster.state(giver), cluster.state(taker))
+    await until(lambda: answers)
+    await offer(cluster, {})
+    await until(lambda: cluster.state(taker).resources["GPU"] == 0)
+    handlers["steal-response"] = answered
+    for answer in answers:
+        answered(**answer)
+    await until(lambda: ts.state == "no-worker")
+    await cluster.add("gpu-0")
+    assert await queued == 2
+    await set_event(cluster, "steal")
+    await wait(held)
+
+
+async def test_an_offer_is_taken_back_although_the_answer_to_giving_it_was_lost(start, monkeypatch):
+    """It looked like the worker's own, which stands."""
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    broadcast, lost = cluster.scheduler.broadcast, []
+
+    async def lose_the_first(**message):
+        answers = await broadcast(**message)
+        if lost:
+            return answers
+        lost.append(answers)
+        return {cpu.address: OSError("the connection broke")}
+
+    monkeypatch.setattr(cluster.scheduler, "broadcast", lose_the_first)
+    await offer(cluster, {"cpu": GPU})
+    await until(lambda: lost)
+    assert cluster.state(cpu).resources["GPU"] == 1
+    await offer(cluster, {})
+    await until(lambda: cluster.state(cpu).resources["GPU"] == 0)
+    assert await cluster.client.submit(run, 1) == 1, "the worker is well"
+
+
+async def test_a_worker_that_goes_in_the_middle_of_a_recall_leaves_nothing_behind(start):
+    """Questions kept its tasks and itself for ever."""
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    await offer(cluster, {"cpu": GPU})
+    futures = cluster.client.map(hold, range(5), name="go", resources=GPU, pure=False)
+    await until(lambda: RUNS and len(cluster.state(cpu).processing) == 5)
+    cluster.scheduler.stream_comms[cpu.address].send = lambda *_: None  # nothing reaches it any more
+    await offer(cluster, {})
+    await until(lambda: cluster.preload.retire.recall._asked)
+    await cluster.scheduler.remove_worker(cpu.address, stimulus_id="test", close=False)
+    await until(lambda: not cluster.preload.offers._changes)
+    assert not cluster.preload.retire.recall._asked
+    assert not cluster.preload.offers._loans
+    await set_event(cluster, "go")
+    await cluster.add("gpu-0")
+    await wait(futures)
+
+
+# ---- who may run what ----
+
+
+async def test_rebalancing_gives_a_worker_nothing_that_it_does_not_offer_not_even_none_of_it(start):
+    """A task with `GPU: 0` closed the worker that it was moved to: it knows no such resource."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    futures = cluster.client.map(hold, range(40), name="none", resources={"GPU": 0}, pure=False)
+    await until(lambda: RUNS and len(cluster.state(gpu).processing) == 40)
+    cpus = [await cluster.add(f"cpu-{i}") for i in range(2)]
+    loads = cluster.preload.rebalance._loads((("GPU", 0),))
+    assert set(loads) == {cluster.state(gpu)}
+    other = await cluster.add("gpu-1")
+    await until(lambda: cluster.state(other).processing, "it goes to those that know it")
+    await set_event(cluster, "none")
+    await wait(futures)
+    assert {name for _, name in RUNS} == {gpu.name, other.name}
+    assert all(cluster.state(cpu) for cpu in cpus)
+
+
+async def test_stealing_keeps_loose_plain_tasks_off_fenced_workers(start):
+    """16 of 40 ended there."""
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    futures = [
+        cluster.client.submit(hold, i, "loose", workers=[cpu.address], **OTHERS_TOO, pure=False) for i in range(40)
+    ]
+    await until(lambda: RUNS and len(cluster.state(cpu).processing) == 40)
+    gpu = await cluster.add("gpu-0")
+    stealing = cluster.scheduler.extensions["stealing"]
+    for _ in range(5):
+        stealing.balance()
+    assert not stealing.in_flight
+    await set_event(cluster, "loose")
+    await wait(futures)
+    assert gpu.name not in {name for _, name in RUNS}
+
+
+async def test_a_loose_task_runs_on_the_first_worker_that_comes(start):
+    """It waited for ever where nothing was fenced: the worker was none of those that it names."""
+    cluster = await start()
+    future = cluster.client.submit(run, 1, workers=["tcp://127.0.0.1:9"], **OTHERS_TOO)
+    await until(lambda: cluster.scheduler.unrunnable)
+    await cluster.add("cpu-0")
+    assert await future == 1
+
+
+async def test_a_loose_task_that_asks_for_a_gpu_waits_for_one(start):
+    """Recalled from a worker that leaves it went to one without, and the one that leaves was closed for it."""
+    cluster = await start()
+    gpu, cpu = await cluster.add("gpu-0"), await cluster.add("cpu-0")
+    running = cluster.client.submit(hold, 0, "loose", resources=GPU, pure=False)
+    await until(lambda: RUNS)
+    queued = cluster.client.submit(run, 1, resources=GPU, workers=[gpu.address], **OTHERS_TOO, pure=False)
+    await until(lambda: len(cluster.state(gpu).processing) == 2)
+    await cluster.desire("gpu-0")
+    await until(lambda: cluster.scheduler.tasks[queued.key].state == "no-worker")
+    await set_event(cluster, "loose")
+    assert await running == 0
+    await cluster.until_retiring(gpu, "drained")
+    await cluster.add("gpu-1")
+    assert await queued == 1
+    assert cluster.state(cpu) is not None
+    assert cluster.state(gpu) is not None
+
+
+async def test_stealing_brings_no_loose_task_that_asks_for_a_gpu_to_a_worker_without(start):
+    """So does distributed's own: the worker closes."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    futures = [
+        cluster.client.submit(hold, i, "loose", resources=GPU, workers=[gpu.address], **OTHERS_TOO, pure=False)
+        for i in range(10)
+    ]
+    await until(lambda: RUNS and len(cluster.state(gpu).processing) == 10)
+    cpu = await cluster.add("cpu-0")
+    stealing = cluster.scheduler.extensions["stealing"]
+    for _ in range(5):
+        stealing.balance()
+    assert not stealing.in_flight
+    await set_event(cluster, "loose")
+    await wait(futures)
+    assert cluster.state(cpu) is not None
+
+
+async def test_a_group_goes_on_elsewhere_when_its_worker_is_fenced(start):
+    """distributed remembers the worker of a group's last root task, and does not ask who may have the next."""
+    import dask
+
+    with dask.config.set({"distributed.scheduler.worker-saturation": float("inf")}):
+        cluster = await start(pools={"cpu": "any", "gpu": "any"})
+    gpu = await cluster.add("gpu-0")
+    futures = cluster.client.map(hold, range(60), name="group", pure=False)
+    await until(lambda: len(cluster.state(gpu).processing) == 60)
+    group = cluster.scheduler.tasks[futures[0].key].group
+    cpu = await cluster.add("cpu-0")
+    await cluster.desire(pools={"cpu": "any", "gpu": "annotated"})
+    group.last_worker, group.last_worker_tasks_left = cluster.state(gpu), 50
+    ws = cluster.scheduler.decide_worker_rootish_queuing_disabled(cluster.scheduler.tasks[futures[0].key])
+    assert ws is cluster.state(cpu)
+    await set_event(cluster, "group")
+    await wait(futures)
+
+
+# ---- pods ----
+
+
+async def test_a_pod_whose_container_starts_anew_is_open_although_the_one_before_said_that_it_ends(start):
+    """The same name: it stayed closed, and the operator could not undo it."""
+    cluster = await start()
+    ending = await cluster.add("gpu-0")
+    assert await leave(cluster, "gpu-0") == "it is drained"
+    await ending.close()
+    await until(lambda: not cluster.scheduler.workers)
+    again = await cluster.add("gpu-0")
+    assert await asyncio.wait_for(cluster.client.submit(run, 1, resources=GPU), 30) == 1
+    row = await cluster.row(again)
+    assert (row["status"], row["retiring"]) == ("running", "")
+    assert not cluster.preload.leaving._announced
+
+
+async def test_a_process_that_comes_back_in_a_pod_that_still_ends_is_closed(start):
+    cluster = await start()
+    first, second = await cluster.add("gpu-0-0"), await cluster.add("gpu-0-1")
+    await cluster.add("gpu-1-0")
+    future = cluster.client.submit(hold, 0, "go", workers=[second.address], resources=GPU, pure=False)
+    await until(lambda: RUNS)
+    asked = asyncio.create_task(leave(cluster, "gpu-0"))
+    await until(lambda: cluster.preload.leaving._announced)
+    await first.close()
+    again = await cluster.add("gpu-0-0")
+    await until(lambda: cluster.state(again).status == Status.closing_gracefully)
+    await set_event(cluster, "go")
+    assert await asked == "it is drained"
+    assert await future == 0
+
+
+# ---- idle clusters ----
+
+
+async def test_a_cluster_is_not_idle_while_a_graph_is_taken_in(start, monkeypatch):
+    """A large one takes a minute: the cluster would have been deleted with it."""
+    materialize, may_go_on = distributed_scheduler._materialize_graph, threading.Event()
+
+    def materialize_slowly(**graph):
+        may_go_on.wait(60)
+        return materialize(**graph)
+
+    monkeypatch.setattr(distributed_scheduler, "_materialize_graph", materialize_slowly)
+    cluster = await start()
+    await cluster.add("cpu-0")
+    await cluster.demand()
+    future = cluster.client.submit(run, 1, pure=False)
+    await until(lambda: cluster.scheduler._active_graph_updates)
+    assert not cluster.scheduler.tasks
+    assert (await cluster.demand())["idle_seconds"] == 0.0
+    may_go_on.set()
+    assert await future == 1
