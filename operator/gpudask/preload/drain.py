@@ -159,7 +159,8 @@ class Drain:
 
     def _signature(self) -> object:
         ws, look = self.ws, self._parts.look
-        return len(ws.processing), len(ws.has_what), ws.status, ws in look.shuffling, look.version
+        own = len(ws.processing), len(ws.has_what), ws.status, self._parts.pinned.count(ws)
+        return (*own, ws in look.shuffling, look.version)
 
     def _open_for(self) -> str:
         """Return why the worker has to stay open, `""` if it may close: a closed worker starts no task."""

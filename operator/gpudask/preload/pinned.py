@@ -42,6 +42,10 @@ class Pinned:
         """Forget all tasks."""
         self._by_name.clear()
 
+    def count(self, ws: WorkerState) -> int:
+        """Return how many unfinished tasks name a worker, alone or among others: when that changes, look anew."""
+        return sum(len(self._by_name[name]) for name in self._names_of(ws))
+
     def only_on(self, ws: WorkerState, leaving: Collection[WorkerState]) -> TaskState | None:
         """Return a task that `ws` has not begun and no running worker that stays may do; None when there is none.
 

@@ -96,6 +96,7 @@ class Recall:
         asked = self._asked.get(taking.ws.address)
         if asked is not None and taking in asked.takings:
             asked.takings.remove(taking)
+            self._tidy(asked)
 
     def step(self, taking: Taking) -> bool:
         """Ask for more; return whether the worker has begun everything wanted that it still has."""
@@ -134,6 +135,13 @@ class Recall:
         if asked is None or asked.ws is not ws:
             asked = self._asked[ws.address] = _Asked(ws)
         return asked
+
+    def _tidy(self, asked: _Asked) -> None:
+        """Forget a worker of which nothing is wanted and nothing expected any more."""
+        if not asked.takings:
+            asked.begun.clear()
+            if not asked.unanswered and self._asked.get(asked.ws.address) is asked:
+                del self._asked[asked.ws.address]
 
     def _ask(self, asked: _Asked, ts: TaskState) -> None:
         run = run_of(ts)
@@ -177,6 +185,7 @@ class Recall:
         asked = self._asked.get(address)
         if asked is not None:
             asked.unanswered.discard(run)
+            self._tidy(asked)
         ts = self._scheduler.tasks.get(key)
         ws = ts.processing_on if ts is not None else None
         if ts is None or ws is None or ws.address != address or run_of(ts) != run:
