@@ -17,10 +17,13 @@ if str(ROOT) not in sys.path:
 
 from local.api_server import ApiServer  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
+from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
 _REAL_DASK = {"preload", "kubecluster", "examples"}  # folders whose tests start schedulers and workers
-_LONGEST = "test_quiet.py"  # it looks at a cluster that does nothing for a minute: nobody should wait for it alone
+# One looks at a cluster that does nothing for a minute, the other runs the preload's tests under other releases of
+# distributed, two minutes: nobody should wait for them alone.
+_LONGEST = (ROOT / "tests/preload/test_releases.py", ROOT / "tests/reconcile/test_quiet.py")
 _numbers = itertools.count(1)
 
 # The machine may be busy: how long an example took says nothing about the code.
@@ -36,7 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _REAL_DASK.intersection(item.path.relative_to(ROOT / "tests").parts):
             item.add_marker(pytest.mark.dask)
-    items.sort(key=lambda item: item.path.name != _LONGEST)
+    items.sort(key=lambda item: item.path not in _LONGEST)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what tests ran in other environments: of a test that passes nothing else is shown."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == RAN_ELSEWHERE:
+                terminalreporter.write_line(f"{report.nodeid} ran: {value}")
 
 
 @pytest.fixture(scope="session")

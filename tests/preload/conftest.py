@@ -3,9 +3,14 @@
 import contextlib
 
 import dask
+import distributed
 import pytest
 
 from .cluster import Cluster
+
+
+def pytest_report_header():
+    return f"distributed {distributed.__version__}"
 
 
 @pytest.fixture

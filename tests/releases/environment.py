@@ -1,4 +1,7 @@
-"""The Python environment of a program that has another release of distributed: from a lock with hashes, made once."""
+"""Python environments with another release of distributed, for a program or for the preload's tests.
+
+Each is from a lock with hashes, and made once.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,18 @@ TOO_OLD = "2025.3.1"
 STOCK = "stock"
 """No release, but what a user of the stock client has: `requirements/client-stock.in`."""
 
+CLIENT = "client"
+"""The environment is a program's, beside scheduler and workers of the image."""
+PRELOAD = "preload"
+"""The environment is an image's: scheduler, workers and client have the same release, and the tests run there too."""
+
+RAN_ELSEWHERE = "ran elsewhere"
+"""The property of a test under which it records what tests ran in an environment, for the end of pytest's report."""
+
 _PROGRAM = Path(__file__).with_name("program.py")
 _LIMIT_SECONDS = 150
+_TESTS_LIMIT_SECONDS = 480
+_VARIABLES = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "operator")}
 # What `program.py` says, but for the release that it runs with.
 COMPUTED = {
     "submitted": 42,
@@ -41,9 +54,9 @@ COMPUTED = {
 }
 
 
-def requirements_of(release: str) -> Path:
+def requirements_of(release: str, of: str = CLIENT) -> Path:
     """What the environment is to hold, for people; the lock beside it says so exactly."""
-    return REPOSITORY / "requirements" / f"client-{release}.in"
+    return REPOSITORY / "requirements" / f"{of}-{release}.in"
 
 
 @dataclass(frozen=True)
@@ -53,15 +66,17 @@ class Environment:
     python: Path
 
     @classmethod
-    def ensure(cls, release: str) -> Environment:
+    def ensure(cls, release: str, of: str = CLIENT) -> Environment:
         """Find the environment of a release of distributed, made first where it is missing: seconds.
+
+        `of`: `CLIENT` or `PRELOAD`.
 
         Raises:
             LocalClusterError: a package cannot be installed; the text has the installer's words.
         """
-        lock = requirements_of(release).with_suffix(".lock")
+        lock = requirements_of(release, of).with_suffix(".lock")
         key = content_key(texts=[sys.version], files=[lock], relative_to=lock.parent)
-        root = cache_dir() / "clients" / f"{release}-{key}"
+        root = cache_dir() / "clients" / f"{lock.stem}-{key}"
         with exclusive(root):
             if not root.exists():
                 _make(root, lock)
@@ -75,10 +90,9 @@ class Environment:
 
     def run(self, *command: str, kubeconfig: str = "") -> Json:
         """Run Python with these arguments, and read the JSON object that it prints last."""
-        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "operator"), "KUBECONFIG": kubeconfig}
         done = subprocess.run(
             [self.python, *command],
-            env=environment,
+            env=_VARIABLES | {"KUBECONFIG": kubeconfig},
             capture_output=True,
             text=True,
             timeout=_LIMIT_SECONDS,
@@ -86,6 +100,31 @@ class Environment:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    def test(self, *arguments: str) -> str:
+        """Run pytest with these arguments on this checkout, and return what it said.
+
+        Raises:
+            AssertionError: a test failed, none ran, or they took too long; the text is what pytest said.
+        """
+        # Nothing is written into the checkout, where another pytest may run.
+        command = [self.python, "-B", "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                env=_VARIABLES,
+                cwd=REPOSITORY,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_TESTS_LIMIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = (late.output or b"").decode(errors="replace")
+            raise AssertionError(f"not done within {_TESTS_LIMIT_SECONDS} s:\n{said}") from late
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, said
+        return said
 
 
 def run_program(release: str, kubeconfig: str, cluster: str, namespace: str) -> Json:

@@ -51,8 +51,8 @@ METHODS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
-    "fence": ("running", "workers", "idle", "idle_task_count", "handlers", "stream_handlers"),
-    "retire": ("running", "workers", "stream_comms", "stream_handlers"),
+    "fence": ("running", "workers", "idle", "idle_task_count", "n_tasks", "handlers", "stream_handlers", "extensions"),
+    "retire": ("running", "workers", "stream_comms", "stream_handlers", "extensions"),
     "offers": ("running", "workers"),
     "sick": ("stream_handlers",),
     "rebalance": ("running", "extensions", "stream_handlers"),
