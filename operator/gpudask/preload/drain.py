@@ -153,6 +153,10 @@ class Drain:
             only = [ts for ts in self.ws.has_what if is_only_copy(ts, leaving) and recipes.has(ts)]
             let_go(self._parts.scheduler, self.ws, only)
 
+    def is_drained(self) -> bool:
+        """Return whether nothing is left there: as the last step found, and no task has come since."""
+        return self.state == DRAINED and not self.ws.processing and not self._open_for()
+
     def is_known(self) -> bool:
         """Return whether the worker is still there."""
         return self._parts.scheduler.workers.get(self.ws.address) is self.ws

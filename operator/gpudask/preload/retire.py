@@ -132,7 +132,8 @@ class Retire:
         drain = self._drains.get(ws.address)
         if drain is None:
             return ""
-        if drain.state == DRAINED and any(other.state != DRAINED for other in self._by_pod[drain.wish.pod].values()):
+        of_pod = self._by_pod[drain.wish.pod].values()
+        if drain.state == DRAINED and not all(other.is_drained() for other in of_pod):
             return DRAINING
         return drain.state
 
