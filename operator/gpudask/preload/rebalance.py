@@ -43,6 +43,7 @@ MOVE_SECONDS = 0.1  # what a move costs all who take part: less is not worth it 
 REQUESTS = 200  # on their way at any time: the answers of a worker come in one message, which is handled at one go
 REQUESTS_OF_ONE = 100  # to one worker: one that does not answer must not hold up the others
 LOOK_AT = 2_000  # tasks in a slice
+SLICE_SECONDS = 0.005  # then what asks for something else comes in the next slice
 FRUITLESS_SECONDS = 1.0  # until a worker that had nothing to give is looked at again, or until a worker joins
 PAUSE_SECONDS = 0.01  # between slices, while there is more to move
 # Of the loop's CPU time may go into slices: while all have their share, on the search for tasks that may go, into moves
@@ -68,6 +69,7 @@ class Rebalance:
         self._fruitless: dict[tuple[WorkerState, Requirement], float] = {}  # when it is looked at again
         # How far, and of how many at first, where a worker has more tasks than fit into a slice.
         self._looked_at: dict[WorkerState, tuple[int, int]] = {}
+        self._next = 0  # which of the requirements comes first in the next slice
         self._is_searching = False  # whether the last slice ended before all that may be given was looked at
         self.trouble = ""  # the traceback of the last slice that failed, until one moves something
 
@@ -141,10 +143,16 @@ class Rebalance:
 
     def _slice(self) -> int:
         """Ask for the first tasks of what should move now, and return for how many."""
-        self._drop_past()
+        self._forget()
         self._is_searching = False
         requests, left = 0, LOOK_AT
-        for requirement, seconds in self._demand.assigned().items():
+        deadline = time.perf_counter() + SLICE_SECONDS
+        assigned = list(self._demand.assigned().items())
+        first = self._next % len(assigned) if assigned else 0
+        for i, (requirement, seconds) in enumerate(assigned[first:] + assigned[:first]):
+            if i and time.perf_counter() > deadline:
+                self._is_searching, self._next = True, first + i  # with these the next slice begins
+                return requests
             loads = self._loads(requirement)
             each = max(seconds, 1e-4)
             rounds, slack = max(AHEAD_TASKS, AHEAD_SECONDS / each), max(0.0, MOVE_SECONDS / each - 1)
@@ -245,7 +253,7 @@ class Rebalance:
     def _takes(self, ws: WorkerState, requirement: Requirement) -> bool:
         return ws in self._scheduler.running and slots_of(ws, requirement) > 0 and self._is_welcome(ws)
 
-    def _drop_past(self) -> None:
+    def _forget(self) -> None:
         """Drop what is no longer so: workers that went took their answers with them."""
         now = self._loop.time()
         asked = self._asked.items()
