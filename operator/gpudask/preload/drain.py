@@ -130,10 +130,10 @@ class Drain:
         self._parts.recall.stop(self._taking)
 
     def undo(self) -> None:
-        """End the drain and open the worker again."""
+        """End the drain and let the worker open again: once it says so itself, for it may have ended."""
         self.stop()
         if self.has_closed and self.ws.status == Status.closing_gracefully and self.is_known():
-            self._set_status(Status.running)
+            self.send_status(Status.running)
         if self._parts.fence is not None:
             self._parts.fence.unreserve(self.ws)
 
@@ -141,7 +141,8 @@ class Drain:
         """Close the worker to new tasks, if it is up."""
         if self.ws.status in OPEN:
             self.has_closed = True
-            self._set_status(Status.closing_gracefully)
+            self._parts.scheduler.handle_worker_status_change(Status.closing_gracefully, self.ws, _stimulus())
+            self.send_status(Status.closing_gracefully)
         if self.is_reserved and self._parts.fence is not None:
             self._parts.fence.unreserve(self.ws)
         self.is_reserved = False
@@ -183,7 +184,7 @@ class Drain:
         if self._parts.fence is not None:
             self._parts.fence.reserve(self.ws)
         if self.has_closed and self.ws.status == Status.closing_gracefully:
-            self._set_status(Status.running)
+            self.send_status(Status.running)
 
     def _leave_copies(self) -> bool:
         """Drop the copies that drained workers have of what this one holds, before it closes; return whether all are.
@@ -205,23 +206,17 @@ class Drain:
                 for ws in drained.intersection(holders) - {self.ws}:
                     keys.setdefault(ws.address, []).append(ts.key)
         for address, some in keys.items():
-            stimulus_id = f"gpudask-retire-{time.monotonic()}"
-            self._parts.scheduler.request_remove_replicas(address, some, stimulus_id=stimulus_id)
+            self._parts.scheduler.request_remove_replicas(address, some, stimulus_id=_stimulus())
         if looked_at < COPIES_AT_ONCE:
             self._copies = None
             return True
         return False
 
-    def _set_status(self, status: Status) -> None:
-        stimulus_id = f"gpudask-retire-{time.monotonic()}"
-        self._parts.scheduler.handle_worker_status_change(status, self.ws, stimulus_id)
-        self.send_status(status, stimulus_id)
-
-    def send_status(self, status: Status, stimulus_id: str) -> None:
+    def send_status(self, status: Status) -> None:
         """Tell the worker its status, unless it is going."""
         with contextlib.suppress(KeyError, CommClosedError):
             self._parts.scheduler.stream_comms[self.ws.address].send(
-                {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus_id}
+                {"op": "worker-status-change", "status": status.name, "stimulus_id": _stimulus()}
             )
 
     def _evacuate(self) -> None:
@@ -238,3 +233,7 @@ class Drain:
         if (state, blocker) != (self.state, self.blocker):
             self.state, self.blocker = state, blocker
             self._parts.changed(self)
+
+
+def _stimulus() -> str:
+    return f"gpudask-retire-{time.monotonic()}"

@@ -53,7 +53,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "demand": ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins"),
     "fence": ("running", "workers", "idle", "idle_task_count", "n_tasks", "handlers", "stream_handlers", "extensions"),
     "retire": ("running", "workers", "stream_comms", "stream_handlers", "extensions"),
-    "offers": ("running", "workers"),
+    "offers": ("running", "workers", "handlers"),
     "sick": ("stream_handlers",),
     "rebalance": ("running", "extensions", "stream_handlers"),
 }

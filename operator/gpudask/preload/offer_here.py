@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 
-async def set_offer(resources: dict[str, float], dask_worker: Any) -> None:
-    """Set these resources on the worker, which tells the scheduler; the others it offers stay.
+async def set_offer(lent: dict[str, float], number: int, dask_worker: Any) -> dict[str, float]:
+    """Offer what is `lent`, and nothing else beyond the worker's own, and tell the scheduler.
 
-    `gpudask.has_gpu` looks at what is only lent: a lent GPU is none.
+    The worker remembers what is only lent, so its own offers stand, and a lent GPU is none for `gpudask.has_gpu`. What
+    was sent before, and comes after something with a higher number, does nothing. Return how much the worker offers of
+    everything that was or is lent.
     """
-    dask_worker.gpudask_lent = frozenset(name for name, amount in resources.items() if amount > 0)
-    await dask_worker.set_resources(**resources)
+    before: dict[str, float] = getattr(dask_worker, "gpudask_lent", {})
+    if number <= getattr(dask_worker, "gpudask_offer_number", -1):
+        return {}
+    dask_worker.gpudask_offer_number = number
+    offered = dask_worker.state.total_resources
+    now = {name: amount for name, amount in lent.items() if name in before or not offered.get(name)}
+    dask_worker.gpudask_lent = now
+    await dask_worker.set_resources(**dict.fromkeys(before, 0.0) | now)
+    return {name: offered[name] for name in before | now}

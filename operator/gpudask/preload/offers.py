@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+from distributed.protocol.serialize import Serialized, deserialize
 
 from . import offer_here
 from .counts import requirement_of
@@ -38,31 +40,31 @@ Amounts = dict[str, float]
 
 @dataclass
 class _Loan:
-    """What one worker offers because of us.
-
-    `asked` is noted before the worker is asked: the answer may be lost although it did so, and what it offers then
-    would look like its own.
-    """
+    """What one worker was told to offer beyond its own, and what it said that it does."""
 
     ws: WorkerState
-    asked: Amounts = field(default_factory=dict)  # what it was last asked to offer; 0 is no more
-    is_certain: bool = True  # whether it has said that it does
-    last: Amounts = field(default_factory=dict)  # what it last was to offer: tasks that began with that end there
-
-    def given(self) -> Amounts:
-        return {name: amount for name, amount in self.asked.items() if amount > 0}
+    told: Amounts | None  # what it was told to lend and said that it does; None while nobody knows
+    offers: Amounts = field(default_factory=dict)  # how much it offers of that, as it said
+    began: Amounts = field(default_factory=dict)  # what it lends, or last lent: tasks that began with that end there
 
 
 class Offers:
-    """What each pool's workers offer beyond their own, as the operator wants it. `changed` is told of each change."""
+    """What each pool's workers offer beyond their own, as the operator wants it. `changed` is told of each change.
+
+    The worker itself knows what is only lent to it. It is told the whole anew until it has said that it does so: an
+    answer may be lost, or what it was told come late, when it has registered anew.
+    """
 
     def __init__(self, scheduler: Scheduler, recall: Recall, changed: Callable[[], None]) -> None:
         self.wanted: dict[str, Amounts] = {}  # pool -> resource -> amount for each worker
+        self._ever: set[str] = set()  # pools whose workers were ever told to offer something
         self._scheduler = scheduler
         self._recall = recall
         self._changed = changed
         self._loans: dict[str, _Loan] = {}  # worker's address -> loan
         self._changes: dict[str, asyncio.Task[None]] = {}  # worker's address -> what brings it in line
+        handlers: Any = scheduler.handlers
+        self._on_resources, handlers["set_resources"] = handlers["set_resources"], self.on_resources
 
     def stop(self) -> None:
         """End what is under way; the workers keep what they offer."""
@@ -75,13 +77,16 @@ class Offers:
         if wanted == self.wanted:
             return
         self.wanted = wanted
+        self._ever |= wanted.keys()
         for ws in self._scheduler.workers.values():
             self._bring_in_line(ws)
         self._changed()
 
     def add_worker(self, ws: WorkerState) -> None:
-        """Give a worker that comes what its pool offers now."""
-        self._bring_in_line(ws)
+        """Tell a worker that comes what its pool offers now. It may have been told something else, if it comes back."""
+        if pool_of(ws.name) in self._ever:
+            self._loans[ws.address] = _Loan(ws, None)
+            self._bring_in_line(ws)
 
     def remove_worker(self, address: str) -> None:
         """Forget a worker that has gone."""
@@ -90,11 +95,19 @@ class Offers:
         if change is not None:
             change.cancel()
 
+    def on_resources(self, *, worker: str, **message: Any) -> Any:
+        """Follow a worker's word on all that it offers: one that was sent earlier may come late."""
+        answer = self._on_resources(worker=worker, **message)
+        ws = self._scheduler.workers.get(worker)
+        if ws is not None:
+            self._bring_in_line(ws)
+        return answer
+
     def complete(self, entries: list[dict[str, Any]]) -> None:
         """Add to the entries of the demand how many of their tasks have begun where the offer is only lent."""
         begun: Counter[Requirement] = Counter()
         for loan in self._loans.values():
-            begun.update(_begun(loan.ws, loan.last))
+            begun.update(_begun(loan.ws, loan.began))
         for entry in entries:
             entry["lent"] = begun[tuple(sorted(entry["resources"].items()))]
 
@@ -119,53 +132,51 @@ class Offers:
         if self._is_known(ws):
             self._bring_in_line(ws)
 
-    def _loan_of(self, ws: WorkerState) -> _Loan:
-        loan = self._loans.get(ws.address)
-        return loan if loan is not None and loan.ws is ws else _Loan(ws)
+    def _target(self, ws: WorkerState) -> Amounts:
+        return self.wanted.get(pool_of(ws.name), {})
 
     def _is_in_line(self, ws: WorkerState) -> bool:
-        loan = self._loan_of(ws)
-        return loan.is_certain and loan.given() == self._target(ws)
-
-    def _target(self, ws: WorkerState) -> Amounts:
-        """Return what the worker should offer because of us: its own offer of a resource stands."""
-        asked = self._loan_of(ws).asked
-        wanted = self.wanted.get(pool_of(ws.name), {})
-        return {name: amount for name, amount in wanted.items() if name in asked or not ws.resources.get(name)}
+        loan, target = self._loans.get(ws.address), self._target(ws)
+        if loan is None:
+            return not target
+        return loan.told == target and all(ws.resources.get(name) == n for name, n in loan.offers.items())
 
     async def _change(self, ws: WorkerState) -> None:
         """Change the worker until it offers what it should, whatever becomes wanted meanwhile."""
         while self._is_known(ws) and not self._is_in_line(ws):
             target = self._target(ws)
-            loan = self._loans[ws.address] = self._loan_of(ws)
-            given = loan.given()
-            loan.asked = dict.fromkeys(loan.asked, 0.0) | target
-            loan.is_certain = False
-            loan.last = target or given or loan.last
-            if not await self._set(ws, loan.asked):
+            loan = self._loans.setdefault(ws.address, _Loan(ws, {}))
+            lent = loan.began.keys() | loan.offers.keys()
+            loan.told, loan.began = None, target or loan.began
+            offers = await self._set(ws, target)
+            if offers is None:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if not self._is_known(ws):
                 return
-            loan.is_certain = True
+            loan.told, loan.offers = target, offers
             if target and ws in self._scheduler.running:
                 recommendations = self._scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
                 self._scheduler.transitions(recommendations, stimulus_id=STIMULUS)
-            await self._give_back(ws, loan.asked.keys() - target.keys())
+            await self._give_back(ws, {name for name in lent | offers.keys() if not ws.resources.get(name)})
 
-    async def _set(self, ws: WorkerState, amounts: Amounts) -> bool:
+    async def _set(self, ws: WorkerState, amounts: Amounts) -> Amounts | None:
+        """Tell a worker what to lend; return how much it offers of that now, None when that is not known."""
         message = {
             "op": "run_coroutine",
             "function": _by_value(offer_here.set_offer),
-            "kwargs": cloudpickle.dumps({"resources": amounts}),
+            "kwargs": cloudpickle.dumps({"lent": amounts, "number": time.time_ns()}),
             "wait": True,
         }
         answers = await self._scheduler.broadcast(msg=message, workers=[ws.address], on_error="return")
         answer = answers.get(ws.address)
         if isinstance(answer, dict) and answer.get("status") == "OK":
-            return True
+            result = answer["result"]
+            if isinstance(result, Serialized):
+                result = deserialize(result.header, result.frames)  # type: ignore[no-untyped-call]
+            return dict(result)
         logger.warning("gpudask: %s did not change its offer to %s: %r", ws.name, amounts, answer)
-        return False
+        return None
 
     async def _give_back(self, ws: WorkerState, resources: set[str]) -> None:
         """Recall the tasks that want `resources` and have not begun there."""

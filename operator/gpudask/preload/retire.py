@@ -166,7 +166,7 @@ class Retire:
             if status in ("running", Status.running) and not drain.is_reserved:
                 status = Status.closing_gracefully
                 drain.has_closed = True
-                drain.send_status(status, stimulus_id)
+                drain.send_status(status)
             elif status in ("closing", Status.closing):
                 drain.end()
         self._change_status(status, worker, stimulus_id)
