@@ -356,7 +356,7 @@ async def test_rebalancing_gives_a_worker_nothing_that_it_does_not_offer_not_eve
     gpu = await cluster.add("gpu-0")
     futures = cluster.client.map(hold, range(40), name="none", resources={"GPU": 0}, pure=False)
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 40)
-    cpus = [await cluster.add(f"cpu-{i}") for i in range(2)]
+    cpus = [await cluster.add(f"cpu-{i}", resources={"MEMORY": 1}) for i in range(2)]
     loads = cluster.preload.rebalance._loads((("GPU", 0),))
     assert set(loads) == {cluster.state(gpu)}
     other = await cluster.add("gpu-1")
