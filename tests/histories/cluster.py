@@ -334,7 +334,8 @@ class Cluster:
         """Break a client's connection; it connects again by itself."""
         comm = self.clients[name].scheduler_comm
         if comm is not None and comm.comm is not None:
-            comm.comm._connection.break_(0.0)
+            # Where the client is back before the scheduler has noticed that it was gone, distributed drops it later
+            comm.comm._connection.break_(0.0, client_after=0.5)
 
     def break_calls(self, pod: Pod, other: Host) -> int:
         """Break what a pod's worker and another process have open, but for the worker's stream: answers are lost."""

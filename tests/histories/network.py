@@ -189,13 +189,13 @@ class Connection:
         self.in_flight += 1
         self.network.loop.call_at(at, self._deliver, receiver, message, context=Context())
 
-    def break_(self, after: float) -> None:
-        """Lose what is on its way; both ends learn of it after a while."""
+    def break_(self, after: float, *, client_after: float = 0.0) -> None:
+        """Lose what is on its way; both ends learn of it after a while, who connected even later."""
         if self._is_broken:
             return
         self._is_broken = True
-        for end in (self.client, self.server):
-            self.network.loop.call_later(after + self.network.delay(), end.receive, _EOF, context=Context())
+        for end, later in ((self.server, 0.0), (self.client, client_after)):
+            self.network.loop.call_later(after + later + self.network.delay(), end.receive, _EOF, context=Context())
 
     def closed(self, _end: End) -> None:
         """Forget the connection when both ends are closed."""
