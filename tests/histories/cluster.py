@@ -176,6 +176,8 @@ class Cluster:
         self.client_hosts: dict[str, Host] = {}
         self.restarted: list[float] = []  # when a client restarted the cluster
         self.deaths: list[tuple[float, Host]] = []  # processes that died with what they held
+        self.reaped: set[Host] = set()  # workers that were deleted when they were drained: nothing is lost with them
+        self.released: set[Host] = set()  # the same, but what they held may be computed again
         self.unexplained: list[str] = []  # processes that ended by themselves
         self.background: set[asyncio.Task[Any]] = set()
         self.taking_in = 0  # graphs that the scheduler is taking in at present
@@ -295,6 +297,8 @@ class Cluster:
                 self.kill(pod, deletes=True)
             return
         process.is_explained = True
+        wish = self.operator.retiring.get(pod.name, {})
+        (self.released if wish.get("data") == "release" else self.reaped).add(process.host)
         self.spawn(process.host, process.worker.close(reason="sigterm"))
 
     def set_paused(self, pod: Pod, *, paused: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,9 @@ def run(seed: int, moves: Sequence[Move] | None = None, *, stock: bool = False) 
             loop.run_until_complete(story.tell())
     except IdleError:
         story.oracle.fail("hung", "nothing is left to happen, and somebody waits")
+    except Exception as error:  # noqa: BLE001 (the next history may still be told)
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        story.oracle.fail("errors", f"the simulation fails: {type(error).__name__}: {error} in {at.name}")
     finally:
         threads.kill()
         asyncio.set_event_loop(None)
@@ -93,7 +97,6 @@ class Story:
         dask.config.set({"distributed.scheduler.work-stealing-interval": interval})
         self.cluster = cluster = Cluster(self._seed, has_preload=self._has_preload, validates=validates)
         self.world = world = World(cluster)
-        world.reaped = set()  # type: ignore[attr-defined]
         self.oracle = Oracle(world, has_preload=self._has_preload)
         await cluster.start()
         if self._has_preload:
@@ -113,6 +116,7 @@ class Story:
     async def _play(self, move: Move) -> None:
         self.played.append(move)
         await asyncio.sleep(move.after)
+        self.oracle.look()
         play(self.world, move)
 
     async def _poll(self) -> None:
@@ -142,6 +146,7 @@ class Story:
         give_up_at = CLOCK.now + 25.0  # on drains that are blocked
         while CLOCK.now < deadline:
             await asyncio.sleep(0.25)
+            self.oracle.look()
             if CLOCK.now > give_up_at and operator.retiring:
                 operator.retiring = {}
                 operator.say()
@@ -160,7 +165,8 @@ class Story:
 
     def _ending(self) -> bool:
         return any(not task.done() for task in self.world.ending.values()) or any(
-            pod.process is None or self.cluster.state(pod) is None for pod in self.cluster.living()
+            pod.process is None or pod.process.host.held_until or self.cluster.state(pod) is None
+            for pod in self.cluster.living()
         )
 
     def _reap(self) -> bool:
@@ -185,8 +191,11 @@ class Story:
         if again:  # as documented, `Client.retry` computes it again
             for key in again:
                 want = self.world.wants[key]
-                client = cluster.clients[want.client]
-                await cluster.spawn(cluster.client_hosts[want.client], client._retry([want.future.key]))
+                retrying = cluster.clients[want.client]._retry([want.future])
+                try:
+                    await cluster.spawn(cluster.client_hosts[want.client], retrying)
+                except Exception as error:  # noqa: BLE001 (whatever comes back)
+                    oracle.fail("errors", f"Client.retry fails: {type(error).__name__}")
             await asyncio.sleep(10)
             results = await self._results()
         oracle.judge_results(results)
@@ -204,8 +213,7 @@ class Story:
         await asyncio.sleep(0.1)
         for name, client in cluster.clients.items():
             cluster.spawn(cluster.client_hosts[name], client._close())
-        if self._has_preload:
-            within(cluster.scheduler_host).run(cluster.preload.watch.touch)
+        cluster.operator.say()
         await asyncio.sleep(CALM_SECONDS)
         if self._has_preload and cluster.preload.rebalance is not None:
             # What is put right at the next look is kept no longer than until then

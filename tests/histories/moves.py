@@ -16,7 +16,7 @@ from typing import Any
 from distributed import fire_and_forget
 
 from . import tasks
-from .cluster import ACCEPTS, Cluster, Pod
+from .cluster import ACCEPTS, POOLS, Cluster, Pod
 from .loop import CLOCK
 
 GAPS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.03, 0.1, 0.3, 1.0)
@@ -65,6 +65,7 @@ class World:
         self.is_malformed = False
         self.actor_results: list[str] = []
         self.polls_from = 0.0
+        self.offered_at = 0.0
         self.ending: dict[str, asyncio.Task[Any]] = {}
         self.cut_off: dict[str, float] = {}  # client -> until when what it submits may be gone
 
@@ -291,11 +292,13 @@ def _undo(world: World, *, pods: list[str], how: str = "once") -> None:
 
 
 def _offer(world: World, *, pool: str, how: str = "once") -> None:
+    world.offered_at = CLOCK.now
     world.cluster.operator.offers = {**world.cluster.operator.offers, pool: {"GPU": 1.0}}
     _say(world, how)
 
 
 def _take_back(world: World, *, how: str = "once") -> None:
+    world.offered_at = CLOCK.now
     world.cluster.operator.offers = {}
     _say(world, how)
 
@@ -424,7 +427,8 @@ class Generator:
         self.length = draw.randint(8, 36)
         self._rare = draw.choice((0.3, 1.0, 1.0, 2.0))  # weight of what ends processes
         self._tight = draw.random() < 0.6  # moves follow each other closely
-        self._is_odd = draw.random() < 0.0  # whether tasks have annotations that distributed itself fails on
+        # Loose tasks with resources: distributed itself fails on them where the workers that they name are gone
+        self._is_odd = has_preload and draw.random() < 0.03
         self._weights = {
             "submit": 10.0,
             "scatter": 0.8,
@@ -441,6 +445,9 @@ class Generator:
             "hold": 0.8,
             "break": 0.5,
         }
+        if self._is_odd:
+            ends = ("disconnect", "restart", "kill", "pause")
+            self._weights |= dict.fromkeys(ends, 0.0)
         if has_preload:
             self._weights |= {
                 "drain": 3.0,
@@ -450,7 +457,7 @@ class Generator:
                 "accepts": 0.4,
                 "reap": 1.5,
                 "deaf": 0.2,
-                "end": 0.3,
+                "end": 0.0 if self._is_odd else 0.3,
             }
 
     def first(self) -> list[Move]:
@@ -481,6 +488,8 @@ class Generator:
             return 0.0
         if name == "reap" and not world.cluster.operator.retiring:
             return 0.0
+        if name == "break" and CLOCK.now - world.offered_at < 0.1:
+            return 3.0  # answers to a change of offers are on their way
         return self._weights[name]
 
     def _key(self) -> str:
@@ -523,8 +532,8 @@ class Generator:
             pods = [pod.name for pod in world.cluster.living()]
             if pods:
                 args["workers"] = draw.sample(pods, min(len(pods), draw.choice((1, 1, 2))))
-                # Loose and with resources: distributed itself would let it run where the resource is missing
-                args["loose"] = draw.random() < 0.5 and (self._is_odd or not args.get("resources"))
+                is_served = all(args.get("resources", {}).keys() <= POOLS[pod.partition("-")[0]].keys() for pod in pods)
+                args["loose"] = draw.random() < 0.5 and (self._is_odd and is_served or not args.get("resources"))
         if draw.random() < 0.1:
             args["priority"] = draw.choice((-1, 1))
         if draw.random() < 0.04 and args["function"] == "work" and not args.get("fails"):
