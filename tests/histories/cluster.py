@@ -23,6 +23,7 @@ import distributed.core
 import distributed.scheduler
 import distributed.threadpoolexecutor
 import distributed.utils
+import distributed.utils_comm
 import distributed.versions
 import distributed.worker
 import distributed.worker_client
@@ -114,7 +115,8 @@ def calm() -> None:
     # A worker makes a client of its own: here it would take that of another simulated process
     distributed.client.default_client = _no_default_client
     # Sets of tasks have the same order in each run
-    distributed.worker_state_machine.TaskState.__hash__ = lambda self: hash(self.key)
+    for keyed in (distributed.worker_state_machine.TaskState, distributed.client.Future):
+        keyed.__hash__ = lambda self: hash(self.key)
     routes.add_routes = setup.add_routes = nothing
     logging.getLogger("distributed").setLevel(logging.WARNING)
     logging.getLogger("gpudask").setLevel(logging.WARNING)
@@ -253,6 +255,7 @@ class Cluster:
 
         async def close_for(*args: Any, **kwargs: Any) -> Any:
             process.reason = process.reason or kwargs.get("reason", "?")
+            self.deaths.append((CLOCK.now, process.host))
             return await close(*args, **kwargs)
 
         worker.close = close_for
@@ -338,11 +341,12 @@ class Cluster:
         """Break a client's connection; it connects again by itself."""
         comm = self.clients[name].scheduler_comm
         if comm is not None and comm.comm is not None:
-            # Where the client is back before the scheduler has noticed that it was gone, distributed drops it later
-            comm.comm._connection.break_(0.0, client_after=0.5)
+            # Where the client is back before the scheduler has noticed that it was gone, distributed drops it later.
+            # The scheduler notices nothing while it takes in a graph of the client's.
+            comm.comm._connection.break_(0.0, client_after=5.0 if self.taking_in else 0.5)
 
     def break_calls(self, pod: Pod, other: Host) -> int:
-        """Break what a pod's worker and another process have open, but for the worker's stream: answers are lost."""
+        """Break what a pod's worker and another process have open, but for streams: answers are lost."""
         process = pod.process
         if process is None or process.worker is None:
             return 0
@@ -405,5 +409,6 @@ class Operator:
 def seed_everything(seed: int) -> None:
     """Let all that draws at random draw from the seed."""
     random.seed(seed)
+    distributed.utils_comm._round_robin_counter[0] = 0
     draws = random.Random(f"uuid {seed}")
     uuid.uuid4 = uuid.uuid1 = lambda *_args, **_kwargs: uuid.UUID(int=draws.getrandbits(128))  # type: ignore[assignment]

@@ -139,6 +139,7 @@ def _submit(
     if priority:
         kwargs["priority"] = priority
     spec = {"resources": resources or {}, "workers": kwargs.get("workers", []), "loose": loose, "pods": workers or []}
+    spec["function"] = function
     of_client = cluster.clients[client]
     futures = []
     if len(keys) > 1 and not inputs:
@@ -223,9 +224,12 @@ def _cancel(world: World, *, key: str) -> None:
     want = world.wants.get(key)
     if want is None or want.is_let_go:
         return
+    cluster = world.cluster
+    ts = cluster.scheduler.tasks.get(key)
+    if ts is None or not _are_wanted(ts):
+        return
     want.is_let_go = True
     future, want.future = want.future, None
-    cluster = world.cluster
     for other in world.wants.values():  # what needs it is cancelled with it
         other.may_fail = other.may_fail or f"{key} was cancelled"
 
@@ -236,9 +240,14 @@ def _cancel(world: World, *, key: str) -> None:
     cluster.spawn(cluster.client_hosts[want.client], cancel())
 
 
+def _are_wanted(ts: Any) -> bool:
+    """Return whether somebody wants all that needs a task: else distributed fails to cancel it, and drops the client."""
+    return bool(ts.who_wants) and all(_are_wanted(other) for other in ts.dependents)
+
+
 def _disconnect(world: World, *, client: str) -> None:
     if client in world.cluster.clients:
-        world.cut_off[client] = CLOCK.now + 1.5
+        world.cut_off[client] = CLOCK.now + (6.0 if world.cluster.taking_in else 1.5)
         world.give_up("its client was disconnected", client)
         world.cluster.disconnect(client)
 
@@ -352,6 +361,9 @@ def _break(world: World, *, pod: str, other: str) -> None:
     found, peer = world.pod(pod), world.pod(other)
     if found is None:
         return
+    for want in world.wants.values():
+        if want.spec.get("function") == "client":
+            want.may_fail = want.may_fail or "a call of its own client may have been cut"
     if other == "scheduler":
         world.cluster.break_calls(found, world.cluster.scheduler_host)
     elif peer is not None and peer.process is not None:
