@@ -19,7 +19,7 @@ from local.api_server import ApiServer  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
-_REAL_DASK = {"preload", "kubecluster", "examples"}  # folders whose tests start schedulers and workers
+_REAL_DASK = {"preload", "kubecluster", "examples", "histories"}  # folders whose tests start schedulers and workers
 _LONGEST = "test_quiet.py"  # it looks at a cluster that does nothing for a minute: nobody should wait for it alone
 _numbers = itertools.count(1)
 

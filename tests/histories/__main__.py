@@ -4,22 +4,26 @@ Each failure is told once, with the shortest history that was found for it. `--r
 `--stock` leaves the preload out: what fails then is distributed's own.
 """
 
+# ruff: noqa: E402 (the clocks are replaced between the imports)
+
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have the same order in each run
-    os.execve(sys.executable, [sys.executable, "-m", "tests.histories", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
-
-from .loop import REAL_TIME  # first: it replaces the clocks
+    command = [sys.executable, "-m", "tests.histories", *sys.argv[1:]]
+    os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+importlib.import_module("tests.histories.loop")  # before distributed: it replaces the clocks
 
 import gc
 from collections import Counter
 
 from . import cluster
 from .history import Outcome, run, shorten
+from .loop import REAL_TIME
 from .oracle import KINDS, Failure
 
 TOLD = ("lost", "hung", "repeated", "miscounts", "leaks")
@@ -33,6 +37,7 @@ def main() -> int:
     parser.add_argument("--replay", action="store_true", help="play the seed's history alone, and print it")
     parser.add_argument("--stock", action="store_true", help="leave the preload out")
     parser.add_argument("--only-kind", choices=KINDS, help="look at failures of one kind alone")
+    parser.add_argument("--digests", action="store_true", help="print a line for each history")
     parser.add_argument("--no-shorten", action="store_true", help="print failing histories as they are")
     args = parser.parse_args()
     cluster.calm()
@@ -59,9 +64,9 @@ def soak(args: argparse.Namespace) -> int:
             signs[failure.sign] += 1
             if signs[failure.sign] == 1:
                 tell(outcome, failure, args, started)
-        if args.replay:
-            if not failures:
-                print_moves(outcome)
+        if args.replay and not failures:
+            print_moves(outcome)
+        if args.replay or args.digests:
             print(f"seed {seed}: {events} messages, digest {outcome.digest & 0xFFFFFFFF:08x}")
         seed += 1
         if histories % 20 == 0:

@@ -20,6 +20,7 @@ from typing import Any
 import dask
 import distributed.client
 import distributed.core
+import distributed.metrics
 import distributed.scheduler
 import distributed.threadpoolexecutor
 import distributed.utils
@@ -66,6 +67,7 @@ class _Nothing:
 
 def calm() -> None:
     """Make distributed cheap and deterministic. Once a process."""
+    assert distributed.metrics.time == CLOCK.read, "tests.histories.loop has to be imported before distributed"
     dask.config.set(
         {
             "distributed.scheduler.http.routes": [],
@@ -114,6 +116,7 @@ def calm() -> None:
     distributed.threadpoolexecutor.secede = distributed.threadpoolexecutor.rejoin = nothing
     # A worker makes a client of its own: here it would take that of another simulated process
     distributed.client.default_client = _no_default_client
+    Client.__del__ = nothing  # clients of dead processes close nothing
     # Sets of tasks have the same order in each run
     for keyed in (distributed.worker_state_machine.TaskState, distributed.client.Future):
         keyed.__hash__ = lambda self: hash(self.key)

@@ -205,7 +205,7 @@ class Story:
         if any(failure.kind in ("hung", "errors") for failure in oracle.failures.values()):
             oracle.judge_logs()
             return
-        for name, client in cluster.clients.items():
+        for name in cluster.clients:
             for want in self.world.wants.values():
                 if want.client == name and want.future is not None:
                     cluster.run_in_client(name, want.future.release)

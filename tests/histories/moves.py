@@ -64,6 +64,7 @@ class World:
         self.changed_accepts: set[str] = set()
         self.is_malformed = False
         self.actor_results: list[str] = []
+        self.on_reap: Callable[[Pod], None] = lambda _pod: None  # called before a drained pod is deleted
         self.polls_from = 0.0
         self.offered_at = 0.0
         self.ending: dict[str, asyncio.Task[Any]] = {}
@@ -241,7 +242,7 @@ def _cancel(world: World, *, key: str) -> None:
 
 
 def _are_wanted(ts: Any) -> bool:
-    """Return whether somebody wants all that needs a task: else distributed fails to cancel it, and drops the client."""
+    """Return whether somebody wants all that needs a task: else distributed drops the client that cancels it."""
     return bool(ts.who_wants) and all(_are_wanted(other) for other in ts.dependents)
 
 
@@ -322,7 +323,7 @@ def _reap(world: World) -> None:
     """Delete the pods that are drained, as the operator does when it sees it."""
     cluster = world.cluster
     for pod in cluster.operator.drained():
-        world.on_reap(pod)  # type: ignore[attr-defined]
+        world.on_reap(pod)
         cluster.terminate(pod)
 
 
@@ -383,7 +384,7 @@ def _end(world: World, *, pod: str, dies: bool) -> None:
         why.cancel()
         if not dies and found.process is process:
             if why.done() and not why.cancelled() and why.result() == "it is drained":
-                world.on_reap(found)  # type: ignore[attr-defined]
+                world.on_reap(found)
             else:
                 cluster.kill(found, deletes=True)
             cluster.terminate(found)
@@ -487,7 +488,7 @@ class Generator:
         names = list(self._weights)
         while True:
             name = self._random.choices(names, [self._weight(name) for name in names])[0]
-            args = getattr(self, f"_{name}", lambda: {})()
+            args = getattr(self, f"_{name}", dict)()
             if args is not None:
                 gaps = GAPS[:10] if self._tight else GAPS
                 return Move(self._random.choice(gaps), name, args)
@@ -545,7 +546,7 @@ class Generator:
             if pods:
                 args["workers"] = draw.sample(pods, min(len(pods), draw.choice((1, 1, 2))))
                 is_served = all(args.get("resources", {}).keys() <= POOLS[pod.partition("-")[0]].keys() for pod in pods)
-                args["loose"] = draw.random() < 0.5 and (self._is_odd and is_served or not args.get("resources"))
+                args["loose"] = draw.random() < 0.5 and ((self._is_odd and is_served) or not args.get("resources"))
         if draw.random() < 0.1:
             args["priority"] = draw.choice((-1, 1))
         if draw.random() < 0.04 and args["function"] == "work" and not args.get("fails"):

@@ -115,7 +115,7 @@ class End(Comm):  # type: ignore[misc]
     def handshake_info(self) -> dict[str, Any]:
         return dict(_HANDSHAKE)
 
-    async def read(self, deserializers: Any = None) -> Any:  # noqa: ARG002
+    async def read(self, deserializers: Any = None) -> Any:
         while not self._inbox:
             if self._is_closed:
                 raise CommClosedError("closed")
@@ -133,7 +133,7 @@ class End(Comm):  # type: ignore[misc]
             raise CommClosedError("the other side closed")
         return message.open(unpack_data=self.deserialize)
 
-    async def write(self, msg: Any, serializers: Any = None, on_error: Any = None) -> int:  # noqa: ARG002
+    async def write(self, msg: Any, serializers: Any = None, on_error: Any = None) -> int:
         if self.closed():
             raise CommClosedError("closed")
         self._connection.send(self, _Message(msg))
@@ -340,7 +340,7 @@ class SimulatedBackend(Backend):  # type: ignore[misc]
     def resolve_address(self, loc: str) -> str:
         return loc
 
-    def get_local_address_for(self, loc: str) -> str:  # noqa: ARG002
+    def get_local_address_for(self, loc: str) -> str:
         return HOST.get().ip
 
 

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections import Counter
@@ -66,24 +67,21 @@ for _name in ("distributed", "gpudask"):
     logging.getLogger(_name).propagate = False
 
 # What distributed logs as an error when processes die, connections break and tasks fail: the history did that.
-EXPECTED_LOGS = re.compile(
-    "|".join(
-        (
-            r"Compute Failed",
-            r"ExpectedError",
-            r"name taken",  # a container came back before the scheduler noticed that its predecessor was gone
-            r"Timed out trying to connect|CommClosedError|closed",
-            r"Failed to communicate with scheduler during heartbeat",
-            r"Couldn't gather|Could not find data|broadcast to .* failed",
-            r"did not change its offer|did not say what its results need",
-            r"caused the cluster to lose scattered data",
-            r"Exception while handling op scatter",  # a worker that it chose is gone, or there is none
-            r"handling op set_resources \[KeyError",  # the worker is gone, and has not heard of it
-            r"status transition: Status.closing -> ",  # it closes, and a word that was on its way comes too late
-            r"expiring Timeout",  # distributed's pool of connections closes while one of its attempts is timing out
-        )
-    )
+_EXPECTED_LOGS = (
+    r"Compute Failed",
+    r"ExpectedError",
+    r"name taken",  # a container came back before the scheduler noticed that its predecessor was gone
+    r"Timed out trying to connect|CommClosedError|closed",
+    r"Failed to communicate with scheduler during heartbeat",
+    r"Couldn't gather|Could not find data|broadcast to .* failed",
+    r"did not change its offer|did not say what its results need",
+    r"caused the cluster to lose scattered data",
+    r"Exception while handling op scatter",  # a worker that it chose is gone, or there is none
+    r"handling op set_resources \[KeyError",  # the worker is gone, and has not heard of it
+    r"status transition: Status.closing -> ",  # it closes, and a word that was on its way comes too late
+    r"expiring Timeout",  # distributed's pool of connections closes while one of its attempts is timing out
 )
+EXPECTED_LOGS = re.compile("|".join(_EXPECTED_LOGS))
 
 
 class Oracle:
@@ -96,7 +94,7 @@ class Oracle:
         self.failures: dict[str, Failure] = {}  # by sign
         self._taking_in_since: float | None = None
         LOGS.lines.clear()
-        world.on_reap = self.on_reap  # type: ignore[attr-defined]
+        world.on_reap = self.on_reap
 
     def fail(self, kind: str, words: str) -> None:
         failure = Failure(kind, words)
@@ -204,9 +202,7 @@ class Oracle:
                 (not named or ws.address in named) and all(ws.resources.get(r, -1) >= n for r, n in needs.items())
                 for ws in self._cluster.scheduler.running
             )
-        return all(
-            self._is_runnable(other, seen | {ts}) for other in ts.waiting_on or () if other not in seen
-        )
+        return all(self._is_runnable(other, seen | {ts}) for other in ts.waiting_on or () if other not in seen)
 
     def describe(self, want: Want) -> str:
         """Say where a task that does not come is stuck."""
@@ -244,9 +240,9 @@ class Oracle:
                     self.fail("lost", f"wrong result {value!r} for {want.expected!r}")
             elif status == "finished" and self._runs_failed(want):
                 continue  # it failed, was lost, and did not fail when it was computed again
-            elif status == "error" and (isinstance(value, tasks.ExpectedError) and want.raises):
-                continue
-            elif status == "error" and type(value).__name__ == "KilledWorker" and len(self._cluster.deaths) > 3:
+            elif (status == "error" and (isinstance(value, tasks.ExpectedError) and want.raises)) or (
+                status == "error" and type(value).__name__ == "KilledWorker" and len(self._cluster.deaths) > 3
+            ):
                 continue
             elif status == "lost" and not self._could_run(key):
                 continue  # it was pinned to a worker that is gone, with the result
@@ -280,7 +276,7 @@ class Oracle:
         kills = self.kills()
         for key, runs in tasks.Current.record.runs.items():
             want = self._world.wants.get(key)
-            for one, other in zip(runs, runs[1:], strict=False):
+            for one, other in itertools.pairwise(runs):
                 if one.failed or restarted or (want is not None and want.may_fail):
                     continue
                 if any(one.started <= at <= other.started + 1e-3 for at, _ in kills) or one.host.is_dead:
@@ -353,6 +349,7 @@ class Oracle:
         if not self._has_preload:
             return
         workers = set(scheduler.workers.values())
+        names = {ws.name for ws in workers} | {pod.dask_name for pod in self._cluster.living()}
         for path, thing in _entries(self._cluster.preload):
             kind = type(thing).__name__
             if kind == "TaskState" and scheduler.tasks.get(thing.key) is not thing:
@@ -364,10 +361,8 @@ class Oracle:
                     self.fail("leaks", f"{path} keeps the address of a worker that is gone")
                 elif thing.startswith(("gpudask-recall", "steal-")):
                     self.fail("leaks", f"{path} keeps a question that nobody waits for")
-                elif thing.startswith("demo-") and not any(ws.name == thing for ws in workers):
-                    if not any(pod.dask_name == thing and not pod.is_deleted for pod in self._cluster.pods.values()):
-                        self.fail("leaks", f"{path} keeps a pod that is gone")
-
+                elif thing.startswith("demo-") and thing not in names:
+                    self.fail("leaks", f"{path} keeps a pod that is gone")
 
     def _forgotten(self) -> set[Any]:
         """Return the tasks that were to be forgotten, with all that they need.

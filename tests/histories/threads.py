@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -57,10 +58,8 @@ class Thread:
         while True:
             self._go.acquire()
             assert self._job is not None
-            try:
+            with contextlib.suppress(KilledError):
                 self._job()
-            except KilledError:
-                pass
             self._job = None
             self._back.release()
 
