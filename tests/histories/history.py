@@ -164,9 +164,15 @@ class Story:
         self.oracle.judge_hung(self.oracle.pending())
 
     def _ending(self) -> bool:
-        return any(not task.done() for task in self.world.ending.values()) or any(
-            pod.process is None or pod.process.host.held_until or self.cluster.state(pod) is None
-            for pod in self.cluster.living()
+        """Return whether a process is on its way, out or in."""
+        known = {self.cluster.state(pod) for pod in self.cluster.living()}
+        return (
+            not known.issuperset(self.cluster.scheduler.workers.values())
+            or any(not task.done() for task in self.world.ending.values())
+            or any(
+                pod.process is None or pod.process.host.held_until or self.cluster.state(pod) is None
+                for pod in self.cluster.living()
+            )
         )
 
     def _reap(self) -> bool:

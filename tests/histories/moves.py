@@ -13,6 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import dask
+import dask.dataframe
+import pandas as pd
 from distributed import fire_and_forget
 
 from . import tasks
@@ -50,6 +53,7 @@ class Want:
     is_let_go: bool = False  # the client wants it no longer
     is_scattered: bool = False
     is_actor: bool = False
+    is_shuffle: bool = False
     only_once_run: bool = False  # fire and forget: it is to have run
     may_fail: str = ""
 
@@ -121,7 +125,7 @@ def _submit(
     if any(want is None or want.is_let_go or want.future is None or want.future.cancelled() for want in given):
         return
     ready: list[Want] = [want for want in given if want is not None]
-    if any(want.client != client or want.raises or want.is_actor for want in ready):
+    if any(want.client != client or want.raises or want.is_actor or want.is_shuffle for want in ready):
         return
     kwargs: dict[str, Any] = {}
     if workers:
@@ -213,6 +217,23 @@ def _actor(world: World, *, client: str, key: str, resources: dict[str, Any] | N
     cluster.spawn(cluster.client_hosts[client], use())
 
 
+def _shuffle(world: World, *, client: str, rows: int) -> None:
+    """Shuffle a data frame by P2P: 3 partitions, each of which goes to each worker."""
+    cluster = world.cluster
+    if not world.is_connected(client):
+        return
+
+    def build() -> Any:
+        frame = pd.DataFrame({"x": range(rows), "y": 1})
+        with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+            shuffled = dask.dataframe.from_pandas(frame, npartitions=3, sort=False).shuffle("x", npartitions=3)
+            return cluster.clients[client].compute(shuffled.y.sum())
+
+    future = cluster.run_in_client(client, build)
+    if future.key not in world.wants:
+        world.wants[future.key] = Want(future.key, client, future, rows, is_shuffle=True)
+
+
 def _release(world: World, *, key: str) -> None:
     want = world.wants.get(key)
     if want is not None and not want.is_let_go:
@@ -261,10 +282,12 @@ def _restart(world: World, *, client: str) -> None:
     cluster.restarted.append(CLOCK.now)
 
     async def restart() -> None:
-        with contextlib.suppress(Exception):
-            await cluster.clients[client].restart(timeout=5, wait_for_workers=False)
-        world.give_up("the cluster was restarted")
-        cluster.restarted.append(CLOCK.now)
+        try:
+            with contextlib.suppress(Exception):
+                await cluster.clients[client].restart(timeout=5, wait_for_workers=False)
+        finally:
+            world.give_up("the cluster was restarted")
+            cluster.restarted.append(CLOCK.now)
 
     cluster.spawn(cluster.client_hosts[client], restart())
 
@@ -407,6 +430,7 @@ MOVES: dict[str, Callable[..., None]] = {
     "submit": _submit,
     "scatter": _scatter,
     "actor": _actor,
+    "shuffle": _shuffle,
     "release": _release,
     "cancel": _cancel,
     "disconnect": _disconnect,
@@ -447,6 +471,7 @@ class Generator:
             "scatter": 0.8,
             # Where no worker can take one at once, a scheduler that validates itself says that an actor never waits
             "actor": 0.25 if has_actors else 0.0,
+            "shuffle": 0.12,
             "release": 1.0,
             "cancel": 0.3,
             "disconnect": 0.1 * self._rare,
@@ -533,7 +558,9 @@ class Generator:
             args["fails"] = draw.randint(1, 2)
             args["retries"] = draw.randint(0, 3)
         if draw.random() < 0.3:
-            known = [w.key for w in world.wanted() if w.client == client and not w.raises and not w.is_actor]
+            known = [
+                w.key for w in world.wanted() if w.client == client and not (w.raises or w.is_actor or w.is_shuffle)
+            ]
             if known:
                 args["inputs"] = draw.sample(known, min(len(known), draw.randint(1, 3)))
         kind = draw.random()
@@ -563,6 +590,10 @@ class Generator:
         if self._random.random() < 0.6:
             args["resources"] = {"GPU": 0.5}
         return args
+
+    def _shuffle(self) -> dict[str, Any]:
+        self._numbers += 1
+        return {"client": self._client(), "rows": 20 + self._numbers}
 
     def _release(self) -> dict[str, Any] | None:
         wanted = [want.key for want in self._world.wanted()]
