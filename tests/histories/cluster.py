@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import itertools
 import json
 import logging
 import random
@@ -417,5 +418,6 @@ def seed_everything(seed: int) -> None:
     """Let all that draws at random draw from the seed."""
     random.seed(seed)
     distributed.utils_comm._round_robin_counter[0] = 0
+    distributed.scheduler.TaskState._run_id_iterator = itertools.count()
     draws = random.Random(f"uuid {seed}")
     uuid.uuid4 = uuid.uuid1 = lambda *_args, **_kwargs: uuid.UUID(int=draws.getrandbits(128))  # type: ignore[assignment]

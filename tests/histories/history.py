@@ -195,11 +195,10 @@ class Story:
         results = await self._results()
         again = [key for key, (status, value) in results.items() if status == "error" and "was let go" in str(value)]
         if again:  # as documented, `Client.retry` computes it again
-            for key in again:
-                want = self.world.wants[key]
-                retrying = cluster.clients[want.client]._retry([want.future])
+            for name, client in cluster.clients.items():
+                futures = [self.world.wants[key].future for key in again if self.world.wants[key].client == name]
                 try:
-                    await cluster.spawn(cluster.client_hosts[want.client], retrying)
+                    await cluster.spawn(cluster.client_hosts[name], client._retry(futures))
                 except Exception as error:  # noqa: BLE001 (whatever comes back)
                     oracle.fail("errors", f"Client.retry fails: {type(error).__name__}")
             await asyncio.sleep(10)

@@ -182,7 +182,7 @@ class Oracle:
             if want.only_once_run:
                 ran = any(run.ended for run in tasks.Current.record.runs.get(want.key, ()))
                 ts = scheduler.tasks.get(want.key)
-                if not ran and ts is not None and self._is_runnable(ts):
+                if not ran and ts is not None and ts.state != "erred" and self._is_runnable(ts):
                     found.append(want)
                 continue
             if want.is_let_go or want.future is None or want.future.done() or want.is_actor:
