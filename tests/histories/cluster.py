@@ -128,6 +128,7 @@ def calm() -> None:
     routes.add_routes = setup.add_routes = nothing
     logging.getLogger("distributed").setLevel(logging.WARNING)
     logging.getLogger("gpudask").setLevel(logging.WARNING)
+    logging.getLogger("tornado").setLevel(logging.CRITICAL)  # clients of workers that die
 
 
 def _no_default_client(*_args: Any, **_kwargs: Any) -> Any:

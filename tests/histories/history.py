@@ -19,7 +19,7 @@ from . import tasks
 from .cluster import ACCEPTS, Cluster, seed_everything
 from .loop import CLOCK, REAL_TIME, START, IdleError, Loop, within
 from .moves import Generator, Move, World, play
-from .oracle import Failure, Oracle
+from .oracle import LOGS, Failure, Oracle
 from .threads import Threads
 
 SETTLE_SECONDS = 90.0  # virtual: what is not there by then hangs
@@ -50,7 +50,7 @@ def run(seed: int, moves: Sequence[Move] | None = None, *, stock: bool = False) 
     tasks.Current.record = tasks.Record()
     loop = Loop(seed)
     loop.inline_executors.add(id(distributed.utils._offload_executor))
-    loop.set_exception_handler(lambda _loop, _context: None)
+    loop.set_exception_handler(_on_exception)
     asyncio.set_event_loop(loop)
     threads = Threads(loop)
     story = Story(seed, moves, has_preload=not stock)
@@ -195,6 +195,8 @@ class Story:
         results = await self._results()
         again = [key for key, (status, value) in results.items() if status == "error" and "was let go" in str(value)]
         if again:  # as documented, `Client.retry` computes it again
+            # A scheduler that validates itself fails where a task and one that it needs are both tried again
+            cluster.scheduler.validate = False
             for name, client in cluster.clients.items():
                 futures = [self.world.wants[key].future for key in again if self.world.wants[key].client == name]
                 try:
@@ -269,6 +271,14 @@ class Story:
                 value = one.result() if one.done() and one.exception() is None else []
                 found[want.key] = ("finished", value[0]) if value else ("lost", None)
         return found
+
+
+def _on_exception(_loop: Any, context: dict[str, Any]) -> None:
+    """Note what a callback of the preload raised; what dead processes leave behind is nobody's business."""
+    error = context.get("exception")
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    if any("gpudask" in frame.filename for frame in frames):
+        LOGS.lines.append(f"gpudask: a callback raised {error!r} in {frames[-1].name}")
 
 
 def _forget() -> None:

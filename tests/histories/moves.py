@@ -526,9 +526,12 @@ class Generator:
             return 0.0
         if name == "reap" and not world.cluster.operator.retiring:
             return 0.0
+        weight = self._weights[name]
         if name == "break" and CLOCK.now - world.offered_at < 0.1:
             return 3.0  # answers to a change of offers are on their way
-        return self._weights[name]
+        if any(pod.process and pod.process.host.held_until for pod in world.cluster.living()):
+            return weight * {"take_back": 3.0, "drain": 2.0, "undo": 2.0, "kill": 4.0}.get(name, 1.0)  # nobody answers
+        return weight
 
     def _key(self) -> str:
         self._numbers += 1
