@@ -167,7 +167,9 @@ class Oracle:
             ts = self._cluster.scheduler.tasks.get(want.key)
             if ts is None or ts.state not in ACTIVE or not ts.worker_restrictions or ts.loose_restrictions:
                 continue
-            if ts.worker_restrictions == {ws.address}:
+            needs = ts.resource_restrictions or {}
+            could = all(ws.resources.get(name, -1) >= n for name, n in needs.items())
+            if could and ts.worker_restrictions == {ws.address}:
                 self.fail("lost", "a worker is drained although a task is pinned to it alone")
 
     # When it is over
