@@ -67,7 +67,7 @@ def soak(args: argparse.Namespace) -> int:
         if args.replay and not failures:
             print_moves(outcome)
         if args.replay or args.digests:
-            print(f"seed {seed}: {events} messages, digest {outcome.digest & 0xFFFFFFFF:08x}")
+            print(f"seed {seed}: {outcome.events} messages, digest {outcome.digest & 0xFFFFFFFF:08x}")
         seed += 1
         if histories % 20 == 0:
             gc.collect()
