@@ -79,7 +79,7 @@ _EXPECTED_LOGS = (
     r"Exception while handling op scatter",  # a worker that it chose is gone, or there is none
     r"handling op set_resources \[KeyError",  # the worker is gone, and has not heard of it
     r"status transition: Status.closing -> ",  # it closes, and a word that was on its way comes too late
-    r"P2PConsistencyError",  # a shuffle began anew while a participant still spoke of its last run
+    r"P2PConsistencyError|handling op shuffle_barrier",  # a shuffle began anew while a participant still spoke of its last run
     r"expiring Timeout",  # distributed's pool of connections closes while one of its attempts is timing out
 )
 EXPECTED_LOGS = re.compile("|".join(_EXPECTED_LOGS))
@@ -161,7 +161,7 @@ class Oracle:
     def on_reap(self, pod: Pod) -> None:
         """Look at a pod that is drained and is about to be deleted: what only it could run would never run."""
         ws = self._cluster.state(pod)
-        if ws is None:
+        if ws is None or self._world.is_malformed:
             return
         for want in self._world.wanted():
             ts = self._cluster.scheduler.tasks.get(want.key)
