@@ -168,6 +168,8 @@ def _submit(
             key, client, future, 1 + sum(want.expected for want in ready), fails > retries, spec
         )
         want.may_fail = next((other.may_fail for other in ready if other.may_fail), "")
+        if any(CLOCK.now - at < 5 for at in cluster.restarted):  # clients drop what they have when they hear of it
+            want.may_fail = "the cluster was restarted just before"
         if malformed is not None:
             want.may_fail = "its annotation is malformed"
         if forget:

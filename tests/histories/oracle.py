@@ -79,7 +79,8 @@ _EXPECTED_LOGS = (
     r"Exception while handling op scatter",  # a worker that it chose is gone, or there is none
     r"handling op set_resources \[KeyError",  # the worker is gone, and has not heard of it
     r"status transition: Status.closing -> ",  # it closes, and a word that was on its way comes too late
-    r"P2PConsistencyError|handling op shuffle_barrier",  # a shuffle began anew while a participant still spoke of its last run
+    # A shuffle began anew, or ended, while a participant still spoke of its last run
+    r"P2PConsistencyError|handling op shuffle_barrier",
     r"expiring Timeout",  # distributed's pool of connections closes while one of its attempts is timing out
 )
 EXPECTED_LOGS = re.compile("|".join(_EXPECTED_LOGS))
