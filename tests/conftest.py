@@ -20,10 +20,14 @@ from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
-_REAL_DASK = {"preload", "kubecluster", "examples"}  # folders whose tests start schedulers and workers
-# One looks at a cluster that does nothing for a minute, the other runs the preload's tests under other releases of
-# distributed, two minutes: nobody should wait for them alone.
-_LONGEST = (ROOT / "tests/preload/test_releases.py", ROOT / "tests/reconcile/test_quiet.py")
+_REAL_DASK = {"preload", "kubecluster", "examples", "histories"}  # folders whose tests start schedulers and workers
+# One looks at a cluster that does nothing for a minute, another runs the preload's tests under other releases of
+# distributed, two minutes, the third random histories for a minute: nobody should wait for them alone.
+_LONGEST = (
+    ROOT / "tests/preload/test_releases.py",
+    ROOT / "tests/reconcile/test_quiet.py",
+    ROOT / "tests/histories/test_histories.py",
+)
 _numbers = itertools.count(1)
 
 # The machine may be busy: how long an example took says nothing about the code.
