@@ -52,6 +52,9 @@ class DemandRoute(Route):
         if self.get_argument("seen", "") == self.preload.version and wait_seconds:
             self._waiter = self.preload.watch.next_version()
             await asyncio.wait([self._waiter], timeout=wait_seconds)
+            if self._waiter.done():
+                self.answer(self.preload.news())
+                return
             self._waiter.cancel()
         self.answer(self.preload.answer())
 
