@@ -129,6 +129,7 @@ async def test_durations_become_known_by_prefix(start):
     cluster = await start()
     gpu = await cluster.add("gpu-0")
     await cluster.client.gather(cluster.client.map(inc, range(5), resources=GPU))
+    await until(lambda: not cluster.scheduler.tasks)  # else they are lost with the worker, and wait to run again
     await gpu.close()
     waiting = [*cluster.client.map(inc, range(100, 104), resources=GPU), cluster.client.submit(total, resources=GPU)]
     await until(lambda: len(cluster.scheduler.unrunnable) == 5)
