@@ -110,7 +110,7 @@ def running(kind: str, *, preload: bool) -> Iterator[Side]:
 
 def _pause(client: Any, name: str) -> None:
     """Keep a worker from being given tasks, as far as the scheduler knows."""
-    client.run(_pause_here, workers=[name])
+    client.run(_pause_here, name=name)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while client.run_on_scheduler(_status_of, name=name) != "paused":
         if time.monotonic() > deadline:
@@ -118,8 +118,9 @@ def _pause(client: Any, name: str) -> None:
         time.sleep(0.05)
 
 
-def _pause_here(dask_worker: Any) -> None:
-    dask_worker.status = Status.paused
+def _pause_here(dask_worker: Any, name: str) -> None:
+    if dask_worker.name == name:
+        dask_worker.status = Status.paused
 
 
 def _status_of(dask_scheduler: Any, name: str) -> str:

@@ -56,7 +56,9 @@ class DemandRoute(Route):
                 self.answer(self.preload.news())
                 return
             self._waiter.cancel()
-        self.answer(self.preload.answer())
+        body = self.preload.answer()
+        await asyncio.sleep(0)  # with very many workers it takes a while, and so does writing it
+        self.answer(body)
 
     def on_connection_close(self) -> None:
         """Stop waiting for a client that has gone."""
