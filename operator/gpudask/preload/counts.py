@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from distributed.scheduler import TaskPrefix, TaskState
+    from distributed.scheduler import TaskGroup, TaskState
 
 ACTIVE = frozenset({"waiting", "queued", "no-worker", "processing"})
 UNRUNNABLE = ("no-worker", "queued")
@@ -75,7 +75,7 @@ class Counts:
         self._first: dict[Any, None] = {}  # keys that are counted before `changed`, and again with it
         self._batches: deque[Iterable[Any]] = deque()  # keys that changed before
         self._buckets: dict[tuple[Requirement, str], Buckets] = {}
-        self._latest: dict[TaskPrefix, tuple[Any, Buckets]] = {}  # what its last task asked for, to save time
+        self._latest: dict[TaskGroup, tuple[Any, Buckets]] = {}  # what its last task asked for, to save time
         self._latest_new: Any = None
         self._totals: dict[Requirement, dict[str, int]] = {}
         self._by_key: dict[Any, Bucket] = {}  # in the order in which tasks came
@@ -198,10 +198,23 @@ class Counts:
         return len(some) == BATCH
 
     def _count(self, keys: Iterable[Any]) -> None:
-        by_key, tasks = self._by_key, self._tasks
-        for key in keys:
-            ts = tasks.get(key)
-            new = self._bucket(ts) if ts is not None and ts.state in ACTIVE and ts.resource_restrictions else None
+        by_key, tasks, latest = self._by_key, self._tasks, self._latest
+        for (
+            key
+        ) in keys:  # in place, because this runs for every restricted task: the bucket is nearly always the latest
+            ts, new = tasks.get(key), None
+            restrictions = ts.resource_restrictions if ts is not None else None
+            if ts is not None and restrictions:
+                state = ts.state
+                if state in ACTIVE:
+                    known = latest.get(ts.group)
+                    try:
+                        if known is not None and known[0] == restrictions:
+                            new = known[1].get(state)
+                    except Exception:  # noqa: BLE001, S110 (whatever a foreign type raises)
+                        pass
+                    if new is None:
+                        new = self._bucket(ts, state)
             old = by_key.get(key)
             if new is old:
                 continue
@@ -216,26 +229,17 @@ class Counts:
                 del by_key[key]
                 self._beyond.pop(key, None)
 
-    def _bucket(self, ts: TaskState) -> Bucket:
-        prefix, restrictions, state = ts.prefix, ts.resource_restrictions, ts.state
-        latest = self._latest.get(prefix)
-        try:
-            buckets = latest[1] if latest is not None and latest[0] == restrictions else None
-        except Exception:  # noqa: BLE001 (whatever a foreign type raises)
-            buckets = None
-        if buckets is None:
-            requirement = self._requirement(ts)
-            buckets = self._buckets.setdefault((requirement, prefix.name), {})
-            if requirement != ignored(TOO_MANY):
-                if len(self._latest) >= REQUIREMENTS:
-                    self._latest.clear()
-                self._latest[prefix] = restrictions, buckets
-        bucket = buckets.get(state)
-        if bucket is None:
-            requirement = self._requirement(ts)
+    def _bucket(self, ts: TaskState, state: str) -> Bucket:
+        requirement = self._requirement(ts)
+        buckets = self._buckets.setdefault((requirement, ts.prefix.name), {})
+        if requirement != ignored(TOO_MANY):
+            if len(self._latest) >= REQUIREMENTS:
+                self._latest.clear()
+            self._latest[ts.group] = ts.resource_restrictions, buckets
+        if state not in buckets:
             totals = self._totals.setdefault(requirement, dict.fromkeys(ACTIVE, 0))
-            bucket = buckets[state] = Bucket(requirement, prefix.name, state, totals)
-        return bucket
+            buckets[state] = Bucket(requirement, ts.prefix.name, state, totals)
+        return buckets[state]
 
     def _requirement(self, ts: TaskState) -> Requirement:
         """Return what the task counts as."""

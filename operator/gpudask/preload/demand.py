@@ -90,7 +90,7 @@ class Demand:
             else:
                 ended.plain[worker] += 1
                 recently = ended.recently_plain
-            learnt = ts.prefix, worker
+            learnt = ts.group, worker
             if learnt not in recently:
                 recently.add(learnt)
                 self._learn(ts.prefix.name, worker, startstops)

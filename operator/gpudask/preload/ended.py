@@ -15,7 +15,7 @@ class Ended:
     def __init__(self) -> None:
         self.plain: defaultdict[str, int] = defaultdict(int)
         self.restricted: defaultdict[str, int] = defaultdict(int)
-        # (prefix, worker) of which a task ended since the last look: what is asked of each task is asked of the first
+        # (group, worker) of which a task ended since the last look: what is asked of each task is asked of the first
         self.recently_plain: set[tuple[Any, str]] = set()
         self.recently_restricted: set[tuple[Any, str]] = set()
 
