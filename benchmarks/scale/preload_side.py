@@ -32,6 +32,7 @@ from benchmarks.scale.processes import TOKEN, scheduler, worker
 THREADS = 4  # of a worker; a GPU worker offers as many GPUs, so that both kinds of tasks have the same room
 WORKERS = 2  # that do the work; one of the other pool stands by, so that the fence has something to keep apart
 DEADLINE_SECONDS = 300
+POLL_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 @contextlib.contextmanager
 def _poll(client: Any) -> Iterator[list[int]]:
-    """Hold the long poll in a thread of its own, and count the answers."""
+    """Hold the long poll in a thread of its own, for as long as the operator does, and count the answers."""
     port = client.scheduler_info()["services"]["dashboard"]
     answers = [0]
     ended = threading.Event()
@@ -147,9 +148,14 @@ def _poll(client: Any) -> Iterator[list[int]]:
     def ask() -> None:
         seen = ""
         while not ended.is_set():
-            path = f"/gpudask/v1/demand?seen={seen}&wait=1"
-            connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
-            seen = json.loads(connection.getresponse().read())["version"]
+            path = f"/gpudask/v1/demand?seen={seen}&wait={POLL_SECONDS}"
+            try:
+                connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+                seen = json.loads(connection.getresponse().read())["version"]
+            except (OSError, http.client.HTTPException):
+                if ended.is_set():
+                    return  # the scheduler ended while it had nothing to say
+                raise
             answers[0] += 1
 
     thread = threading.Thread(target=ask, daemon=True)
@@ -158,4 +164,3 @@ def _poll(client: Any) -> Iterator[list[int]]:
         yield answers
     finally:
         ended.set()
-        thread.join(timeout=10)
