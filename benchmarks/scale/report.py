@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.scale.blocks import Longest
 from benchmarks.scale.events import EventCost
 from benchmarks.scale.growth import Grown
 from benchmarks.scale.latency import Latency
@@ -17,6 +18,7 @@ _HEAD = ("", "operator", "floor", "ratio", "wanted", "met")
 _MS = 1000.0
 # What is wanted on 2 cores.
 _RATIO, _MB_A_POD, _BASE_MB, _P50_SECONDS, _P99_SECONDS, _RATE = 1.5, 0.01, 130.0, 0.1, 1.0, 0.97
+_BLOCK_SECONDS = 0.020
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Results:
     latencies: Sequence[Latency] = ()
     event_cost: EventCost | None = None
     preload_rate: float | None = None
+    longest_block: Longest | None = None
 
     @property
     def latency(self) -> Latency | None:
@@ -65,6 +68,7 @@ def last_line(results: Results) -> str:
         "p50": _as(latency.percentile(50) if latency else None, ".3f", "s"),
         "p99": _as(latency.percentile(99) if latency else None, ".3f", "s"),
         "preload_rate": _as(results.preload_rate, ".3f", "x"),
+        "longest_block": _as(_MS * results.longest_block.worst[1] if results.longest_block else None, ".1f", "ms"),
     }
     return "scale: " + " ".join(f"{name}={value}" for name, value in values.items())
 
@@ -80,6 +84,7 @@ def table(results: Results) -> str:
         *(line for latency in results.latencies for line in _latency(latency, bounded=latency is results.latency)),
         *_event_cost(results.event_cost),
         *_preload(results.preload_rate),
+        *_longest(results.longest_block),
     ]
     filled = ((*cells, *[""] * (len(_HEAD) - len(cells))) for cells in lines)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in filled)
@@ -149,6 +154,14 @@ def _preload(rate: float | None) -> Rows:
     if rate is not None:
         what = "(f) the scheduler's rate with the preload"
         yield what, f"{rate:.3f}x", "1", f"{rate:.3f}x", f">= {_RATE}x", _met(rate >= _RATE)
+
+
+def _longest(longest: Longest | None) -> Rows:
+    if longest is not None:
+        name, seconds = longest.worst
+        what = f"(g) the preload's longest block of the loop, {longest.tasks} tasks, {longest.workers} workers"
+        met = _met(seconds <= _BLOCK_SECONDS)
+        yield what, f"{_MS * seconds:.1f} ms, {name}", "", "", f"<= {_MS * _BLOCK_SECONDS:.0f} ms", met
 
 
 def _work(work: Work) -> str:

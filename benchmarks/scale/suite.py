@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from benchmarks.scale import events, growth, latency, memory, preload
+from benchmarks.scale import blocks, events, growth, latency, memory, preload
 from benchmarks.scale.report import Pair, Results
 
-PARTS = ("clusters", "gpus", "memory", "latency", "preload")
+PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Sizes:
     event_rounds: int
     preload_tasks: int
     preload_rounds: int
+    blocks_tasks: int
+    blocks_workers: int
 
 
 FULL = Sizes(
@@ -44,6 +46,8 @@ FULL = Sizes(
     event_rounds=10,
     preload_tasks=100_000,
     preload_rounds=20,
+    blocks_tasks=1_000_000,
+    blocks_workers=1000,
 )
 SMALL = Sizes(
     clusters=10,
@@ -58,6 +62,8 @@ SMALL = Sizes(
     event_rounds=2,
     preload_tasks=2000,
     preload_rounds=2,
+    blocks_tasks=5000,
+    blocks_workers=20,
 )
 Tell = Callable[[str], None]
 
@@ -69,6 +75,11 @@ def measure(sizes: Sizes, parts: Collection[str], tell: Tell) -> Results:
         tell("preload: a real scheduler with and without it")
         costs = preload.measure(sizes.preload_tasks, sizes.preload_rounds, tell=tell)
         results = replace(results, preload_rate=preload.worst_rate(costs))
+    if "blocks" in parts:
+        tell(f"blocks: {sizes.blocks_tasks} tasks and {sizes.blocks_workers} workers in one scheduler with the preload")
+        longest = blocks.measure(sizes.blocks_tasks, sizes.blocks_workers, tell)
+        tell("\n".join(blocks.describe(longest)))
+        results = replace(results, longest_block=longest)
     return results
 
 

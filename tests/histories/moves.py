@@ -390,8 +390,8 @@ def _break(world: World, *, pod: str, other: str) -> None:
     if found is None:
         return
     for want in world.wants.values():
-        if want.spec.get("function") == "client":
-            want.may_fail = want.may_fail or "a call of its own client may have been cut"
+        if want.spec.get("function") == "client" or want.is_shuffle:
+            want.may_fail = want.may_fail or "a call of its own client, or of the shuffle, may have been cut"
     if other == "scheduler":
         world.cluster.break_calls(found, world.cluster.scheduler_host)
     elif peer is not None and peer.process is not None:

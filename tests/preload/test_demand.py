@@ -1,15 +1,20 @@
 """Demand is counted exactly, and edges wake the poll."""
 
 import asyncio
+import math
 import random
 from collections import Counter
+from fractions import Fraction
 
+import dask
 import pytest
 from distributed import Event, wait
 
-from gpudask.preload.demand import ACTIVE
+from gpudask.preload import counts, demand, durations, workers
+from gpudask.preload.counts import ACTIVE
+from gpudask.preload.pools import Pools
 
-from .cluster import GPU, until
+from .cluster import GPU, WORKING, until
 
 
 def inc(x):
@@ -124,6 +129,7 @@ async def test_durations_become_known_by_prefix(start):
     cluster = await start()
     gpu = await cluster.add("gpu-0")
     await cluster.client.gather(cluster.client.map(inc, range(5), resources=GPU))
+    await until(lambda: not cluster.scheduler.tasks)  # else they are lost with the worker, and wait to run again
     await gpu.close()
     waiting = [*cluster.client.map(inc, range(100, 104), resources=GPU), cluster.client.submit(total, resources=GPU)]
     await until(lambda: len(cluster.scheduler.unrunnable) == 5)
@@ -219,3 +225,164 @@ async def test_counts_follow_stealing(start):
     await Event("steal", client=cluster.client).set()
     await cluster.client.gather(futures)
     assert_exact(cluster)
+
+
+@pytest.mark.parametrize(
+    ("resources", "why"),
+    [
+        ({"GPU": "1"}, counts.NO_NUMBER),
+        ({"GPU": None}, counts.NO_NUMBER),
+        ({"GPU": [1]}, counts.NO_NUMBER),
+        ({"GPU": {"a": 1}}, counts.NO_NUMBER),
+        ({"GPU": math.nan}, counts.NO_NUMBER),
+        ({"GPU": math.inf}, counts.NO_NUMBER),
+        ({"GPU": -1}, counts.NO_NUMBER),
+        ({"GPU": 10**400}, counts.NO_NUMBER),
+        ({"GPU": 1j}, counts.NO_NUMBER),
+        ({"GPU": 1, 1: 1}, counts.NO_NAME),
+        ({("GPU", 0): 1}, counts.NO_NAME),
+        ({None: 1}, counts.NO_NAME),
+        ({"G" * 10_000: 1}, counts.TOO_LONG),
+        ({f"R{i}": 1 for i in range(1000)}, counts.TOO_MANY_NAMES),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+async def test_what_is_no_number_is_no_demand_and_is_told_while_all_others_count(start, resources, why):
+    cluster = await start()
+    good = cluster.client.submit(inc, 1, resources=GPU)
+    bad = cluster.client.map(inc, range(2, 4), resources=resources)
+    plain = cluster.client.submit(inc, 4)
+    await until(lambda: len(cluster.scheduler.tasks) == 4)
+    answer = await cluster.demand()
+    assert {tuple(entry["resources"].items()): entry["unrunnable"] for entry in answer["demand"]} == {
+        (("GPU", 1),): 1,
+        (): 1,
+    }
+    [ignored] = answer["ignored"]
+    assert (ignored["tasks"], ignored["why"]) == (2, why)
+    assert len(ignored["resources"]) <= counts.NAME_LENGTH
+    assert answer["features"] == WORKING
+    del bad
+    await until(lambda: len(cluster.scheduler.tasks) == 2)
+    assert (await cluster.demand())["ignored"] == []
+    del good, plain
+
+
+async def test_a_task_that_dask_itself_cannot_place_stops_nobody(start):
+    """Where a worker offers the resource, distributed fails to compare the two and leaves the task waiting for ever."""
+    cluster = await start(validate=False)
+    gpu = await cluster.add("gpu-0")
+    bad = cluster.client.submit(inc, 1, resources={"GPU": "1"})
+    assert "not supported between" in str(await bad.exception())
+    assert [ignored["tasks"] for ignored in (await cluster.demand())["ignored"]] == [1]
+    assert await cluster.client.submit(inc, 2, resources=GPU) == 3
+    assert (await cluster.row(gpu))["own"] == 0
+    assert (await cluster.demand())["demand"] == []
+
+
+async def test_numbers_of_any_kind_count(start):
+    cluster = await start()
+    futures = [cluster.client.submit(inc, i, resources={"GPU": n}) for i, n in enumerate((1, 1.0, True, Fraction(1)))]
+    await until(lambda: len(cluster.scheduler.tasks) == 4)
+    assert [(e["resources"], e["unrunnable"]) for e in (await cluster.demand())["demand"]] == [({"GPU": 1.0}, 4)]
+    del futures
+
+
+async def test_beyond_many_different_requirements_the_others_count_together_until_there_is_room(start, monkeypatch):
+    monkeypatch.setattr(counts, "REQUIREMENTS", 10)
+    monkeypatch.setattr(counts, "ROOM", 8)
+    cluster = await start()
+    futures = [cluster.client.submit(inc, i, resources={"GPU": 1 + i}) for i in range(30)]
+    await until(lambda: len(cluster.scheduler.tasks) == 30)
+    answer = await cluster.demand()
+    assert len(answer["demand"]) == 10
+    assert [(ignored["tasks"], ignored["why"]) for ignored in answer["ignored"]] == [(20, counts.TOO_MANY)]
+    kept = {entry["resources"]["GPU"] for entry in answer["demand"]}
+    gone = [i for i in range(30) if 1 + i in kept]
+    for i in gone:
+        futures[i] = None
+    await until(lambda: len(cluster.scheduler.tasks) == 20)
+
+    async def room_is_taken():
+        return [ignored["tasks"] for ignored in (await cluster.demand())["ignored"]] == [11]  # they are a kind, too
+
+    await until(room_is_taken)
+    del futures
+
+
+@pytest.fixture
+def small_slices(monkeypatch):
+    """Count ten tasks at one go, and leave a while for everything else."""
+    monkeypatch.setattr(counts, "BATCH", 10)
+    monkeypatch.setattr(demand, "BATCH", 10)
+    monkeypatch.setattr(counts, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(counts.Counts.count, "__defaults__", (-1.0,))
+
+
+async def test_a_large_graph_is_counted_slice_by_slice_and_exactly_in_the_end(start, small_slices):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    futures = cluster.client.map(inc, range(300), resources=GPU)
+    await until(lambda: len(cluster.scheduler.unrunnable) == 300)
+    slices = cluster.count(cluster.preload.demand._counts, "count")
+    assert counted(cluster.preload)[(("GPU", 1.0),), "unrunnable"] < 300
+    assert cluster.preload.answer()["idle_seconds"] == 0
+    assert await cluster.entry() is None, "what is not counted yet is not taken for plain tasks"
+    await until(lambda: counted(cluster.preload) == walk(cluster.scheduler))
+    assert slices() > 20
+    del futures
+    await until(lambda: not cluster.scheduler.tasks and not counted(cluster.preload))
+    await until(lambda: not cluster.preload.demand.is_behind)
+    assert_exact(cluster)
+
+
+async def test_what_nobody_asked_for_before_is_told_at_once_while_others_are_counted(start, small_slices, monkeypatch):
+    monkeypatch.setattr(demand, "REST_SECONDS", 3600.0)
+    cluster = await start()
+    waits = asyncio.create_task(cluster.demand(seen=(await cluster.demand())["version"], wait=30))
+    await until(lambda: cluster.preload.watch._waiters)
+    with dask.annotate(resources={"MEMORY": 1}):
+        many = [dask.delayed(inc)(i) for i in range(100)]
+    with dask.annotate(resources=GPU):
+        one = dask.delayed(inc)(1)
+    with dask.annotate(resources={"MEMORY": 1}):
+        more = [dask.delayed(inc)(i) for i in range(100)]
+    futures = cluster.client.compute([*many, one, *more], optimize_graph=False)
+    answer = await waits
+    while not any(entry["resources"] == GPU for entry in answer["demand"]):
+        answer = await cluster.demand(seen=answer["version"], wait=30)
+    assert cluster.preload.demand.is_behind
+    del futures
+
+
+async def test_a_restart_leaves_nothing_that_was_not_counted_yet(start, small_slices):
+    cluster = await start()
+    futures = cluster.client.map(inc, range(300), resources=GPU)
+    await until(lambda: len(cluster.scheduler.unrunnable) == 300)
+    assert counted(cluster.preload)
+    await cluster.client.restart(wait_for_workers=False)
+    await until(lambda: not counted(cluster.preload) and not cluster.preload.demand.is_behind)
+    assert_exact(cluster)
+    del futures
+
+
+async def test_a_worker_with_many_tasks_seems_busy_rather_than_idle(start, monkeypatch):
+    monkeypatch.setattr(workers, "LOOKED_AT", 5)
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    futures = cluster.client.map(hold, ["many"] * 8, workers=[gpu.address], pure=False)
+    await until(lambda: len(cluster.state(gpu).processing) == 8)
+    assert (await cluster.row(gpu))["own"] == 3  # the plain ones that nobody looked at
+    assert (await cluster.row(gpu))["idle_seconds"] == 0
+    await Event("many", client=cluster.client).set()
+    await cluster.client.gather(futures)
+
+
+def test_means_of_vanished_prefixes_are_dropped_when_there_are_many(monkeypatch):
+    monkeypatch.setattr(durations, "PREFIXES", 10)
+    known = durations.Durations(Pools({}))
+    for i in range(100):
+        known.learn(f"prefix-{i}", "", [{"action": "compute", "start": 0.0, "stop": 1.0}])
+        known.forget_vanished({f"prefix-{j}" for j in range(50, i + 1)})
+    assert known.mean("prefix-0", restricted=False) is None
+    assert known.mean("prefix-99", restricted=False) == 1.0

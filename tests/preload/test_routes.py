@@ -7,7 +7,7 @@ import aiohttp
 import dask
 import pytest
 
-from gpudask.preload.watch import COUNTS_SECONDS
+from gpudask.preload.watch import COUNTS_SECONDS, FLAPPING_SECONDS, INTERVAL_SECONDS, Watch
 
 from .cluster import GPU, WORKING, until
 
@@ -200,6 +200,33 @@ async def test_a_busy_cluster_makes_few_versions_a_second(start):
     # Once a second the counts; the first and the last task, and the one worker that is busy and idle, are edges.
     assert cluster.preload.watch.counter - versions <= seconds / COUNTS_SECONDS + 6
     await until(lambda: cluster.client.futures is not None)
+
+
+async def test_what_changes_again_and_again_makes_versions_ever_more_rarely_until_it_rests():
+    loop, made = asyncio.get_running_loop(), []
+    watch = Watch(dict, lambda: made.append(loop.time()))
+    began = loop.time()
+    while loop.time() < began + 3.0:
+        watch.want("a worker becomes busy or idle")
+        await asyncio.sleep(0.02)
+    assert made[0] - began < INTERVAL_SECONDS
+    assert 3 <= len(made) <= 6, "after 0, 0.2, 0.6, 1.4, 2.4 s"
+    await asyncio.sleep(2.2 * FLAPPING_SECONDS)
+    made.clear()
+    asked = loop.time()
+    watch.want("a worker becomes busy or idle")
+    await until(lambda: made)
+    assert made[0] - asked < INTERVAL_SECONDS
+
+
+async def test_a_poll_is_answered_with_what_made_its_version_and_nothing_is_computed_twice(start):
+    cluster = await start()
+    task = await poll(cluster, await quiet_version(cluster))
+    answers = cluster.count(cluster.preload, "answer")
+    await cluster.add("cpu-0")
+    answer = await task
+    assert [row["pool"] for row in answer["workers"]] == ["cpu"]
+    assert not answers(), "but for the one that the watch asked for"
 
 
 async def test_a_poll_whose_client_has_gone_is_forgotten(start):

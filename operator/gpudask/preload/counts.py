@@ -1,25 +1,53 @@
 """Restricted tasks counted by what they ask for, by prefix and by state.
 
-A transition only notes the task; whoever asks first has all noted tasks counted anew. So a task that went through
+A transition only notes the task's key; whoever asks first has all noted tasks counted anew. So a task that went through
 several states in between costs one count, and counting cannot drift: it is keyed by task, and looks at the task as it
 is. (`count[start] -= 1; count[finish] += 1` drifts, because a transition may happen inside another.)
+
+A graph may bring a million tasks at once, so counting goes slice by slice: what is not counted yet waits in batches,
+and `is_behind` says so. What asks for something new and finds no worker is counted before the rest.
+
+What a task asks for is the user's word, and hostile: it is counted on its own, and what cannot be demand is told as
+such. `IGNORED` has the reasons.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import reprlib
+import time
+from collections import deque
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from distributed.scheduler import TaskState
+    from distributed.scheduler import TaskGroup, TaskState
 
 ACTIVE = frozenset({"waiting", "queued", "no-worker", "processing"})
 UNRUNNABLE = ("no-worker", "queued")
 
+SLICE_SECONDS = 0.004  # of the event loop's CPU time that counting may take at one go
+BATCH = 2_000  # tasks between two looks at the clock
+FIRST = 100  # tasks that are counted before all others, because nobody has asked for that before
+REQUIREMENTS = 1_000  # kept apart; what else is asked for counts together, as ignored
+ROOM = REQUIREMENTS - 100  # when there are so few, those beyond are looked at again
+NAMES = 32  # resources that one task asks for
+NAME_LENGTH = 200
+
 Requirement = tuple[tuple[str, float], ...]  # sorted (resource, quantity); () is plain
 PLAIN: Requirement = ()
+
+IGNORED = (NO_NUMBER, NO_NAME, TOO_LONG, TOO_MANY_NAMES, TOO_MANY, UNREADABLE) = (
+    "a quantity is no finite number of zero or more",
+    "a resource's name is no text",
+    f"a resource's name has more than {NAME_LENGTH} characters",
+    f"one task asks for more than {NAMES} resources",
+    f"more than {REQUIREMENTS} different requirements at a time",
+    "it cannot be read",
+)
 
 
 class Bucket:
@@ -34,44 +62,95 @@ class Bucket:
         self.totals = totals  # the requirement's: state -> tasks
         self.n = 0
 
-    def add(self, n: int) -> None:
-        """Count `n` more tasks, here and in the requirement's totals."""
-        self.n += n
-        self.totals[self.state] += n
+
+Buckets = dict[str, Bucket]  # by state
 
 
 class Counts:
-    """The counts. `changed` takes the tasks to count anew: key -> task."""
+    """The counts. `changed` takes the keys of the tasks to count anew, in the order in which they changed."""
 
-    def __init__(self) -> None:
-        self.changed: dict[Any, TaskState] = {}
-        self._buckets: dict[tuple[Requirement, str, str], Bucket] = {}
+    def __init__(self, tasks: Mapping[Any, TaskState]) -> None:
+        self.changed: dict[Any, None] = {}
+        self._tasks = tasks
+        self._first: dict[Any, None] = {}  # keys that are counted before `changed`, and again with it
+        self._batches: deque[Iterable[Any]] = deque()  # keys that changed before
+        self._buckets: dict[tuple[Requirement, str], Buckets] = {}
+        self._latest: dict[TaskGroup, tuple[Any, Buckets]] = {}  # what its last task asked for, to save time
+        self._latest_new: Any = None
         self._totals: dict[Requirement, dict[str, int]] = {}
         self._by_key: dict[Any, Bucket] = {}  # in the order in which tasks came
+        self._beyond: dict[Any, None] = {}  # keys of tasks counted as TOO_MANY
+        self._examples: dict[str, str] = {}  # reason -> what such a task asks for
+        self._dropped: list[dict[Any, Bucket]] = []  # large ones, which are taken apart slice by slice
 
-    def count(self) -> None:
-        """Count the changed tasks as they are now: O(changed)."""
-        changed, self.changed = self.changed, {}
-        by_key = self._by_key
-        for key, ts in changed.items():
-            old = by_key.get(key)
-            new = self._bucket(ts) if ts.resource_restrictions and ts.state in ACTIVE else None
-            if new is old:
-                continue
-            if old is not None:
-                old.add(-1)
-            if new is not None:
-                new.add(1)
-                by_key[key] = new
-            else:
-                del by_key[key]
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to count than went into the last slice."""
+        return bool(self._batches)
+
+    def put_off(self) -> None:
+        """Begin another batch of changed tasks: each is counted, and freed, at one go."""
+        self._batches.append(self.changed)
+        self.changed = {}
+
+    def put_off_all(self, keys: Iterable[Any]) -> None:
+        """Count these tasks too, as far as they are restricted, when there is time. They are looked at only then."""
+        self._batches.append(iter(keys))
+
+    def note_unrunnable(self, key: Any, restrictions: Any) -> bool:
+        """Count a task that finds no worker before all others, if nobody has asked for that yet; return whether so."""
+        try:
+            if restrictions == self._latest_new:
+                return False
+        except Exception:  # noqa: BLE001 (whatever a foreign type raises)
+            return False
+        self._latest_new = restrictions
+        if len(self._first) >= FIRST or requirement_from(restrictions) in self._totals:
+            return False
+        self._first[key] = None
+        return True
+
+    def count(self, seconds: float = SLICE_SECONDS) -> bool:
+        """Count the changed tasks as they are now, the last batch and then the oldest first; return whether all are.
+
+        Most often all are, else it ends after about so many seconds, and there is more to do.
+        """
+        self.count_first()
+        if self.changed:
+            self._batches.appendleft(self.changed)
+            self.changed = {}
+        if not self._batches and not self._dropped:
+            return True
+        until = time.thread_time() + seconds
+        while self._batches:
+            batch = self._batches[0]
+            if isinstance(batch, dict):
+                self._count(batch)
+                self._batches.popleft()
+            elif not self._count_next(batch):
+                self._batches.popleft()
+            if self._batches and time.thread_time() > until:
+                return False
+        self._drop(until)
+        return not self._dropped
+
+    def count_first(self) -> None:
+        """Count only those that ask for something new: they are few."""
+        if self._first:
+            first, self._first = self._first, {}
+            self._count(first)
 
     def clear(self) -> None:
         """Forget all tasks."""
         self.changed = {}
+        self._first = {}
+        self._batches.clear()
         self._buckets.clear()
+        self._latest.clear()
         self._totals.clear()
-        self._by_key.clear()
+        self._beyond = {}
+        self._dropped.append(self._by_key)
+        self._by_key = {}
 
     def totals(self) -> dict[Requirement, dict[str, int]]:
         """Return requirement -> state -> tasks; a requirement without tasks is dropped first."""
@@ -80,12 +159,25 @@ class Counts:
             del self._totals[requirement]
         if empty:
             self._drop_empty_buckets()
+            self._latest_new = None
+            if self._beyond and len(self._totals) < ROOM:
+                beyond, self._beyond = self._beyond, {}
+                self.put_off_all(beyond)  # there is room for some of them now
         return self._totals
 
     def buckets(self) -> list[Bucket]:
         """Return what has tasks."""
         self._drop_empty_buckets()
-        return list(self._buckets.values())
+        return [bucket for buckets in self._buckets.values() for bucket in buckets.values()]
+
+    def ignored(self) -> list[dict[str, Any]]:
+        """Return what is asked for but is no demand: an example, how many such tasks are not done, and why."""
+        found = []
+        for why in IGNORED:
+            tasks = sum(self._totals.get(ignored(why), {}).values())
+            if tasks:
+                found.append({"resources": self._examples[why], "tasks": tasks, "why": why})
+        return found
 
     def first_waiting(self, requirement: Requirement, n: int, look_at: int) -> Iterator[Any]:
         """Return the keys of the first `n` tasks whose inputs are missing, among the `look_at` that came first."""
@@ -96,22 +188,133 @@ class Counts:
         )
         return itertools.islice(wanted, n)
 
-    def _bucket(self, ts: TaskState) -> Bucket:
-        restrictions: Any = ts.resource_restrictions
-        requirement = tuple(restrictions.items())
-        if len(requirement) > 1:
-            requirement = tuple(sorted(requirement))
-        name = requirement, ts.prefix.name, ts.state
-        bucket = self._buckets.get(name)
-        if bucket is None:
+    def _count_next(self, keys: Iterable[Any]) -> bool:
+        """Count some of many keys that nobody has looked at; return whether there may be more."""
+        try:
+            some = list(itertools.islice(keys, BATCH))
+        except RuntimeError:  # somebody else has changed what we iterate over; the tasks' transitions are noted anyway
+            return False
+        self._count(key for key in some if key in self._by_key or _is_restricted(self._tasks.get(key)))
+        return len(some) == BATCH
+
+    def _count(self, keys: Iterable[Any]) -> None:
+        by_key, tasks, latest = self._by_key, self._tasks, self._latest
+        # In place, because this runs for every restricted task: the bucket is nearly always the latest.
+        for key in keys:
+            ts, new = tasks.get(key), None
+            restrictions = ts.resource_restrictions if ts is not None else None
+            if ts is not None and restrictions:
+                state = ts.state
+                if state in ACTIVE:
+                    known = latest.get(ts.group)
+                    try:
+                        if known is not None and known[0] == restrictions:
+                            new = known[1].get(state)
+                    except Exception:  # noqa: BLE001, S110 (whatever a foreign type raises)
+                        pass
+                    if new is None:
+                        new = self._bucket(ts, state)
+            old = by_key.get(key)
+            if new is old:
+                continue
+            if old is not None:
+                old.n -= 1
+                old.totals[old.state] -= 1
+            if new is not None:
+                new.n += 1
+                new.totals[new.state] += 1
+                by_key[key] = new
+            else:
+                del by_key[key]
+                self._beyond.pop(key, None)
+
+    def _bucket(self, ts: TaskState, state: str) -> Bucket:
+        requirement = self._requirement(ts)
+        buckets = self._buckets.setdefault((requirement, ts.prefix.name), {})
+        if requirement != ignored(TOO_MANY):
+            if len(self._latest) >= REQUIREMENTS:
+                self._latest.clear()
+            self._latest[ts.group] = ts.resource_restrictions, buckets
+        if state not in buckets:
             totals = self._totals.setdefault(requirement, dict.fromkeys(ACTIVE, 0))
-            bucket = self._buckets[name] = Bucket(*name, totals)
-        return bucket
+            buckets[state] = Bucket(requirement, ts.prefix.name, state, totals)
+        return buckets[state]
+
+    def _requirement(self, ts: TaskState) -> Requirement:
+        """Return what the task counts as."""
+        requirement = requirement_from(ts.resource_restrictions)
+        if requirement not in self._totals and len(self._totals) >= REQUIREMENTS and not is_ignored(requirement):
+            requirement = ignored(TOO_MANY)
+            self._beyond[ts.key] = None
+        if is_ignored(requirement):
+            self._examples[requirement[0][0]] = _shown(ts.resource_restrictions)
+        return requirement
 
     def _drop_empty_buckets(self) -> None:
-        self._buckets = {name: bucket for name, bucket in self._buckets.items() if bucket.n}
+        self._latest.clear()
+        for name, buckets in list(self._buckets.items()):
+            for state in [state for state, bucket in buckets.items() if not bucket.n]:
+                del buckets[state]
+            if not buckets:
+                del self._buckets[name]
+
+    def _drop(self, until: float) -> None:
+        while self._dropped:
+            for _ in range(min(BATCH, len(self._dropped[-1]))):
+                self._dropped[-1].popitem()
+            if not self._dropped[-1]:
+                self._dropped.pop()
+            if time.thread_time() > until:
+                return
 
 
 def requirement_of(ts: TaskState) -> Requirement:
     """Return what a task asks for."""
-    return tuple(sorted(ts.resource_restrictions.items())) if ts.resource_restrictions else PLAIN
+    return requirement_from(ts.resource_restrictions) if ts.resource_restrictions else PLAIN
+
+
+def requirement_from(restrictions: Any) -> Requirement:
+    """Return what `resources=` says, whatever that is: a requirement that nobody can offer where it is no demand."""
+    try:
+        if len(restrictions) > NAMES:
+            return ignored(TOO_MANY_NAMES)
+        for name, quantity in restrictions.items():
+            if why := _why_ignored(name, quantity):
+                return ignored(why)
+        return tuple(sorted((name, float(quantity)) for name, quantity in restrictions.items()))
+    except Exception:  # noqa: BLE001 (whatever a foreign type raises)
+        return ignored(UNREADABLE)
+
+
+def _why_ignored(name: Any, quantity: Any) -> str:
+    if not isinstance(name, str):
+        return NO_NAME
+    if len(name) > NAME_LENGTH:
+        return TOO_LONG
+    if not isinstance(quantity, Real):
+        return NO_NUMBER
+    try:
+        return "" if 0 <= float(quantity) < math.inf else NO_NUMBER  # what is not a number is not even zero or more
+    except OverflowError:
+        return NO_NUMBER
+
+
+def ignored(why: str) -> Requirement:
+    """Return the requirement of tasks that are no demand. No worker can offer so much of anything."""
+    return ((why, math.inf),)
+
+
+def is_ignored(requirement: Requirement) -> bool:
+    """Return whether tasks of this requirement are no demand."""
+    return bool(requirement) and requirement[0][1] == math.inf
+
+
+def _is_restricted(ts: TaskState | None) -> bool:
+    return ts is not None and bool(ts.resource_restrictions)
+
+
+def _shown(restrictions: Any) -> str:
+    try:
+        return reprlib.repr(restrictions)[:NAME_LENGTH]
+    except Exception:  # noqa: BLE001 (whatever a foreign type raises)
+        return type(restrictions).__name__[:NAME_LENGTH]

@@ -2,14 +2,18 @@
 
 Restricted tasks are counted in `counts`. Plain tasks cost nothing: their counts are distributed's own totals by prefix,
 less the restricted ones. Reading is O(changed tasks + requirements x prefixes), never O(tasks).
+
+After a graph with many restricted tasks they are counted slice by slice. In between an answer shows those that are
+counted, and the plain tasks as they were: those that are not counted yet would look like plain ones.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from .counts import ACTIVE, PLAIN, UNRUNNABLE, Counts, Requirement, requirement_of
+from .counts import ACTIVE, BATCH, PLAIN, UNRUNNABLE, Counts, Requirement, is_ignored, requirement_of
 from .ended import Ended
 from .lookahead import LookAhead
 from .names import pool_of
@@ -25,8 +29,9 @@ if TYPE_CHECKING:
     from .pools import Pools
     from .watch import Watch
 
+NEW = "new"  # topic of the watch: what nobody has asked for before
 UNKNOWN_SECONDS = 0.5  # distributed's own guess for a task whose duration nobody knows
-PREFIXES = 10_000  # remembered means before those of vanished prefixes are dropped
+REST_SECONDS = 0.006  # of the event loop for others, between two slices of tasks to count
 
 
 class Demand:
@@ -38,23 +43,31 @@ class Demand:
         self._durations = durations
         self._watch = watch
         self._pinned = pinned
-        self._counts = Counts()
+        self._counts = Counts(scheduler.tasks)
+        self._counting: asyncio.TimerHandle | None = None  # the next slice, while there is more to count
+        self._plain_then: Counter[tuple[str, str]] = Counter()  # plain tasks when all was counted last
+        self._plain_unrunnable: int | None = None  # of them, how many found no worker; None where there were none
         self._unrunnable_since: dict[Requirement, float] = {}
         self._most: dict[Requirement, int] = {}  # the most bits of its unrunnable tasks since it had none
-        self._learnt: set[tuple[Any, str]] = set()  # (prefix, worker) of which a task was learnt since the last look
         self.ended = Ended()
         self.look_ahead = LookAhead(scheduler, self._counts, durations, pools, watch)
         self.is_counting = False
 
     def hook_in(self) -> None:
         """Count what is there already, since clients may have come before the preload."""
-        self._counts.changed.update({key: ts for key, ts in self._scheduler.tasks.items() if ts.resource_restrictions})
+        self._counts.put_off_all(list(self._scheduler.tasks))
         self.is_counting = True
+
+    def stop(self) -> None:
+        """Count no more."""
+        self.look_ahead.stop()
+        if self._counting is not None:
+            self._counting.cancel()
 
     def transition(
         self,
         key: Any,
-        start: str,  # noqa: ARG002
+        start: str,
         finish: str,
         *_args: Any,
         worker: str = "",
@@ -64,31 +77,41 @@ class Demand:
         """Follow one transition. This runs several times for every task: it notes, and counts nothing."""
         ts = self._tasks[key]
         restricted = ts.resource_restrictions
-        if restricted:
-            self._counts.changed[key] = ts
+        if restricted and (finish in ACTIVE or start in ACTIVE):
+            counts = self._counts
+            counts.changed[key] = None
+            if finish == "no-worker" and counts.note_unrunnable(key, restricted):
+                self._watch.want(NEW)
+            if len(counts.changed) >= BATCH:
+                counts.put_off()
         if ts.worker_restrictions or ts.host_restrictions:
             self._pinned.follow(ts)
         if startstops and finish == "memory":  # else it was not computed here
-            (self.ended.restricted if restricted else self.ended.plain)[worker] += 1
-            learnt = ts.prefix, worker
-            if learnt not in self._learnt:
-                self._learnt.add(learnt)
+            ended = self.ended
+            if restricted:
+                ended.restricted[worker] += 1
+                recently = ended.recently_restricted
+            else:
+                ended.plain[worker] += 1
+                recently = ended.recently_plain
+            learnt = ts.group, worker
+            if learnt not in recently:
+                recently.add(learnt)
                 self._learn(ts.prefix.name, worker, startstops)
         if not self._watch.is_looking:
             self._watch.touch()
-
-    def update_graph(self, annotations: dict[str, Any]) -> None:
-        """Follow a graph that came: it may restrict tasks that are known already, without a transition of theirs."""
-        for key in annotations.get("resources", ()):
-            ts = self._scheduler.tasks.get(key)
-            if ts is not None and ts.state in ACTIVE:
-                self._counts.changed[key] = ts
 
     def restart(self) -> None:
         """Forget all tasks, as the scheduler just did."""
         self._counts.clear()
         self._pinned.clear()
+        self._plain_then.clear()
         self._watch.touch()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether not all tasks are counted yet: the figures may be a moment old."""
+        return self._counting is not None
 
     def follow(self, now: float) -> dict[Requirement, int]:
         """Bring the clocks up to date and return the edges of each requirement that has tasks: O(requirements).
@@ -96,15 +119,20 @@ class Demand:
         That is 0 while none is unrunnable, else how many bits their number has had at most since: twice as many tasks
         that find no worker are an edge, fewer and fewer are none until it is none.
         """
-        self._learnt.clear()
-        self._counts.count()
+        self._count()
         totals = self._counts.totals()
+        if self._counts.is_behind and self._counting is None:
+            self._count_later()  # some of the tasks beyond all requirements have got room
         unrunnable = {requirement: sum(n[state] for state in UNRUNNABLE) for requirement, n in totals.items()}
-        scheduler = self._scheduler
-        plain = max(0, len(scheduler.queued) + len(scheduler.unrunnable) - sum(unrunnable.values()))
-        processing = sum(len(ws.processing) for ws in scheduler.workers.values())
-        if plain or processing > sum(n["processing"] for n in totals.values()):
-            unrunnable[PLAIN] = plain
+        if not self.is_behind:  # else as it was: what is not counted yet would look like plain tasks
+            scheduler = self._scheduler
+            plain = max(0, len(scheduler.queued) + len(scheduler.unrunnable) - sum(unrunnable.values()))
+            processing = sum(len(ws.processing) for ws in scheduler.workers.values())
+            is_there = plain or processing > sum(n["processing"] for n in totals.values())
+            self._plain_unrunnable = plain if is_there else None
+        if self._plain_unrunnable is not None:
+            unrunnable[PLAIN] = self._plain_unrunnable
+        unrunnable = {requirement: n for requirement, n in unrunnable.items() if not is_ignored(requirement)}
         self._most = {
             requirement: max(n.bit_length(), self._most.get(requirement, 0))
             for requirement, n in unrunnable.items()
@@ -115,12 +143,33 @@ class Demand:
         }
         return dict.fromkeys(unrunnable, 0) | self._most
 
+    def ignored(self) -> list[dict[str, Any]]:
+        """Return what tasks ask for that is no demand, after `entries`."""
+        return self._counts.ignored()
+
+    def _count(self) -> None:
+        """Count what has changed: most often all of it, else a slice of it, and the rest soon."""
+        if self._counting is not None:
+            self._counts.count_first()
+        elif not self._counts.count():
+            self._count_later()
+
+    def _count_later(self) -> None:
+        self._counting = asyncio.get_running_loop().call_later(REST_SECONDS, self._on_slice)
+
+    def _on_slice(self) -> None:
+        self._counting = None
+        if self._counts.count():
+            self._watch.touch()
+        else:
+            self._count_later()
+
     def assigned(self) -> dict[Requirement, float]:
         """Return requirement -> mean seconds of a task, for the restricted tasks that workers have been given."""
         seconds: Counter[Requirement] = Counter()
         n: Counter[Requirement] = Counter()
         for bucket in self._counts.buckets():
-            if bucket.state == "processing":
+            if bucket.state == "processing" and not is_ignored(bucket.requirement):
                 mean = self._durations.mean(bucket.prefix, restricted=True)
                 seconds[bucket.requirement] += bucket.n * (UNKNOWN_SECONDS if mean is None else mean)  # type: ignore[assignment]
                 n[bucket.requirement] += bucket.n
@@ -131,8 +180,12 @@ class Demand:
         self.follow(now)
         longer = self._seconds_past_mean()
         by_requirement = self._restricted()
-        by_requirement[PLAIN] = self._plain(by_requirement)
-        waiting = [requirement for requirement, n in self._counts.totals().items() if n["waiting"]]
+        if not self.is_behind:
+            self._plain_then = self._plain(by_requirement)
+        by_requirement = {asked: counts for asked, counts in by_requirement.items() if not is_ignored(asked)}
+        by_requirement[PLAIN] = self._plain_then
+        totals = self._counts.totals()
+        waiting = [asked for asked in by_requirement if asked != PLAIN and totals[asked]["waiting"]]
         ahead = self.look_ahead.follow(waiting, now)
         order = [*sorted(by_requirement.keys() - {PLAIN}), PLAIN]
         entries = [
@@ -204,8 +257,7 @@ class Demand:
         """Take a task's duration into account: of tasks that are many and short, the first after each look."""
         ws = self._scheduler.workers.get(address)
         self._durations.learn(prefix, pool_of(ws.name) if ws else "", startstops)
-        if len(self._durations) > PREFIXES:
-            self._durations.forget_except(self._scheduler.task_prefixes)
+        self._durations.forget_vanished(self._scheduler.task_prefixes)
 
 
 def _next(estimate: Estimate | None, now: float) -> dict[str, Any]:

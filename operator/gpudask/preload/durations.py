@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from .pools import Pools
 
+PREFIXES = 10_000  # remembered before those that have vanished are dropped
 MEMORY = 50  # tasks; later ones weigh as if only so many came before, so that the mean follows a change
 
 
@@ -22,6 +23,7 @@ class Durations:
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
         self._means: dict[str, dict[str, tuple[float, int]]] = {}  # prefix -> pool -> (mean seconds, tasks)
+        self._most = PREFIXES
 
     def learn(self, prefix: str, pool: str, startstops: Iterable[dict[str, Any]]) -> None:
         """Take a finished task into account."""
@@ -47,10 +49,11 @@ class Durations:
         chosen = meant or list(by_pool.values())
         return sum(mean * n for mean, n in chosen) / sum(n for _, n in chosen)
 
-    def forget_except(self, prefixes: Iterable[str]) -> None:
-        """Drop all prefixes but these, so that a scheduler that lives for months does not grow."""
-        kept = set(prefixes)
-        self._means = {prefix: pools for prefix, pools in self._means.items() if prefix in kept}
+    def forget_vanished(self, prefixes: Collection[str]) -> None:
+        """Drop all prefixes but these once there are many, so that a scheduler that lives for months does not grow.
 
-    def __len__(self) -> int:
-        return len(self._means)
+        It is done when as many have come as were left the last time: so it costs next to nothing for each.
+        """
+        if len(self._means) > self._most:
+            self._means = {prefix: pools for prefix, pools in self._means.items() if prefix in prefixes}
+            self._most = max(PREFIXES, 2 * len(self._means))

@@ -6,6 +6,7 @@ A worker that got a task and ended it between two looks has not been idle; the c
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 
 class Ended:
@@ -14,6 +15,9 @@ class Ended:
     def __init__(self) -> None:
         self.plain: defaultdict[str, int] = defaultdict(int)
         self.restricted: defaultdict[str, int] = defaultdict(int)
+        # (group, worker) of which a task ended since the last look: what is asked of each task is asked of the first
+        self.recently_plain: set[tuple[Any, str]] = set()
+        self.recently_restricted: set[tuple[Any, str]] = set()
 
     def on(self, address: str) -> int:
         """Return all tasks that ended on a worker."""
@@ -21,8 +25,18 @@ class Ended:
 
     def failed(self, address: str, *, restricted: bool) -> None:
         """Count a task that failed, whether it is tried again or not."""
-        ended = self.restricted if restricted else self.plain
-        ended[address] += 1
+        if restricted:
+            self.restricted[address] += 1
+            self.recently_restricted.add((None, address))
+        else:
+            self.plain[address] += 1
+            self.recently_plain.add((None, address))
+
+    def take_recent(self) -> tuple[set[str], set[str]]:
+        """Return the workers on which plain and restricted tasks ended since this was asked last."""
+        plain, restricted = self.recently_plain, self.recently_restricted
+        self.recently_plain, self.recently_restricted = set(), set()
+        return {address for _, address in plain}, {address for _, address in restricted}
 
     def forget(self, address: str) -> None:
         """Drop a worker that has gone."""

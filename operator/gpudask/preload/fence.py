@@ -128,7 +128,7 @@ class Fence:
 
     def valid_workers(self, ts: TaskState) -> set[WorkerState] | None:
         """Narrow `Scheduler.valid_workers`: None (any worker) becomes the workers that accept plain tasks."""
-        valid: set[WorkerState] | None = self._valid_workers(ts)
+        valid = self._valid(ts)
         is_lost = ts.loose_restrictions and valid is not None and not valid  # the workers that the user named are gone
         if ts.resource_restrictions:
             if is_lost:
@@ -262,8 +262,15 @@ class Fence:
         """Return whether the user bound a task to this worker, among others or alone."""
         if _is_unbound(ts):
             return False
-        named = self._valid_workers(ts)
+        named = self._valid(ts)
         return named is not None and ws in named
+
+    def _valid(self, ts: TaskState) -> set[WorkerState] | None:
+        """Return what distributed says, no worker where it fails: what a task asks for may be no number."""
+        try:
+            return self._valid_workers(ts)
+        except TypeError:
+            return set()
 
     def _least_occupied(self) -> WorkerState:
         """Return the least occupied of the next few workers, in turn: the cost does not grow with the cluster."""

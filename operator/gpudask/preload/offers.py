@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ logger = logging.getLogger("gpudask.preload")
 
 RETRY_SECONDS = 1.0
 GIVE_BACK_SECONDS = 0.1
+LOOK_AT = 1_000  # tasks of a worker, to see which have begun
 STIMULUS = "gpudask-offers"
 
 Amounts = dict[str, float]
@@ -210,15 +212,15 @@ def _begun(ws: WorkerState, amounts: Amounts) -> Iterator[Requirement]:
     Dask keeps a worker's tasks in the order in which it got them, and begins them so unless they have priorities.
     """
     room = dict(amounts)
-    for ts in ws.processing:
-        wanted = {name: amount for name, amount in (ts.resource_restrictions or {}).items() if name in room}
-        if not wanted:
-            continue
-        if any(room[name] < amount for name, amount in wanted.items()):
+    for ts in itertools.islice(ws.processing, LOOK_AT if room else 0):
+        requirement = requirement_of(ts)
+        wanted = [(name, amount) for name, amount in requirement if name in room]
+        if any(room[name] < amount for name, amount in wanted):
             return
-        for name, amount in wanted.items():
+        for name, amount in wanted:
             room[name] -= amount
-        yield requirement_of(ts)
+        if wanted:
+            yield requirement
 
 
 def _by_value(function: Any) -> bytes:

@@ -52,8 +52,13 @@ class DemandRoute(Route):
         if self.get_argument("seen", "") == self.preload.version and wait_seconds:
             self._waiter = self.preload.watch.next_version()
             await asyncio.wait([self._waiter], timeout=wait_seconds)
+            if self._waiter.done():
+                self.answer(self.preload.news())
+                return
             self._waiter.cancel()
-        self.answer(self.preload.answer())
+        body = self.preload.answer()
+        await asyncio.sleep(0)  # with very many workers it takes a while, and so does writing it
+        self.answer(body)
 
     def on_connection_close(self) -> None:
         """Stop waiting for a client that has gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import time
 import traceback
@@ -29,13 +30,18 @@ from .watch import Edges, Watch
 from .workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
     from distributed.scheduler import Scheduler, WorkerState
 
 logger = logging.getLogger("gpudask.preload")
 
-UNTIMED = {"idle_seconds", "detail", "tasks_done"}  # of a worker's row: what changes by itself or tells nothing new
+_matters_of_entry = operator.itemgetter("resources", "waiting", "unrunnable", "processing", "unknown")
+# Of a worker's row all but `idle_seconds`, `detail` and `tasks_done`: they change by themselves or tell nothing new
+_matters_of_row = operator.itemgetter(
+    *("name", "address", "pool", "status", "nthreads", "resources", "processing", "own", "blockers"),
+    *("held_keys", "held_bytes", "retiring", "sick"),
+)
 
 
 class Preload(SchedulerPlugin):
@@ -51,7 +57,7 @@ class Preload(SchedulerPlugin):
         self.features = missing_hooks(scheduler)
         self.desired_version = ""
         self.pools = Pools(*_first_pools())
-        self.watch = Watch(self._look, self._fingerprint)
+        self.watch = Watch(self._look, self.answer)
         self.pinned = Pinned(scheduler)
         self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch, self.pinned)
         self.quiet = Quiet(scheduler)
@@ -62,6 +68,8 @@ class Preload(SchedulerPlugin):
         self.leaving: Leaving | None = None
         self.offers: Offers | None = None
         self.rebalance: Rebalance | None = None
+        self._told: dict[str, Any] = {}  # the answer that made the latest version
+        self._fingerprint: Any = None  # of it: what it says without what changes by itself
 
     def hook_in(self) -> None:
         """Hook in, feature by feature: one that fails is off, and the others work."""
@@ -76,7 +84,8 @@ class Preload(SchedulerPlugin):
 
     def stop(self) -> None:
         """Leave the scheduler in peace: it is closing."""
-        self.demand.look_ahead.stop()
+        self.demand.stop()
+        self.workers.stop()
         if self.rebalance:
             self.rebalance.stop()
         if self.leaving:
@@ -111,20 +120,30 @@ class Preload(SchedulerPlugin):
         return await self.leaving.wait(pod, caller) if self.leaving else f"retire is off: {self.features['retire']}"
 
     def answer(self) -> dict[str, Any]:
-        """Return the body of the demand route."""
-        demand, workers = self._demand(), self._workers()
-        self.watch.settle(self._fingerprint_of(demand, workers))
-        return {
+        """Return the body of the demand route, as things are now: O(changed tasks + workers)."""
+        demand, ignored, workers = self._demand(), self._ignored(), self._workers()
+        fingerprint = self._fingerprint_of(demand, ignored, workers)
+        if fingerprint != self._fingerprint:
+            self._fingerprint = fingerprint
+            self.watch.new_version()
+        works = bool(demand or ignored or self.demand.is_behind)
+        self._told = {
             "version": self.version,
             "scheduler_id": self.scheduler.id,
             "desired_version": self.desired_version,
             "features": self._features(),
             "offers": self.offers.wanted if self.offers else {},
             "tasks": len(self.scheduler.tasks),
-            "idle_seconds": self.quiet.seconds(time.monotonic(), works=bool(demand)),
+            "idle_seconds": self.quiet.seconds(time.monotonic(), works=works),
             "demand": demand,
+            "ignored": ignored,
             "workers": workers,
         }
+        return self._told
+
+    def news(self) -> dict[str, Any]:
+        """Return the answer that made the latest version, for a poll that was woken by it a moment ago."""
+        return self._told if self._told.get("version") == self.version else self.answer()
 
     def health(self) -> dict[str, Any]:
         """Return the body of the health route."""
@@ -154,10 +173,6 @@ class Preload(SchedulerPlugin):
         self.demand.ended.forget(worker)
         self.sick.forget(worker)
         self.watch.ring()
-
-    def update_graph(self, scheduler: Scheduler, *, annotations: dict[str, Any], **_kwargs: Any) -> None:  # noqa: ARG002
-        """Follow a graph that came."""
-        self.demand.update_graph(annotations)
 
     def restart(self, scheduler: Scheduler) -> None:  # noqa: ARG002
         """Follow `Scheduler.restart`, which forgets all tasks."""
@@ -229,6 +244,9 @@ class Preload(SchedulerPlugin):
             self.offers.complete(entries)
         return entries
 
+    def _ignored(self) -> list[dict[str, Any]]:
+        return [] if self.features["demand"] else self.demand.ignored()
+
     def _workers(self) -> list[dict[str, Any]]:
         rows = self.workers.rows(time.monotonic())
         for row in rows:
@@ -236,21 +254,18 @@ class Preload(SchedulerPlugin):
                 self.retire.complete(row)
         return rows
 
-    def _fingerprint(self) -> Hashable:
-        return self._fingerprint_of(self._demand(), self._workers())
-
-    def _fingerprint_of(self, demand: list[dict[str, Any]], workers: list[dict[str, Any]]) -> Hashable:
-        """Return the answer without what grows by itself."""
-        entries = [
-            (*entry["resources"].items(), entry["waiting"], entry["unrunnable"], entry["processing"], entry["unknown"])
-            for entry in demand
-        ]
-        rows = [
-            [self.workers.idle_since(row["address"]), *(value for key, value in row.items() if key not in UNTIMED)]
-            for row in workers
-        ]
+    def _fingerprint_of(
+        self, demand: list[dict[str, Any]], ignored: list[dict[str, Any]], workers: list[dict[str, Any]]
+    ) -> Any:
+        """Return the answer without what grows by itself. It is only compared, never hashed."""
+        idle_since = [self.workers.idle_since(row["address"]) for row in workers]
         news = self.demand.look_ahead.news, bool(self._features()["rebalance"])
-        return repr((self.desired_version, bool(self.scheduler.tasks), entries, news, rows))
+        return (
+            (self.desired_version, bool(self.scheduler.tasks), news, [entry["why"] for entry in ignored]),
+            [_matters_of_entry(entry) for entry in demand],
+            idle_since,
+            [_matters_of_row(row) for row in workers],
+        )
 
 
 def _first_pools() -> tuple[dict[str, str], frozenset[str]]:

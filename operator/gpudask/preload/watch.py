@@ -1,8 +1,9 @@
 """When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
 
 Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 50
-a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; plain counts follow
-at most once a second. A version is new only if the answer differs: where nothing changes, none is made.
+a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; what goes on to
+change so often makes one ever more rarely, down to one a second, until it rests. Plain counts follow at most once a
+second. A version is new only if the answer differs: where nothing changes, none is made.
 
 In large clusters looking takes longer; then it rests in proportion, so that it never takes more than a small share of
 the scheduler's time.
@@ -16,31 +17,31 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
 LOOK_SECONDS = 0.02
 INTERVAL_SECONDS = 0.2
+FLAPPING_SECONDS = 1.0  # between two versions by what changes again and again
 COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
-LOOK_SHARE = 0.02  # of the event loop's CPU time may go into looks
-VERSION_SHARE = 0.05  # ... and into finding out whether the answer differs
+LOOK_SHARE = 0.01  # of the event loop's CPU time may go into looks
+VERSION_SHARE = 0.02  # ... and into finding out whether the answer differs
 COUNTS = "counts"
 
 Edges = dict[Any, Any]  # topic -> what is compared with the last look
 
 
 class Watch:
-    """The version counter. `look` returns the edges, `fingerprint` the part of the answer that matters."""
+    """The version counter. `look` returns the edges; `compare` calls `new_version` if the answer is another one."""
 
-    def __init__(self, look: Callable[[], Edges], fingerprint: Callable[[], Hashable]) -> None:
+    def __init__(self, look: Callable[[], Edges], compare: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._look = look
-        self._fingerprint = fingerprint
+        self._compare = compare
         self._edges: Edges = {}
-        self._seen: Hashable = None
         self.is_looking = False  # whether a look is due already: a touch more does nothing
         self._look_after = -math.inf
         self._interval_seconds = INTERVAL_SECONDS
-        self._rung: dict[Any, float] = {}  # topic -> when it last made a version
+        self._rung: dict[Any, tuple[float, float]] = {}  # topic -> its last version, until when the next waits
         self._pending: set[Any] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
@@ -55,23 +56,20 @@ class Watch:
 
     def ring(self) -> None:
         """Make a new version at once, after the current batch: for workers that come and go, and drains that change."""
-        self._want(object())  # a topic of its own is never held back
+        self.want(object())  # a topic of its own is never held back
         self.touch()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each look: for the drains, which wait for what a transition brings."""
         self._listeners.append(listener)
 
-    def settle(self, seen: Hashable) -> int:
-        """Return the version of a state with this fingerprint: an answer never shows more than its version says."""
-        if seen != self._seen:
-            self._seen = seen
-            self.counter += 1
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._waiters.clear()
-        return self.counter
+    def new_version(self) -> None:
+        """Count another version, and answer the polls: the answer differs."""
+        self.counter += 1
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
 
     def next_version(self) -> asyncio.Future[None]:
         """Return a future that is done with the next version; whoever stops waiting cancels it."""
@@ -86,33 +84,45 @@ class Watch:
         edges = self._look()
         for topic in edges.keys() | self._edges.keys():
             if edges.get(topic) != self._edges.get(topic):
-                self._want(topic)
+                self.want(topic)
         self._edges = edges
-        self._want(COUNTS)
+        self.want(COUNTS)
         for listener in self._listeners:
             listener()
         rest_seconds = max(LOOK_SECONDS, (time.thread_time() - started) / LOOK_SHARE)
         self._look_after = self._loop.time() + rest_seconds
 
-    def _want(self, topic: Any) -> None:
+    def want(self, topic: Any) -> None:
         """Make a version as soon as the topic may have another one."""
         self._pending.add(topic)
         now = self._loop.time()
-        due = max(now, self._rung.get(topic, -math.inf) + self._interval_of(topic))
+        _, free_at = self._rung.get(topic, (0.0, now))
+        due = max(now, free_at)
         if self._timer is None or due < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(due, self._on_due)
 
-    def _interval_of(self, topic: Any) -> float:
-        return max(self._interval_seconds, COUNTS_SECONDS if topic == COUNTS else 0.0)
-
     def _on_due(self) -> None:
         self._timer = None
         now = self._loop.time()
-        self._rung = {topic: at for topic, at in self._rung.items() if now - at < self._interval_of(topic)}
-        self._rung.update(dict.fromkeys(self._pending, now))
-        self._pending.clear()
+        topics, self._pending = self._pending, set()
+        rung = {topic: (at, free_at) for topic, (at, free_at) in self._rung.items() if now < _rests_at(at, free_at)}
         started = time.thread_time()
-        self.settle(self._fingerprint())
+        self._compare()
         self._interval_seconds = max(INTERVAL_SECONDS, (time.thread_time() - started) / VERSION_SHARE)
+        self._rung = rung | {topic: (now, now + self._interval_of(topic, rung.get(topic))) for topic in topics}
+
+    def _interval_of(self, topic: Any, before: tuple[float, float] | None) -> float:
+        """Return for how long a topic that makes a version now makes no other; `before` is of its last one."""
+        if topic == COUNTS:
+            return max(self._interval_seconds, COUNTS_SECONDS)
+        if before is None:
+            return self._interval_seconds
+        at, free_at = before
+        return max(self._interval_seconds, min(2 * (free_at - at), FLAPPING_SECONDS))
+
+
+def _rests_at(at: float, free_at: float) -> float:
+    """Return when a topic has rested as long as it waited: then it is as new."""
+    return free_at + (free_at - at)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from .counts import NAME_LENGTH, NAMES
 from .names import pool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-    from distributed.scheduler import Scheduler, WorkerState
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from .demand import Demand
     from .pools import Pools
     from .sick import Sick
 
+LOOKED_AT = 50  # tasks of a worker: of more, the others count as its pool's own
 WALK_SHARE = 0.02  # of the event loop's time may go into walking replicated tasks
+WALKED = 2_000  # of them at one go
+SNAPSHOT = 500_000  # replicated tasks that are walked at all: the others count as only copies
 
 
 class Workers:
@@ -30,45 +37,49 @@ class Workers:
         self._demand = demand
         self._sick = sick
         self._idle_since: dict[str, float] = {}
-        self._ended_then: dict[str, int] = {}  # worker's address -> own tasks that had ended at the last look
         self._held = Held(scheduler)
 
-    def own(self, ws: WorkerState) -> int:
-        """Return the tasks on the worker which are its pool's own: O(tasks on a fenced worker)."""
-        if not self._is_counted(ws):
-            return len(ws.processing)
-        return sum(1 for ts in ws.processing if ts.resource_restrictions)
+    def stop(self) -> None:
+        """Walk no more."""
+        self._held.stop()
 
-    def has_own(self, ws: WorkerState) -> bool:
-        """Return whether there are any: the first task nearly always tells."""
-        if not self._is_counted(ws):
-            return bool(ws.processing)
-        return any(ts.resource_restrictions for ts in ws.processing)
+    def own(self, ws: WorkerState) -> int:
+        """Return the tasks on the worker which are its pool's own.
+
+        A worker that is fenced has hardly any others. Where it has many tasks, those that are not looked at count as
+        its own: it may seem to have more work than it has, and never to be idle when it is not.
+        """
+        processing = ws.processing
+        if not processing or not self._is_counted(ws):
+            return len(processing)
+        return len(processing) - sum(
+            1 for ts in itertools.islice(processing, LOOKED_AT) if not ts.resource_restrictions
+        )
 
     def follow(self, now: float) -> frozenset[str]:
         """Bring the idle clocks up to date and return the addresses of the workers with work of their own."""
-        busy = frozenset(ws.address for ws in self._scheduler.workers.values() if self.has_own(ws))
-        worked = self._worked()  # a task may come and go between two looks
-        self._idle_since = {
-            address: now if address in worked else self._idle_since.get(address, now)
-            for address in self._scheduler.workers
-            if address not in busy
-        }
-        return busy
+        plain, restricted = self._demand.ended.take_recent()  # a task may come and go between two looks
+        then, self._idle_since = self._idle_since, {}
+        busy = []
+        for ws in self._scheduler.workers.values():
+            address = ws.address
+            if ws.processing and self.has_own(ws):
+                busy.append(address)
+            elif address in restricted or (address in plain and not self._is_counted(ws)):
+                self._idle_since[address] = now
+            else:
+                self._idle_since[address] = then.get(address, now)
+        return frozenset(busy)
 
     def idle_since(self, address: str) -> float:
         """Return when the worker's own work ended; it changes only when there was some."""
         return self._idle_since.get(address, 0.0)
 
-    def _worked(self) -> set[str]:
-        """Return the addresses of the workers on which tasks of their own ended since the last look."""
-        ended = self._demand.ended
-        now = {
-            ws.address: ended.restricted.get(ws.address, 0) if self._is_counted(ws) else ended.on(ws.address)
-            for ws in self._scheduler.workers.values()
-        }
-        then, self._ended_then = self._ended_then, now
-        return {address for address, n in now.items() if n != then.get(address, 0)}
+    def has_own(self, ws: WorkerState) -> bool:
+        """Return whether any of a worker's tasks are its pool's own: the first nearly always tells."""
+        if not self._is_counted(ws):
+            return bool(ws.processing)
+        return len(ws.processing) > LOOKED_AT or any(ts.resource_restrictions for ts in ws.processing)
 
     def _is_counted(self, ws: WorkerState) -> bool:
         """Return whether only restricted tasks are the worker's own."""
@@ -79,27 +90,30 @@ class Workers:
         self.follow(now)
         only = self._held.only_copies()
         shuffling = in_shuffle(self._scheduler)
-        return [self._row(ws, only[ws], shuffling, now) for ws in self._scheduler.workers.values()]
+        return [self._row(ws, only[ws.address], shuffling, now) for ws in self._scheduler.workers.values()]
 
     def _row(self, ws: WorkerState, only: tuple[int, int], shuffling: set[WorkerState], now: float) -> dict[str, Any]:
-        blockers = {
-            "running": ws.processing,
-            "actor": ws.actors,
-            "shuffle": ws in shuffling,
-            "data": only[0] and not self._has_neighbour(ws),
-        }
         idle_since = self._idle_since.get(ws.address)
+        blockers = []
+        if ws.processing:
+            blockers.append("running")
+        if ws.actors:
+            blockers.append("actor")
+        if shuffling and ws in shuffling:
+            blockers.append("shuffle")
+        if only[0] and not self._has_neighbour(ws):
+            blockers.append("data")
         return {
             "name": str(ws.name),
             "address": ws.address,
             "pool": pool_of(ws.name),
             "status": ws.status.name,
             "nthreads": ws.nthreads,
-            "resources": dict(ws.resources),
+            "resources": _amounts(ws.resources) if ws.resources else {},
             "processing": len(ws.processing),
             "own": self.own(ws),
             "idle_seconds": 0.0 if idle_since is None else now - idle_since,
-            "blockers": [name for name, holds in blockers.items() if holds],
+            "blockers": blockers,
             "held_keys": only[0],
             "held_bytes": only[1],
             "retiring": "",
@@ -116,50 +130,75 @@ class Workers:
 class Held:
     """Results of which a worker has the only copy.
 
-    distributed knows the replicated tasks, not the single ones, so this walks the replicated, and rests afterwards in
-    proportion to what the walk took: between walks an answer shows the last one's figures.
+    distributed knows the replicated tasks, not the single ones, so this walks the replicated: few at one go, more slice
+    by slice with rests in proportion. Between walks an answer shows the last one's figures.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._shared: dict[WorkerState, tuple[int, int]] = {}
-        self._rests_until = 0.0
+        self._shared: dict[str, tuple[int, int]] = {}  # worker's address -> its keys that others have too, their bytes
+        self._next: dict[str, tuple[int, int]] = {}  # the same, of a walk that has not ended
+        self._left: list[TaskState] = []  # what it has not walked yet
+        self._timer: asyncio.TimerHandle | None = None
 
-    def only_copies(self) -> dict[WorkerState, tuple[int, int]]:
-        """Return worker -> (keys, bytes) that it alone holds."""
-        self._walk()
+    def stop(self) -> None:
+        """Walk no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def only_copies(self) -> dict[str, tuple[int, int]]:
+        """Return worker's address -> (keys, bytes) that it alone holds."""
+        if self._timer is None:
+            self._left = list(itertools.islice(self._scheduler.replicated_tasks, SNAPSHOT))
+            self._walk()
         found = {}
         for ws in self._scheduler.workers.values():
-            keys, nbytes = self._shared.get(ws, (0, 0))
-            found[ws] = max(0, len(ws.has_what) - keys), max(0, ws.nbytes - nbytes)
+            keys, nbytes = self._shared.get(ws.address, (0, 0))
+            found[ws.address] = max(0, len(ws.has_what) - keys), max(0, ws.nbytes - nbytes)
         return found
 
     def _walk(self) -> None:
-        started = time.monotonic()
-        if started < self._rests_until:
-            return
-        shared: dict[WorkerState, tuple[int, int]] = {}
-        for ts in self._scheduler.replicated_tasks:
+        """Walk some of what is left; the figures are told once all is."""
+        self._timer = None
+        started = time.thread_time()
+        shared = self._next
+        for _ in range(min(WALKED, len(self._left))):
+            ts = self._left.pop()
             for ws in ts.who_has or ():
-                keys, nbytes = shared.get(ws, (0, 0))
-                shared[ws] = keys + 1, nbytes + ts.get_nbytes()
-        self._shared = shared
-        ended = time.monotonic()
-        if ended - started > 0.001:  # noqa: PLR2004 (seconds: shorter walks need no rest)
-            self._rests_until = ended + (ended - started) / WALK_SHARE
+                keys, nbytes = shared.get(ws.address, (0, 0))
+                shared[ws.address] = keys + 1, nbytes + ts.get_nbytes()
+        if not self._left:
+            self._shared, self._next = shared, {}
+        seconds = time.thread_time() - started
+        if seconds > 0.001:  # noqa: PLR2004 (shorter walks need no rest)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(seconds / WALK_SHARE, self._walk if self._left else self._rested)
+
+    def _rested(self) -> None:
+        self._timer = None
 
 
-def in_shuffle(scheduler: Scheduler, among: Iterable[WorkerState] | None = None) -> set[WorkerState]:
+def _amounts(resources: dict[Any, Any]) -> dict[str, float]:
+    """Return what a worker offers, as far as JSON has numbers for it: it is the user's word, too."""
+    return {
+        str(name)[:NAME_LENGTH]: amount
+        for name, amount in itertools.islice(resources.items(), NAMES)
+        if isinstance(amount, (int, float)) and math.isfinite(amount)
+    }
+
+
+def in_shuffle(scheduler: Scheduler, among: Collection[WorkerState] | None = None) -> set[WorkerState]:
     """Return the workers, of all or `among` these, that a plugin says must stay.
 
     The P2P shuffle does: it restarts when a participant leaves.
     """
-    everyone = list(scheduler.workers.values() if among is None else among)
+    everyone: list[WorkerState] = []
     staying: set[WorkerState] = set()
     for plugin in list(scheduler.plugins.values()):
         asked = getattr(type(plugin), "valid_workers_downscaling", None)
         if asked is None or asked is SchedulerPlugin.valid_workers_downscaling:
             continue
+        everyone = everyone or list(scheduler.workers.values() if among is None else among)
         staying |= set(everyone) - set(plugin.valid_workers_downscaling(scheduler, everyone))
     return staying
 
