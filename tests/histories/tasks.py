@@ -15,6 +15,10 @@ from distributed import secede, worker_client
 
 from .loop import CLOCK, HOST, Host
 
+SOMETHING = (
+    0.0005  # seconds: no task takes no time, but in virtual time it would, and distributed asserts that none does
+)
+
 
 class ExpectedError(Exception):
     """What a task raises that is meant to fail."""
@@ -66,7 +70,7 @@ def begin(key: str) -> Run:
 async def work(key: str, seconds: float, fails: int, number: int, *inputs: int) -> int:
     """Work on the worker's event loop."""
     run = begin(key)
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds + SOMETHING)
     return Current.record.end(run, fails, number, inputs)
 
 
@@ -74,21 +78,21 @@ async def hold(key: str, seconds: float, fails: int, number: int, *inputs: int) 
     """Hold the GIL: nothing else of the worker runs meanwhile, its messages wait."""
     run = begin(key)
     HOST.get().hold(asyncio.get_running_loop(), seconds)
-    await asyncio.sleep(0)
+    await asyncio.sleep(SOMETHING)
     return Current.record.end(run, fails, number, inputs)
 
 
 def work_in_thread(key: str, seconds: float, fails: int, number: int, *inputs: int) -> int:
     """Work in a thread, as plain functions do."""
     run = begin(key)
-    time.sleep(seconds)
+    time.sleep(seconds + SOMETHING)
     return Current.record.end(run, fails, number, inputs)
 
 
 def work_seceded(key: str, seconds: float, fails: int, number: int, *inputs: int) -> int:
     """Leave the worker's slots, and work on."""
     run = begin(key)
-    time.sleep(seconds / 4)
+    time.sleep(seconds / 4 + SOMETHING)
     secede()
     time.sleep(seconds)
     return Current.record.end(run, fails, number, inputs)
@@ -98,6 +102,7 @@ def work_with_client(key: str, seconds: float, fails: int, number: int, *inputs:
     """Submit two tasks from within a task, and wait for them."""
     run = begin(key)
     tries = len(Current.record.runs[key])
+    time.sleep(SOMETHING)
     with worker_client() as client:
         futures = [client.submit(work, f"{key}.{tries}.{i}", seconds, 0, i, key=f"{key}.{tries}.{i}") for i in range(2)]
         results = client.gather(futures)

@@ -575,6 +575,15 @@ def test_an_override_of_zero_is_named_as_the_reason_that_demand_is_not_served():
     assert "pool gpu offers GPU: 1 a worker but is set to 0 pods" in condition(status, "DemandServable")[2]
 
 
+def test_tasks_that_ask_for_what_is_no_number_are_named_with_what_to_write():
+    says = demand(ignored=("2 tasks ask for {'GPU': '1'}: a quantity is no finite number of zero or more",))
+    status = status_of(seen(C, SCHEDULER, CPU0, says=says))
+    assert condition(status, "DemandServable")[0] == "False"
+    assert "2 tasks ask for {'GPU': '1'}" in condition(status, "DemandServable")[2]
+    assert condition(status, "DemandServable")[2].endswith("write a name and a number, as in resources={'GPU': 1}")
+    assert condition(status, "SchedulerReady")[0] == "True"
+
+
 def test_limits_that_somebody_set_are_named_with_autoscaling():
     of = cluster(scaled(least=1), gpu_pool(), overrides=[{"pool": "cpu", "min": 2, "max": 3, "by": "alice"}])
     pools = {pool.name: pool for pool in status_of(seen(of, scheduler_pod(of), says=demand())).pools}

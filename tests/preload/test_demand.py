@@ -269,15 +269,18 @@ async def test_what_is_no_number_is_no_demand_and_is_told_while_all_others_count
 
 
 async def test_a_task_that_dask_itself_cannot_place_stops_nobody(start):
-    """Where a worker offers the resource, distributed fails to compare the two and leaves the task waiting for ever."""
-    cluster = await start(validate=False)
-    gpu = await cluster.add("gpu-0")
+    """Where a worker offers the resource, distributed fails to compare the two, also when such a worker joins."""
+    cluster = await start()
     bad = cluster.client.submit(inc, 1, resources={"GPU": "1"})
-    assert "not supported between" in str(await bad.exception())
-    assert [ignored["tasks"] for ignored in (await cluster.demand())["ignored"]] == [1]
+    await until(lambda: cluster.scheduler.unrunnable)
+    gpu = await cluster.add("gpu-0")
+    worse = cluster.client.submit(inc, 3, resources={"GPU": None})
+    await until(lambda: len(cluster.scheduler.unrunnable) == 2)
+    assert [ignored["tasks"] for ignored in (await cluster.demand())["ignored"]] == [2]
     assert await cluster.client.submit(inc, 2, resources=GPU) == 3
     assert (await cluster.row(gpu))["own"] == 0
     assert (await cluster.demand())["demand"] == []
+    del bad, worse
 
 
 async def test_numbers_of_any_kind_count(start):

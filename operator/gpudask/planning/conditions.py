@@ -134,6 +134,9 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
         if len(unserved) > _NAMED:
             said += f"; and {len(unserved) - _NAMED} more kinds"
         return "False", Reason.UNSERVABLE, said
+    if seen.demand.ignored:
+        said = "; ".join(seen.demand.ignored[:_NAMED])
+        return "False", Reason.UNSERVABLE, f"{said}: write a name and a number, as in resources={{'GPU': 1}}"
     return "True", Reason.SERVABLE, ""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PROTOCOL = 1
+_SHOWN = 200  # characters of what a user wrote
 
 
 class UnknownProtocolError(ValueError):
@@ -72,6 +73,7 @@ class Demand:
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
+    ignored: tuple[str, ...] = ()  # words for people: tasks whose `resources=` is no demand that anybody could serve
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -108,6 +110,7 @@ def parse(answer: dict[str, Any]) -> Demand:
             features=dict(answer["features"]),
             offers=dict(answer.get("offers", {})),
             idle_seconds=answer.get("idle_seconds"),
+            ignored=tuple(_ignored(item) for item in answer.get("ignored", ())),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UnknownProtocolError(
@@ -128,6 +131,11 @@ def _requirement(item: dict[str, Any]) -> Requirement:
         next_tasks=item.get("next_tasks", 0),
         lent=item.get("lent", 0),
     )
+
+
+def _ignored(item: dict[str, Any]) -> str:
+    """What the tasks ask for, as far as it can be shown, and what is wrong with it."""
+    return f"{int(item['tasks'])} tasks ask for {str(item['resources'])[:_SHOWN]}: {str(item['why'])[:_SHOWN]}"
 
 
 def _worker(item: dict[str, Any]) -> Worker:
