@@ -142,7 +142,8 @@ class Story:
         if not completes:
             operator.retiring = {}
         operator.say()
-        quiet_since, deadline = None, CLOCK.now + SETTLE_SECONDS
+        work_seconds = sum(w.spec.get("seconds", 0.0) * (w.spec.get("fails", 0) + 1) for w in self.world.wants.values())
+        quiet_since, deadline = None, CLOCK.now + SETTLE_SECONDS + work_seconds
         give_up_at = CLOCK.now + 25.0  # on drains that are blocked
         while CLOCK.now < deadline:
             await asyncio.sleep(0.25)

@@ -176,6 +176,9 @@ class Drain:
         return "" if pinned is None else f"no other worker may run task {str(pinned.key)[:80]}"
 
     def _may_go(self, ts: TaskState) -> bool:
+        """Return whether a queued task is to be taken back. From an open worker without a fence it would come again."""
+        if self.is_reserved and self._parts.fence is None:
+            return False
         return not self._parts.pinned.is_only_on(ts, self._parts.look.leaving)
 
     def _reserve(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .names import pool_of
 from .recall import GIVEN_BACK
+from .slots import offers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,25 +121,26 @@ class Fence:
 
     def admits(self, ts: TaskState, ws: WorkerState) -> bool:
         """Return whether a running worker may run a task: by its offers, its pool, its reservation, and the user."""
-        if ts.resource_restrictions:
-            return offers(ws, ts.resource_restrictions) and (ws not in self._reserved or self._is_named(ts, ws))
-        if ws in self._reserved or self._pools.is_fenced(ws):
-            return self._is_named(ts, ws)
-        return True
+        if ts.resource_restrictions and not offers(ws, ts.resource_restrictions):
+            return False
+        if ws in self._reserved:
+            return self._is_named(ts, ws) and not ts.loose_restrictions
+        return bool(ts.resource_restrictions) or not self._pools.is_fenced(ws) or self._is_named(ts, ws)
 
     def valid_workers(self, ts: TaskState) -> set[WorkerState] | None:
         """Narrow `Scheduler.valid_workers`: None (any worker) becomes the workers that accept plain tasks."""
         valid = self._valid(ts)
-        is_lost = ts.loose_restrictions and valid is not None and not valid  # the workers that the user named are gone
-        if ts.resource_restrictions:
-            if is_lost:
-                valid = self._offering(ts.resource_restrictions)
-        elif valid is None or is_lost:
-            allowed = self._allowed_now()
-            return allowed if self._fences else None
+        is_loose = ts.loose_restrictions
         if valid and self._reserved:
             others = valid - self._reserved
-            return others if others or _is_unbound(ts) else valid
+            if others or is_loose or _is_unbound(ts):
+                valid = others
+        is_lost = is_loose and valid is not None and not valid  # the workers that the user named are gone
+        if ts.resource_restrictions:
+            return self._offering(ts.resource_restrictions) if is_lost else valid
+        if valid is None or is_lost:
+            allowed = self._allowed_now()
+            return allowed if self._fences else None
         return valid
 
     def decide_non_rootish(self, ts: TaskState) -> WorkerState | None:
@@ -256,7 +258,8 @@ class Fence:
 
     def _offering(self, restrictions: dict[str, float]) -> set[WorkerState]:
         """Return the running workers that offer what a task asks for, whatever else restricts it."""
-        return {ws for ws in self._scheduler.running if ws.resources and offers(ws, restrictions)}
+        running = self._scheduler.running - self._reserved
+        return {ws for ws in running if ws.resources and offers(ws, restrictions)}
 
     def _is_named(self, ts: TaskState, ws: WorkerState) -> bool:
         """Return whether the user bound a task to this worker, among others or alone."""
@@ -302,17 +305,6 @@ class Fence:
                 barrier.worker_restrictions = None
 
         shuffle._calculate_worker_for = calculate_worker_for  # noqa: SLF001
-
-
-def offers(ws: WorkerState, restrictions: dict[str, float]) -> bool:
-    """Return whether a worker offers each resource, and enough of it. To ask for 0 is to ask for a worker that has it.
-
-    A worker closes when it gets a task that asks for a resource which it does not know, whatever the quantity.
-    """
-    try:
-        return all(name in ws.resources and ws.resources[name] >= needed for name, needed in restrictions.items())
-    except TypeError:  # a quantity that is no number
-        return False
 
 
 def _is_unbound(ts: TaskState) -> bool:

@@ -21,6 +21,7 @@ from distributed.protocol.serialize import Serialized, deserialize
 from . import offer_here
 from .counts import requirement_of
 from .names import pool_of
+from .slots import offers as has_offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,7 +149,6 @@ class Offers:
         while self._is_known(ws) and not self._is_in_line(ws):
             target = self._target(ws)
             loan = self._loans.setdefault(ws.address, _Loan(ws, {}))
-            lent = loan.began.keys() | loan.offers.keys()
             loan.told, loan.began = None, target or loan.began
             offers = await self._set(ws, target)
             if offers is None:
@@ -160,7 +160,7 @@ class Offers:
             if target and ws in self._scheduler.running:
                 recommendations = self._scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
                 self._scheduler.transitions(recommendations, stimulus_id=STIMULUS)
-            await self._give_back(ws, {name for name in lent | offers.keys() if not ws.resources.get(name)})
+            await self._give_back(ws)
 
     async def _set(self, ws: WorkerState, amounts: Amounts) -> Amounts | None:
         """Tell a worker what to lend; return how much it offers of that now, None when that is not known."""
@@ -180,16 +180,16 @@ class Offers:
         logger.warning("gpudask: %s did not change its offer to %s: %r", ws.name, amounts, answer)
         return None
 
-    async def _give_back(self, ws: WorkerState, resources: set[str]) -> None:
-        """Recall the tasks that want `resources` and have not begun there."""
+    async def _give_back(self, ws: WorkerState) -> None:
+        """Recall the tasks that want what the worker offers no more, and have not begun there."""
 
         def wants(ts: TaskState) -> bool:
-            return bool(resources & (ts.resource_restrictions or {}).keys())
+            return not has_offer(ws, ts.resource_restrictions or {})
 
         heard = asyncio.Event()
         taking = self._recall.take(ws, wants, heard.set)
         try:
-            while resources and self._is_known(ws) and not resources & self._target(ws).keys():
+            while self._is_known(ws) and self._is_in_line(ws):
                 heard.clear()
                 if self._recall.step(taking):
                     return

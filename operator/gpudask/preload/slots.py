@@ -1,4 +1,4 @@
-"""How many tasks of a requirement a worker can run at once."""
+"""Whether a worker can run a task by what it offers, and how many such tasks at once."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def slots_of(ws: WorkerState, requirement: Requirement) -> int:
         if quantity > 0:
             slots = min(slots, int(offered / quantity))
     return slots
+
+
+def offers(ws: WorkerState, restrictions: dict[str, float]) -> bool:
+    """Return whether a worker offers each resource, and enough of it. To ask for 0 is to ask for a worker that has it.
+
+    A worker closes when it gets a task that asks for a resource which it does not know, whatever the quantity.
+    """
+    try:
+        return all(name in ws.resources and ws.resources[name] >= needed for name, needed in restrictions.items())
+    except TypeError:  # a quantity that is no number
+        return False
