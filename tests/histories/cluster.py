@@ -361,8 +361,8 @@ class Cluster:
     def break_calls(self, pod: Pod, other: Host) -> int:
         """Break what a pod's worker and another process have open, but for streams: answers are lost."""
         process = pod.process
-        if process is None or process.worker is None:
-            return 0
+        if process is None or process.worker is None or process.worker.status == Status.init:
+            return 0  # with what it registers by becomes its stream
         spare: set[Any] = {process.worker.batched_stream.comm}
         clients = [*self.clients.values(), *([process.worker._client] if process.worker._client else [])]
         spare |= {client.scheduler_comm.comm for client in clients if client.scheduler_comm}

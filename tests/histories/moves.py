@@ -389,8 +389,9 @@ def _break(world: World, *, pod: str, other: str) -> None:
     found, peer = world.pod(pod), world.pod(other)
     if found is None:
         return
-    for want in world.wants.values():
-        if want.spec.get("function") == "client" or want.is_shuffle:
+    for want in world.wants.values():  # what needs others comes after them
+        inputs = [world.wants[key] for key in want.spec.get("inputs", ()) if key in world.wants]
+        if want.spec.get("function") == "client" or want.is_shuffle or any(other.may_fail for other in inputs):
             want.may_fail = want.may_fail or "a call of its own client, or of the shuffle, may have been cut"
     if other == "scheduler":
         world.cluster.break_calls(found, world.cluster.scheduler_host)

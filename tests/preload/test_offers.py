@@ -125,6 +125,26 @@ async def test_a_worker_that_dies_meanwhile_leaves_nothing_behind(start):
     assert cluster.preload.offers._loans == {}
 
 
+async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_lent_again(start):
+    """Dask's worker looks at what waits when a task comes or ends, and at no other time."""
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    await offer(cluster, {"cpu": GPU})
+    await until(lambda: cluster.state(cpu).resources.get("GPU"))
+    recall = cluster.preload.retire.recall
+    recall.step = lambda _taking: False  # it is lent again before anything was recalled
+    held = cluster.client.submit(hold, 0, "go", resources=GPU, pure=False)
+    await until(lambda: cpu.state.executing_count == 1)
+    waiting = cluster.client.submit(where, resources=GPU, pure=False)
+    await until(lambda: len(cluster.state(cpu).processing) == 2)
+    await offer(cluster, {})
+    await until(lambda: not cluster.state(cpu).resources["GPU"])
+    await Event("go", client=cluster.client).set()
+    await held
+    await offer(cluster, {"cpu": GPU})
+    assert await asyncio.wait_for(waiting, 30) == (cpu.name, False)
+
+
 @pytest.mark.parametrize(
     ("offers", "named"),
     [([], "offers"), ({"cpu": 1}, "offers.cpu"), ({"cpu": {"GPU": 0}}, "offers.cpu.GPU")],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from distributed import Status
+from distributed.worker_state_machine import UnpauseEvent
+
 
 async def set_offer(lent: dict[str, float], number: int, dask_worker: Any) -> dict[str, float]:
     """Offer what is `lent`, and nothing else beyond the worker's own, and tell the scheduler.
@@ -19,5 +22,9 @@ async def set_offer(lent: dict[str, float], number: int, dask_worker: Any) -> di
     offered = dask_worker.state.total_resources
     now = {name: amount for name, amount in lent.items() if name in before or not offered.get(name)}
     dask_worker.gpudask_lent = now
-    await dask_worker.set_resources(**dict.fromkeys(before, 0.0) | now)
+    try:
+        await dask_worker.set_resources(**dict.fromkeys(before, 0.0) | now)
+    finally:
+        if dask_worker.status == Status.running:  # what waits for the resource is not looked at by itself
+            dask_worker.handle_stimulus(UnpauseEvent(stimulus_id=f"gpudask-offer-{number}"))
     return {name: offered[name] for name in before | now}
