@@ -144,6 +144,7 @@ def _submit(
     if priority:
         kwargs["priority"] = priority
     spec = {"resources": resources or {}, "workers": kwargs.get("workers", []), "loose": loose, "pods": workers or []}
+    spec |= {"inputs": [want.key for want in ready], "seconds": seconds, "fails": fails}
     spec["function"] = function
     of_client = cluster.clients[client]
     futures = []
