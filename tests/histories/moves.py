@@ -184,7 +184,7 @@ def _scatter(world: World, *, client: str, key: str, broadcast: bool) -> None:
     if not world.is_connected(client):
         return
 
-    began, gone = CLOCK.now, len(cluster.deaths) + len(cluster.reaped | cluster.released)
+    began, deaths = CLOCK.now, len(cluster.deaths)
 
     async def scatter() -> None:
         with contextlib.suppress(Exception):
@@ -192,8 +192,8 @@ def _scatter(world: World, *, client: str, key: str, broadcast: bool) -> None:
             want = world.wants[key] = Want(key, client, futures[key], 1, is_scattered=True)
             if world.cut_off.get(client, 0.0) > began or any(at > began for at in cluster.restarted):
                 want.may_fail = "its client was cut off meanwhile"
-            if gone != len(cluster.deaths) + len(cluster.reaped | cluster.released):
-                want.may_fail = "a worker ended while data was on its way there: the scheduler knows of it only later"
+            if deaths != len(cluster.deaths):
+                want.may_fail = "a process died while data was on its way there: the scheduler knows of it only later"
 
     cluster.spawn(cluster.client_hosts[client], scatter())
 

@@ -228,6 +228,30 @@ async def test_scattered_data_keeps_off_fenced_workers(start, direct):
     assert cluster.scheduler.tasks[everywhere.key].who_has == {cluster.state(cpu), cluster.state(gpu)}
 
 
+async def test_a_worker_is_not_drained_while_data_is_on_its_way_there(start, monkeypatch):
+    """The scheduler hears of scattered data once it is there: a pod deleted before that takes it along."""
+    cluster = await start()
+    leaving, staying = await cluster.add("cpu-0"), await cluster.add("cpu-1")
+    scatter_to_workers, may_go_on = distributed_scheduler.scatter_to_workers, asyncio.Event()
+
+    async def scatter_slowly(*args, **kwargs):
+        await may_go_on.wait()
+        return await scatter_to_workers(*args, **kwargs)
+
+    monkeypatch.setattr(distributed_scheduler, "scatter_to_workers", scatter_slowly)
+    scattering = asyncio.ensure_future(cluster.client.scatter([[1]], workers=[leaving.address]))
+    await until(lambda: cluster.preload.fence.scatters)
+    await cluster.desire("cpu-0")
+    drain = cluster.preload.retire._drains[leaving.address]
+    steps = cluster.count(drain, "step")
+    await until(lambda: steps() >= 3)
+    assert drain.state == "draining"
+    may_go_on.set()
+    [future] = await scattering
+    await cluster.until_retiring(leaving, "drained")
+    assert cluster.scheduler.tasks[future.key].who_has >= {cluster.state(staying)}
+
+
 class SlowToPickle:
     """Any worker could hold it, but to find that out takes a while."""
 

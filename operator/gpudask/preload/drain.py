@@ -78,6 +78,7 @@ class Drain:
         self._taking = parts.recall.take(ws, self._may_go, lambda: parts.poke(self))
         self._evacuation = Evacuation(parts.scheduler, parts.pools, ws, lambda: parts.poke(self))
         self._copies: Iterator[TaskState] | None = None  # of what it holds, until it is closed
+        self._scatters: set[object] = set()  # that may have chosen the worker before it closed
 
     def begin(self) -> str:
         """Close the worker in this very moment if it can be; return why it has to stay open, `""` if it need not."""
@@ -101,9 +102,11 @@ class Drain:
             self._set(DRAINING, "", f"the worker is {ws.status.name}")
         elif ws.actors:
             self._set(BLOCKED, "", describe(ws))
+        elif self._is_scattered_to():
+            self._set(DRAINING, "", "data may be on its way there")
         else:
             self._evacuate()
-        if self.state == DRAINING and not ws.processing and self._evacuation.is_moving:
+        if self.state == DRAINING and not ws.processing and (self._evacuation.is_moving or self._scatters):
             self.due = now + SOON_SECONDS
         else:
             self.due = now + (WAIT_SECONDS if ws.processing else LATER_SECONDS)
@@ -141,6 +144,7 @@ class Drain:
         """Close the worker to new tasks, if it is up."""
         if self.ws.status in OPEN:
             self.has_closed = True
+            self._scatters = set(self._parts.fence.scatters) if self._parts.fence is not None else set()
             self._parts.scheduler.handle_worker_status_change(Status.closing_gracefully, self.ws, _stimulus())
             self.send_status(Status.closing_gracefully)
         if self.is_reserved and self._parts.fence is not None:
@@ -180,6 +184,11 @@ class Drain:
         if self.is_reserved and self._parts.fence is None:
             return False
         return not self._parts.pinned.is_only_on(ts, self._parts.look.leaving)
+
+    def _is_scattered_to(self) -> bool:
+        if self._scatters:
+            self._scatters &= self._parts.fence.scatters if self._parts.fence is not None else set()
+        return bool(self._scatters)
 
     def _reserve(self) -> None:
         """Keep the worker open, or open it again, for tasks that only it may run."""

@@ -59,6 +59,7 @@ class Fence:
     def __init__(self, scheduler: Scheduler, pools: Pools) -> None:
         self._scheduler = scheduler
         self._pools = pools
+        self.scatters: set[object] = set()  # that go on: the scheduler does not know yet of data which is on its way
         self._reserved: set[WorkerState] = set()
         self._allowed: set[WorkerState] | None = None  # running workers that accept plain tasks, kept between changes
         self._listed: list[WorkerState] = []  # the same in a fixed order
@@ -183,7 +184,12 @@ class Fence:
         """
         if workers is None and not broadcast:
             workers = self._addresses_for_data()
-        return await self._scatter(workers=workers, broadcast=broadcast, **message)
+        scatter = object()
+        self.scatters.add(scatter)
+        try:
+            return await self._scatter(workers=workers, broadcast=broadcast, **message)
+        finally:
+            self.scatters.discard(scatter)
 
     def ncores_running(self, *, workers: Any = None, **message: Any) -> Any:
         """Narrow the handler `ncores_running`, from which clients learn where to scatter to by themselves."""
