@@ -1,4 +1,24 @@
-"""As many random histories as a minute has room for, and that a seed tells the same one each time."""
+"""As many random histories as a minute has room for, and that a seed tells the same one each time.
+
+Sixteen faults were found by reading before there were histories. With the code from before they were mended, histories
+found these, each within some thousand seeds:
+
+- an undone drain forgot the questions that were not answered yet
+- a task was stolen towards an offer that was taken back meanwhile
+- a task pinned to a leaving worker was recalled, and `drained` said over it
+- `data: release` lost scattered data
+- idle time grew while a graph was taken in
+- rebalancing and stealing killed workers with `GPU: 0`
+- an annotation that is no number took the demand route down
+- a lost answer left an offer lent for ever
+- stealing brought loose plain tasks to fenced workers, and loose GPU tasks to workers without
+- a loose task never ran on the first worker that joined
+- an announced pod stayed closed when its container started anew
+- questions kept workers and tasks that were gone
+
+What costs time is found by tests with these names, as is each of the above, in `tests/preload/test_nothing_is_lost.py`:
+`a_task_is_asked_for_once_and_few_at_a_time`, `results_that_take_longer_to_pickle...`, `drains_that_are_done...`.
+"""
 
 import os
 import re
