@@ -69,6 +69,7 @@ class Drain:
     def __init__(self, parts: Parts, ws: WorkerState, wish: Retiring) -> None:
         self.state, self.blocker, self.detail = DRAINING, "", ""
         self.ws = ws
+        self.pod = wish.pod
         self.wish = wish
         self.due = 0.0  # when it should take another step, whether something changes or not
         self.has_closed = False  # a worker that closes for reasons of its own is not ours to open

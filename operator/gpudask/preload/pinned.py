@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+Tasks = dict["TaskState", None]
+
 LOOK_AT = 1_000  # tasks of a worker; beyond them one counts as pinned although it may have another place
 
 
@@ -24,34 +26,32 @@ class Pinned:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Any = scheduler
-        self._by_name: dict[str, dict[TaskState, None]] = {}  # worker's address or host, as written -> tasks
+        self._by_address: dict[str, Tasks] = {}
+        self._by_host: dict[str, Tasks] = {}  # as users wrote them
 
     def follow(self, ts: TaskState) -> None:
         """Take in a task with restrictions to workers or hosts, as it is now."""
         is_active = ts.state in ACTIVE and not ts.loose_restrictions
-        for name in _names(ts):
-            tasks = self._by_name.get(name)
-            if is_active:
-                if tasks is None:
-                    tasks = self._by_name[name] = {}
-                tasks[ts] = None
-            elif tasks is not None and tasks.pop(ts, tasks) is None and not tasks:
-                del self._by_name[name]
+        if ts.worker_restrictions:
+            _follow(ts, self._by_address, ts.worker_restrictions, is_active=is_active)
+        if ts.host_restrictions:
+            _follow(ts, self._by_host, ts.host_restrictions, is_active=is_active)
 
     def clear(self) -> None:
         """Forget all tasks."""
-        self._by_name.clear()
+        self._by_address.clear()
+        self._by_host.clear()
 
     def count(self, ws: WorkerState) -> int:
         """Return how many unfinished tasks name a worker, alone or among others: when that changes, look anew."""
-        return sum(len(self._by_name[name]) for name in self._names_of(ws))
+        return sum(len(tasks) for tasks in self._of(ws))
 
     def only_on(self, ws: WorkerState, leaving: Collection[WorkerState]) -> TaskState | None:
         """Return a task that `ws` has not begun and no running worker that stays may do; None when there is none.
 
         What it has begun is known a heartbeat later.
         """
-        tasks = itertools.chain.from_iterable(self._by_name[name] for name in self._names_of(ws))
+        tasks = itertools.chain.from_iterable(self._of(ws))
         ts = None
         for ts in itertools.islice(tasks, LOOK_AT):
             has_begun = ts.processing_on is ws and (ts in ws.executing or ts in ws.long_running)
@@ -68,12 +68,22 @@ class Pinned:
     def _has_place(self, ts: TaskState, leaving: Collection[WorkerState]) -> bool:
         return any(ws not in leaving for ws in self._scheduler.valid_workers(ts) or () if ws in self._scheduler.running)
 
-    def _names_of(self, ws: WorkerState) -> list[str]:
-        """Return the names under which users have bound tasks to `ws`."""
-        hosts = [name for name in self._by_name if "://" not in name]
-        names = [name for name in hosts if self._scheduler.coerce_hostname(name) == ws.host]
-        return [ws.address, *names] if ws.address in self._by_name else names
+    def _of(self, ws: WorkerState) -> list[Tasks]:
+        """Return the tasks that name `ws`, by each name."""
+        found = [tasks for host, tasks in self._by_host.items() if self._scheduler.coerce_hostname(host) == ws.host]
+        if ws.address in self._by_address:
+            found.append(self._by_address[ws.address])
+        return found
 
 
-def _names(ts: TaskState) -> Iterable[str]:
-    return itertools.chain(ts.worker_restrictions or (), ts.host_restrictions or ())
+def _follow(ts: TaskState, by_name: dict[str, Tasks], names: Iterable[str], *, is_active: bool) -> None:
+    for name in names:
+        tasks = by_name.get(name)
+        if is_active:
+            if tasks is None:
+                tasks = by_name[name] = {}
+            tasks[ts] = None
+        elif tasks is not None:
+            tasks.pop(ts, None)
+            if not tasks:
+                del by_name[name]

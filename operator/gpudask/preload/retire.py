@@ -132,7 +132,7 @@ class Retire:
         drain = self._drains.get(ws.address)
         if drain is None:
             return ""
-        of_pod = self._by_pod[drain.wish.pod].values()
+        of_pod = self._by_pod[drain.pod].values()
         if drain.state == DRAINED and not all(other.is_drained() for other in of_pod):
             return DRAINING
         return drain.state
@@ -259,17 +259,17 @@ class Retire:
             return None
         drain = Drain(self._parts, ws, wish)
         self._drains[ws.address] = drain
-        self._by_pod.setdefault(wish.pod, {})[ws.address] = drain
+        self._by_pod.setdefault(drain.pod, {})[ws.address] = drain
         self._look.leaving.add(ws)
         self._on_changed(drain)
         return drain
 
     def _forget(self, drain: Drain) -> None:
         del self._drains[drain.ws.address]
-        of_pod = self._by_pod[drain.wish.pod]
+        of_pod = self._by_pod[drain.pod]
         of_pod.pop(drain.ws.address, None)
         if not of_pod:
-            del self._by_pod[drain.wish.pod]
+            del self._by_pod[drain.pod]
         self._look.leaving.discard(drain.ws)
         self._look.drained.discard(drain.ws)
         self._renew()
