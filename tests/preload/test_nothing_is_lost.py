@@ -75,6 +75,7 @@ async def test_a_worker_stays_open_for_queued_tasks_that_only_it_may_run_and_get
     last = cluster.client.submit(lambda _, i: run(i), first, 2, workers=[gpu.address], resources=asked, pure=False)
     anybody = cluster.client.submit(run, 3, resources=GPU, pure=False)
     await until(lambda: len(cluster.scheduler.tasks) == 4)
+    assert "pinned" in (await cluster.row(gpu))["blockers"]
     refused = (await cluster.desire("gpu-0", if_idle=True))["refused"]
     assert [r["pod"] for r in refused] == [pod_name("gpu-0")]
     await cluster.desire("gpu-0")

@@ -19,7 +19,7 @@ from distributed.core import Status
 
 from .evacuate import EMPTY, STUCK, Evacuation, is_only_copy
 from .release import Recipes, let_go
-from .workers import describe
+from .workers import describe, words_for_pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -178,7 +178,7 @@ class Drain:
         if self.ws in look.shuffling:
             return "a shuffle runs"
         pinned = self._parts.pinned.only_on(self.ws, look.leaving)
-        return "" if pinned is None else f"no other worker may run task {str(pinned.key)[:80]}"
+        return "" if pinned is None else words_for_pinned(pinned)
 
     def _may_go(self, ts: TaskState) -> bool:
         """Return whether a queued task is to be taken back. From an open worker without a fence it would come again."""

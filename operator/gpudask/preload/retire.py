@@ -19,7 +19,7 @@ from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, Look, Parts
 from .names import by_pod, pods_of
 from .recall import Recall
 from .transfers import plain_words
-from .workers import describe, in_shuffle
+from .workers import describe, in_shuffle, words_for_pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -286,7 +286,7 @@ class Retire:
                 return f"{ws.name} takes part in a shuffle"
             pinned = self._pinned.only_on(ws, {ws})
             if pinned is not None:
-                return f"{ws.name} is the only worker that may run task {str(pinned.key)[:80]}"
+                return f"{ws.name} has to stay: {words_for_pinned(pinned)}"
         return ""
 
 

@@ -62,7 +62,7 @@ class Preload(SchedulerPlugin):
         self.demand = Demand(scheduler, self.pools, Durations(self.pools), self.watch, self.pinned)
         self.quiet = Quiet(scheduler)
         self.sick = Sick(scheduler, self.pools, self.demand.ended)
-        self.workers = Workers(scheduler, self.pools, self.demand, self.sick)
+        self.workers = Workers(scheduler, self.pools, self.demand, self.sick, self.pinned)
         self.fence: Fence | None = None
         self.retire: Retire | None = None
         self.leaving: Leaving | None = None

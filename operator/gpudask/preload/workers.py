@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from .demand import Demand
+    from .pinned import Pinned
     from .pools import Pools
     from .sick import Sick
 
@@ -31,10 +32,11 @@ SNAPSHOT = 500_000  # replicated tasks that are walked at all: the others count 
 class Workers:
     """Facts about workers, in O(workers)."""
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, demand: Demand, sick: Sick) -> None:
+    def __init__(self, scheduler: Scheduler, pools: Pools, demand: Demand, sick: Sick, pinned: Pinned) -> None:
         self._scheduler = scheduler
         self._pools = pools
         self._demand = demand
+        self._pinned = pinned
         self._sick = sick
         self._idle_since: dict[str, float] = {}
         self._held = Held(scheduler)
@@ -101,6 +103,9 @@ class Workers:
             blockers.append("actor")
         if shuffling and ws in shuffling:
             blockers.append("shuffle")
+        pinned = self._pinned.only_on(ws, {ws})
+        if pinned is not None:
+            blockers.append("pinned")
         if only[0] and not self._has_neighbour(ws):
             blockers.append("data")
         return {
@@ -117,7 +122,7 @@ class Workers:
             "held_keys": only[0],
             "held_bytes": only[1],
             "retiring": "",
-            "detail": describe(ws),
+            "detail": describe(ws) or (words_for_pinned(pinned) if pinned is not None else ""),
             "tasks_done": self._demand.ended.on(ws.address),
             "sick": self._sick.words(ws),
         }
@@ -211,6 +216,11 @@ def describe(ws: WorkerState) -> str:
     if ws.actors:
         words.append(_some("actor", (ts.key for ts in ws.actors), len(ws.actors)))
     return ", ".join(words)
+
+
+def words_for_pinned(ts: TaskState) -> str:
+    """Return words for people: why a worker has to stay."""
+    return f"no other worker may run task {str(ts.key)[:80]}"
 
 
 def _some(kind: str, keys: Iterable[Any], n: int) -> str:
