@@ -90,9 +90,10 @@ class Drain:
             self._close()
         return words
 
-    def step(self, now: float) -> None:
-        """Look at the worker and do what is next."""
+    def step(self, now: float) -> bool:
+        """Look at the worker and do what is next; return whether it got on."""
         look, ws = self._parts.look, self.ws
+        before, self._evacuation.got_on = (self.state, self.blocker), False
         self._seen = self._signature()
         words = self.begin()
         if words or ws.processing:
@@ -111,6 +112,7 @@ class Drain:
             self.due = now + SOON_SECONDS
         else:
             self.due = now + (WAIT_SECONDS if ws.processing else LATER_SECONDS)
+        return self._evacuation.got_on or before != (self.state, self.blocker)
 
     def is_due(self, now: float) -> bool:
         """Return whether a step may find something new."""

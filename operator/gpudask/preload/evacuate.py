@@ -110,6 +110,7 @@ class Evacuation:
         self._outcome = MOVING, "its results are being looked at"
         self._examination = Examination(scheduler, ws, poke)
         self.transfers = Transfers(self._ask)
+        self.got_on = False  # whether the last step found something new, or asked for something
 
     def step(self, leaving: Collection[WorkerState], *, release: bool) -> tuple[str, str]:
         """Go on, and return `EMPTY`, `MOVING` or `STUCK` with words: what the last whole pass showed, or this step.
@@ -118,8 +119,11 @@ class Evacuation:
         """
         now = time.monotonic()
         self._places = None
-        self._window = {key: ts for key, ts in self._window.items() if self._is_here(ts, leaving)}
+        window = {key: ts for key, ts in self._window.items() if self._is_here(ts, leaving)}
+        self.got_on = len(window) < len(self._window)
+        self._window = window
         ended = self._walk(leaving, release=release)
+        self.got_on |= ended is None
         wanted = {key: ts.get_nbytes() for key, ts in self._window.items()}
         recipients = self._recipients(leaving) if wanted else {}
         self.transfers.step(wanted, recipients, self._scheduler.workers, now)
@@ -209,6 +213,7 @@ class Evacuation:
         return f"{what}; of the last tries one failed: {failing}" if failing else what
 
     def _ask(self, address: str, keys: list[Any]) -> None:
+        self.got_on = True
         self._scheduler.request_acquire_replicas(address, keys, stimulus_id=f"gpudask-evacuate-{time.monotonic()}")
 
 

@@ -210,26 +210,26 @@ class Retire:
         drains = list(self._drains.values())
         self._look.shuffling = in_shuffle(self._scheduler, [drain.ws for drain in drains])
         first = self._next % len(drains) if drains else 0
-        n_met, n_steps = 0, 0
+        n_met, got_on = 0, False
         for drain in drains[first:] + drains[:first]:
             if time.perf_counter() - started > LOOK_SECONDS:
                 break
             n_met += 1
             if drain.is_due(now) and self._drains.get(drain.ws.address) is drain:
-                n_steps += 1
-                self._step(drain, now)
+                got_on |= self._step(drain, now)
         self._next = first + n_met
-        self._rests_until = now + (time.perf_counter() - started) / (STEP_SHARE if n_steps else WAIT_SHARE)
+        self._rests_until = now + (time.perf_counter() - started) / (STEP_SHARE if got_on else WAIT_SHARE)
         if self._drains:
             due = min(drain.due for drain in self._drains.values()) if n_met == len(drains) else now
             self._look_at(max(self._rests_until, due))
 
-    def _step(self, drain: Drain, now: float) -> None:
+    def _step(self, drain: Drain, now: float) -> bool:
         try:
-            drain.step(now)
+            return drain.step(now)
         except Exception:
             logger.exception("gpudask: the drain of %s goes on after an error", drain.ws.name)
             drain.due = now + LATER_SECONDS
+            return False
 
     def _on_erred(self, key: Any, worker: str, exception_text: str = "", **_kwargs: Any) -> None:
         """Hear of a copy that could not be sent or read; distributed itself takes no notice of it."""

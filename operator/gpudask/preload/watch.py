@@ -25,7 +25,8 @@ FLAPPING_SECONDS = 1.0  # between two versions by what changes again and again
 COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
 LOOK_SHARE = 0.01  # of the event loop's CPU time may go into looks
 VERSION_SHARE = 0.02  # ... and into finding out whether the answer differs
-COUNTS = "counts"
+RING_SHARE = 0.1  # ... where workers come and go, and drains get on
+COUNTS, RING = "counts", "ring"
 
 Edges = dict[Any, Any]  # topic -> what is compared with the last look
 
@@ -41,6 +42,7 @@ class Watch:
         self.is_looking = False  # whether a look is due already: a touch more does nothing
         self._look_after = -math.inf
         self._interval_seconds = INTERVAL_SECONDS
+        self._ring_seconds = 0.0
         self._rung: dict[Any, tuple[float, float]] = {}  # topic -> its last version, until when the next waits
         self._pending: set[Any] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +58,7 @@ class Watch:
 
     def ring(self) -> None:
         """Make a new version at once, after the current batch: for workers that come and go, and drains that change."""
-        self.want(object())  # a topic of its own is never held back
+        self.want(RING)
         self.touch()
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -110,11 +112,15 @@ class Watch:
         rung = {topic: (at, free_at) for topic, (at, free_at) in self._rung.items() if now < _rests_at(at, free_at)}
         started = time.thread_time()
         self._compare()
-        self._interval_seconds = max(INTERVAL_SECONDS, (time.thread_time() - started) / VERSION_SHARE)
+        took_seconds = time.thread_time() - started
+        self._interval_seconds = max(INTERVAL_SECONDS, took_seconds / VERSION_SHARE)
+        self._ring_seconds = took_seconds / RING_SHARE
         self._rung = rung | {topic: (now, now + self._interval_of(topic, rung.get(topic))) for topic in topics}
 
     def _interval_of(self, topic: Any, before: tuple[float, float] | None) -> float:
         """Return for how long a topic that makes a version now makes no other; `before` is of its last one."""
+        if topic == RING:
+            return self._ring_seconds
         if topic == COUNTS:
             return max(self._interval_seconds, COUNTS_SECONDS)
         if before is None:
