@@ -40,8 +40,8 @@ TOKEN_FILE = "GPUDASK_TOKEN_FILE"  # noqa: S105 (a name)
 GPU, NOBODYS = {"GPU": 1}, {"TPU": 1}
 THREADS = 4
 FEW = 16  # workers that GPU tasks are given to: more would make distributed's own choice the longest part of the turn
-SHARE_SECONDS = 5.0
-SETTLE_SECONDS = 20.0  # until hundreds of workers that leave have got as far as they can
+SHARE_SECONDS = 0.005  # for each worker
+SETTLE_SECONDS = 0.02  # for each worker, until hundreds of them that leave have got as far as they can
 QUIET_SECONDS = 2.0  # after each step, for what comes later
 HEARTBEAT: dict[str, Any] = {
     **dict.fromkeys(("cpu", "memory", "time", "in_memory", "ready", "in_flight", "event_loop_interval"), 0),
@@ -301,11 +301,11 @@ async def _act(stage: Stage, tasks: int, preload: Any, tell: Callable[[str], Non
     await stage.finish(given[::2])
     leaving = [str(ws.name) for ws in list(scheduler.workers.values())[: len(scheduler.workers) * 3 // 10]]
     await _desire(port, leaving)
-    await asyncio.sleep(SETTLE_SECONDS)
-    share = await _share(preload)
+    await asyncio.sleep(SETTLE_SECONDS * len(scheduler.workers))
+    share = await _share(preload, SHARE_SECONDS * len(scheduler.workers))
     await _desire(port, [])
-    await asyncio.sleep(SETTLE_SECONDS)
-    share -= await _share(preload)
+    await asyncio.sleep(SETTLE_SECONDS * len(scheduler.workers))
+    share -= await _share(preload, SHARE_SECONDS * len(scheduler.workers))
     tell(f"{len(leaving)} workers were to leave; while they wait, they take {share:.1%} of a core")
     await scheduler.remove_worker(next(iter(scheduler.workers)), stimulus_id="gone")
     await stage.join("gpu", offers={"GPU": 4.0})
@@ -323,10 +323,10 @@ async def _act(stage: Stage, tasks: int, preload: Any, tell: Callable[[str], Non
     tell("all was let go")
 
 
-async def _share(preload: Any) -> float:
+async def _share(preload: Any, seconds: float) -> float:
     """Return how much of a core the loop's thread takes while the preload looks as often as it ever does."""
     cpu_seconds, started = time.thread_time(), time.monotonic()
-    while time.monotonic() < started + SHARE_SECONDS:
+    while time.monotonic() < started + seconds:
         preload.watch.touch()
         await asyncio.sleep(0.01)
     return (time.thread_time() - cpu_seconds) / (time.monotonic() - started)
