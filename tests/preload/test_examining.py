@@ -21,7 +21,8 @@ RESULT: Any = SimpleNamespace(key="x")
 class AskedWorker:
     """A worker that answers when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, result: Any = None) -> None:
+        self.result = result or {"needs": [("x", "needs cupy")], "gone": [], "slow": []}
         self.may_answer = asyncio.Event()
         self.pokes = 0
         worker: Any = SimpleNamespace(address=ADDRESS, name="demo-gpu-worker-0")
@@ -34,7 +35,7 @@ class AskedWorker:
     async def _broadcast(self, **_: Any) -> dict[str, Any]:
         await self.may_answer.wait()
         self.may_answer.clear()
-        return {ADDRESS: {"status": "OK", "result": {"needs": [("x", "needs cupy")], "gone": [], "slow": []}}}
+        return {ADDRESS: {"status": "OK", "result": self.result}}
 
 
 async def test_what_it_answers_is_kept():
@@ -55,6 +56,21 @@ async def test_a_silent_worker_is_asked_again_and_people_are_told(monkeypatch):
     worker.may_answer.set()
     await until(lambda: worker.examination.need_of(RESULT))
     assert worker.examination.trouble == ""
+
+
+async def test_an_answer_that_cannot_be_read_is_asked_for_again_ever_slower_and_people_are_told(monkeypatch):
+    """What runs on a worker is the user's: it may say anything."""
+    waits = []
+    monkeypatch.setattr(under_test, "backoff_seconds", lambda failures: waits.append(failures) or 0.01)
+    worker = AskedWorker(result="nonsense")
+    assert worker.examination.need_of(RESULT) is None
+    while not worker.examination.trouble:
+        worker.may_answer.set()
+        await asyncio.sleep(0)
+    assert "its answer cannot be read: TypeError" in worker.examination.trouble
+    await until(lambda: waits)
+    assert waits == list(range(1, len(waits) + 1))
+    worker.examination.stop()
 
 
 async def test_it_ends_when_told_also_while_the_answer_comes():

@@ -401,13 +401,17 @@ async def test_stealing_keeps_loose_plain_tasks_off_fenced_workers(start):
     ]
     await until(lambda: RUNS and len(cluster.state(cpu).processing) == 40)
     gpu = await cluster.add("gpu-0")
+    _assert_nothing_is_stolen(cluster)
+    await set_event(cluster, "loose")
+    await wait(futures)
+    assert gpu.name not in {name for _, name in RUNS}
+
+
+def _assert_nothing_is_stolen(cluster):
     stealing = cluster.scheduler.extensions["stealing"]
     for _ in range(5):
         stealing.balance()
     assert not stealing.in_flight
-    await set_event(cluster, "loose")
-    await wait(futures)
-    assert gpu.name not in {name for _, name in RUNS}
 
 
 async def test_a_loose_task_runs_on_the_first_worker_that_comes(start):
@@ -448,10 +452,7 @@ async def test_stealing_brings_no_loose_task_that_asks_for_a_gpu_to_a_worker_wit
     ]
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 10)
     cpu = await cluster.add("cpu-0")
-    stealing = cluster.scheduler.extensions["stealing"]
-    for _ in range(5):
-        stealing.balance()
-    assert not stealing.in_flight
+    _assert_nothing_is_stolen(cluster)
     await set_event(cluster, "loose")
     await wait(futures)
     assert cluster.state(cpu) is not None

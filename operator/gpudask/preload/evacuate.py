@@ -253,9 +253,10 @@ class Examination:
         """Ask until everything wanted is known."""
         try:
             while self._wanted:
-                await self._ask_once(sorted(self._wanted, key=self._slow.__contains__))
-        except Exception:
-            logger.exception("gpudask: %s was not asked what its results need", self._ws.name)
+                try:
+                    await self._ask_once(sorted(self._wanted, key=self._slow.__contains__))
+                except Exception as error:  # noqa: BLE001 (the answer is the word of whatever runs on the worker)
+                    await self._not_answered(f"its answer cannot be read: {type(error).__name__}: {error}")
         finally:
             self._asking = None
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .names import pool_of
 from .recall import GIVEN_BACK
-from .slots import offers
+from .slots import has_offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,7 +122,7 @@ class Fence:
 
     def admits(self, ts: TaskState, ws: WorkerState) -> bool:
         """Return whether a running worker may run a task: by its offers, its pool, its reservation, and the user."""
-        if ts.resource_restrictions and not offers(ws, ts.resource_restrictions):
+        if ts.resource_restrictions and not has_offer(ws, ts.resource_restrictions):
             return False
         if ws in self._reserved:
             return self._is_named(ts, ws) and not ts.loose_restrictions
@@ -265,7 +265,7 @@ class Fence:
     def _offering(self, restrictions: dict[str, float]) -> set[WorkerState]:
         """Return the running workers that offer what a task asks for, whatever else restricts it."""
         running = self._scheduler.running - self._reserved
-        return {ws for ws in running if ws.resources and offers(ws, restrictions)}
+        return {ws for ws in running if ws.resources and has_offer(ws, restrictions)}
 
     def _is_named(self, ts: TaskState, ws: WorkerState) -> bool:
         """Return whether the user bound a task to this worker, among others or alone."""
@@ -279,6 +279,8 @@ class Fence:
         try:
             return self._valid_workers(ts)
         except TypeError:
+            if not ts.resource_restrictions:
+                raise
             return set()
 
     def _least_occupied(self) -> WorkerState:

@@ -93,6 +93,7 @@ async def examine(keys: list[Any], seconds: float, dask_worker: Any) -> dict[str
     said: dict[str, list[Any]] = {"needs": [], "gone": [], "slow": []}
     for key in keys:
         if key not in dask_worker.data:
+            probes.pop(key, None)
             said["gone"].append(key)
             continue
         if key not in probes:

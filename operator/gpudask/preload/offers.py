@@ -21,7 +21,7 @@ from distributed.protocol.serialize import Serialized, deserialize
 from . import offer_here
 from .counts import requirement_of
 from .names import pool_of
-from .slots import offers as has_offer
+from .slots import has_offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

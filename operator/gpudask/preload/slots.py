@@ -25,7 +25,7 @@ def slots_of(ws: WorkerState, requirement: Requirement) -> int:
     return slots
 
 
-def offers(ws: WorkerState, restrictions: dict[str, float]) -> bool:
+def has_offer(ws: WorkerState, restrictions: dict[str, float]) -> bool:
     """Return whether a worker offers each resource, and enough of it. To ask for 0 is to ask for a worker that has it.
 
     A worker closes when it gets a task that asks for a resource which it does not know, whatever the quantity.
