@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import inspect
 import itertools
 import json
 import logging
@@ -32,6 +33,7 @@ import distributed.worker_client
 import distributed.worker_state_machine
 from distributed import Client, Scheduler, Status, Worker
 from distributed.shuffle._core import ShuffleRun
+from tornado.ioloop import PeriodicCallback
 
 from gpudask.preload import routes, setup
 from gpudask.preload.desired import parse_desired
@@ -103,6 +105,8 @@ def calm() -> None:
     for kind in (Scheduler, Worker):
         kind.start_http_server = start_http_server
         kind._setup_logging = nothing
+    periodic: Any = PeriodicCallback
+    periodic._run = _run_periodic
     assert issubclass(Worker, node)
     versions = distributed.versions.get_versions()
     for module in (distributed.versions, distributed.worker):
@@ -133,6 +137,30 @@ def calm() -> None:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     logging.getLogger("gpudask").setLevel(logging.WARNING)
     logging.getLogger("tornado").setLevel(logging.CRITICAL)  # clients of workers that die
+
+
+def _run_periodic(timer: Any) -> None:
+    """Do what `PeriodicCallback._run` does, without a coroutine, a task and three callbacks where nobody waits."""
+    if not timer._running:
+        return
+    try:
+        waiting = timer.callback()
+    except Exception:
+        logging.getLogger("distributed").exception("Exception in callback %r", timer.callback)
+        waiting = None
+    if inspect.isawaitable(waiting):
+        asyncio.ensure_future(_then_schedule_next(timer, waiting))  # noqa: RUF006 (it lives while its callbacks do)
+    else:
+        timer._schedule_next()
+
+
+async def _then_schedule_next(timer: Any, waiting: Any) -> None:
+    try:
+        await waiting
+    except Exception:
+        logging.getLogger("distributed").exception("Exception in callback %r", timer.callback)
+    finally:
+        timer._schedule_next()
 
 
 def _no_default_client(*_args: Any, **_kwargs: Any) -> Any:
@@ -230,6 +258,8 @@ class Cluster:
                 self.taking_in -= 1
 
         self.scheduler.stream_handlers["update-graph"] = counted
+        for name in ("idle-timeout", "no-workers-timeout"):  # neither has a limit
+            self.scheduler.periodic_callbacks.pop(name, None)
         await self.scheduler
         if self.has_preload:
             self.preload = await setup.install(self.scheduler)

@@ -13,6 +13,7 @@ from typing import Any
 
 import dask
 import distributed.client
+import distributed.scheduler
 import distributed.utils
 
 from . import tasks
@@ -94,7 +95,9 @@ class Story:
         draw = self._random
         interval, validates = draw.choice(("100ms", "1s")), draw.random() < 0.3
         completes = draw.random() < 0.5
+        heartbeat_seconds = draw.choice((0.5, 2.0, 2.0, 2.0))
         dask.config.set({"distributed.scheduler.work-stealing-interval": interval})
+        distributed.scheduler.heartbeat_interval = lambda _workers: heartbeat_seconds
         self.cluster = cluster = Cluster(self._seed, has_preload=self._has_preload, validates=validates)
         self.world = world = World(cluster)
         self.oracle = Oracle(world, has_preload=self._has_preload)

@@ -74,7 +74,7 @@ _EXPECTED_LOGS = (
     r"Timed out trying to connect|CommClosedError|closed",
     r"Failed to communicate with scheduler during heartbeat",
     r"Couldn't gather|Could not find data|broadcast to .* failed",
-    r"did not change its offer|did not say what its results need",
+    r"did not do (set_offer|begin_waiting)|did not say what its results need",
     r"caused the cluster to lose scattered data",
     r"Exception while handling op scatter",  # a worker that it chose is gone, or there is none
     r"handling op set_resources \[KeyError",  # the worker is gone, and has not heard of it
@@ -97,6 +97,7 @@ class Oracle:
         self._has_preload = has_preload
         self.failures: dict[str, Failure] = {}  # by sign
         self._taking_in_since: float | None = None
+        self._seen = (-1, -1)  # messages and transitions at the last look
         LOGS.lines.clear()
         world.on_reap = self.on_reap
 
@@ -107,9 +108,13 @@ class Oracle:
     # While it runs
 
     def look(self) -> None:
-        """Compare what the preload says with what is there."""
+        """Compare what the preload says with what is there, if anything has happened since the last time."""
         if not self._has_preload or self._cluster.preload is None:
             return
+        happened = self._cluster.network.events, self._cluster.scheduler.transition_counter
+        if happened == self._seen and not self._cluster.taking_in:
+            return
+        self._seen = happened
         try:
             answer = self._cluster.preload.answer()
         except Exception as error:  # noqa: BLE001 (whatever it raises, the operator gets no answer)

@@ -331,6 +331,28 @@ async def test_a_task_that_is_stolen_towards_an_offer_which_is_taken_back_meanwh
     await wait(held)
 
 
+async def test_a_task_that_waits_behind_those_which_an_offer_kept_begins_when_they_are_recalled(start):
+    """Dask's worker looks at the first that waits alone, and not again when that one is taken from it."""
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    await offer(cluster, {"cpu": GPU})
+    await until(lambda: cluster.state(cpu).resources.get("GPU"))
+    recall = cluster.preload.retire.recall
+    step, recall.step = recall.step, lambda _taking: False  # nothing is recalled before the thread is free
+    running = cluster.client.submit(hold, 0, "behind", pure=False)
+    await until(lambda: RUNS)
+    first = cluster.client.submit(run, 1, resources=GPU, priority=1, pure=False)
+    behind = cluster.client.submit(run, 2, resources={"GPU": 0}, workers=[cpu.address], pure=False)
+    await until(lambda: len(cpu.state.constrained) == 2)
+    await offer(cluster, {})
+    await until(lambda: cluster.state(cpu).resources["GPU"] == 0)
+    await set_event(cluster, "behind")
+    assert await running == 0
+    recall.step = step
+    assert await asyncio.wait_for(behind, 20) == 2
+    await until(lambda: cluster.scheduler.tasks[first.key].state == "no-worker")
+
+
 async def test_an_offer_is_taken_back_although_the_answer_to_giving_it_was_lost(start, monkeypatch):
     """It looked like the worker's own, which stands."""
     cluster = await start()

@@ -25,6 +25,16 @@ async def set_offer(lent: dict[str, float], number: int, dask_worker: Any) -> di
     try:
         await dask_worker.set_resources(**dict.fromkeys(before, 0.0) | now)
     finally:
-        if dask_worker.status == Status.running:  # what waits for the resource is not looked at by itself
-            dask_worker.handle_stimulus(UnpauseEvent(stimulus_id=f"gpudask-offer-{number}"))
+        await begin_waiting(f"gpudask-offer-{number}", dask_worker)
     return {name: offered[name] for name in before | now}
+
+
+async def begin_waiting(stimulus_id: str, dask_worker: Any) -> bool:
+    """Begin the tasks that wait and may begin now; return True.
+
+    A worker looks at the first of those that wait for a resource, and only when a task comes or ends: not when there is
+    more of the resource, and not when the first is taken from it.
+    """
+    if dask_worker.status == Status.running:
+        dask_worker.handle_stimulus(UnpauseEvent(stimulus_id=stimulus_id))
+    return True

@@ -150,10 +150,11 @@ class Offers:
             target = self._target(ws)
             loan = self._loans.setdefault(ws.address, _Loan(ws, {}))
             loan.told, loan.began = None, target or loan.began
-            offers = await self._set(ws, target)
+            offers = await self._do(ws, offer_here.set_offer, lent=target, number=time.time_ns())
             if offers is None:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
+            offers = dict(offers)
             if not self._is_known(ws):
                 return
             loan.told, loan.offers = target, offers
@@ -161,13 +162,17 @@ class Offers:
                 recommendations = self._scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
                 self._scheduler.transitions(recommendations, stimulus_id=STIMULUS)
             await self._give_back(ws)
+            while self._is_known(ws) and self._is_in_line(ws):  # what waited behind tasks that were recalled
+                if await self._do(ws, offer_here.begin_waiting, stimulus_id=STIMULUS):
+                    return
+                await asyncio.sleep(RETRY_SECONDS)
 
-    async def _set(self, ws: WorkerState, amounts: Amounts) -> Amounts | None:
-        """Tell a worker what to lend; return how much it offers of that now, None when that is not known."""
+    async def _do(self, ws: WorkerState, function: Any, **arguments: Any) -> Any:
+        """Run one of our functions on a worker; return what it returns, None when that is not known."""
         message = {
             "op": "run_coroutine",
-            "function": _by_value(offer_here.set_offer),
-            "kwargs": cloudpickle.dumps({"lent": amounts, "number": time.time_ns()}),
+            "function": _by_value(function),
+            "kwargs": cloudpickle.dumps(arguments),
             "wait": True,
         }
         answers = await self._scheduler.broadcast(msg=message, workers=[ws.address], on_error="return")
@@ -176,8 +181,8 @@ class Offers:
             result = answer["result"]
             if isinstance(result, Serialized):
                 result = deserialize(result.header, result.frames)  # type: ignore[no-untyped-call]
-            return dict(result)
-        logger.warning("gpudask: %s did not change its offer to %s: %r", ws.name, amounts, answer)
+            return result
+        logger.warning("gpudask: %s did not do %s with %s: %r", ws.name, function.__name__, arguments, answer)
         return None
 
     async def _give_back(self, ws: WorkerState) -> None:
