@@ -16,6 +16,7 @@ import random
 import sys
 import uuid
 from collections.abc import Coroutine
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -274,6 +275,11 @@ class Cluster:
         self._start_container(pod)
         return pod
 
+    def _start_container_soon(self, pod: Pod) -> None:
+        """Be the kubelet, which outlives what runs here: its timer belongs to no process."""
+        seconds = self.random.uniform(*RESTART_SECONDS)
+        self.loop.call_later(seconds, self._start_container, pod, context=Context())
+
     def _start_container(self, pod: Pod) -> None:
         if pod.is_deleted:
             return
@@ -319,7 +325,7 @@ class Cluster:
         process.ended = CLOCK.now
         self.deaths.append((CLOCK.now, process.host))
         self.network.kill(process.host, noticed_after=0.0)
-        self.loop.call_later(self.random.uniform(*RESTART_SECONDS), self._start_container, pod)
+        self._start_container_soon(pod)
 
     def kill(self, pod: Pod, *, deletes: bool) -> None:
         """Kill a pod's process; `deletes`: its node is lost with it."""
@@ -332,7 +338,7 @@ class Cluster:
         self.deaths.append((CLOCK.now, process.host))
         noticed_after = self.random.choice((0.0, 0.001, 0.01, 0.5, 3.0))
         self.network.kill(process.host, noticed_after=noticed_after)
-        self.loop.call_later(self.random.uniform(*RESTART_SECONDS), self._start_container, pod)
+        self._start_container_soon(pod)
 
     def terminate(self, pod: Pod) -> None:
         """Delete a pod: SIGTERM, on which a worker closes."""

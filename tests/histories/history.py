@@ -166,6 +166,8 @@ class Story:
                 break
         self.oracle.look()
         self.oracle.judge_hung(self.oracle.pending())
+        if self._ending():
+            self.oracle.fail("hung", "a process is still on its way, in or out")
 
     def _ending(self) -> bool:
         """Return whether a process is on its way, out or in."""
