@@ -3,10 +3,11 @@
 Both sides have the same processes, names and resources; only the scheduler's flag differs. With the preload, somebody
 also holds the long poll and reads every answer, as the operator does.
 
-On both sides the same two workers do the tasks. The third, of the other pool, stands by: with the preload the fence
-keeps plain tasks off it, and without the preload it is paused. Otherwise the side without would have half as much room
-again, and with more of its tasks on their way at any time more of them come in one message: that alone makes a task 10
-to 15 % cheaper for its scheduler, whatever runs in there.
+On both sides the same two workers do the tasks. The third, of the other pool, stands by. Tasks that ask for a GPU never
+go to a CPU worker. With plain tasks it is the GPU worker: with the preload the fence keeps them off it, and without the
+preload it is paused. Otherwise the side without would have half as much room again, and with more of its tasks on their
+way at any time more of them come in one message: that alone makes a task 10 to 15 % cheaper for its scheduler, whatever
+runs in there.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def running(kind: str, *, preload: bool) -> Iterator[Side]:
         make_client: Any = Client  # it has no types
         client = stack.enter_context(make_client(scheduler_file=str(where), timeout=60, set_as_default=False))
         client.wait_for_workers(WORKERS + 1, timeout=60)
-        if not preload:
+        if not preload and kind == "plain":
             _pause(client, f"bench-{other}-worker-9-00000")
         polls = stack.enter_context(_poll(client)) if preload else [0]
         yield Side(client, process, kind, polls)

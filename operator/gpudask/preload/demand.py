@@ -69,6 +69,7 @@ class Demand:
         key: Any,
         start: str,
         finish: str,
+        /,  # each name that a keyword could have costs as much as a look at the task
         *_args: Any,
         worker: str = "",
         startstops: list[dict[str, Any]] | None = None,

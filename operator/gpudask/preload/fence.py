@@ -132,6 +132,8 @@ class Fence:
         """Narrow `Scheduler.valid_workers`: None (any worker) becomes the workers that accept plain tasks."""
         valid = self._valid(ts)
         is_loose = ts.loose_restrictions
+        if ts.resource_restrictions and not (is_loose or self._reserved):
+            return valid  # most of the tasks that get here
         if valid and self._reserved:
             others = valid - self._reserved
             if others or is_loose or _is_unbound(ts):
