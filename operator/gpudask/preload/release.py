@@ -49,18 +49,20 @@ class Recipes:
 def let_go(scheduler: Scheduler, ws: WorkerState, results: Iterable[TaskState]) -> None:
     """Give up `results`, of which `ws` has the only copies and which have recipes.
 
-    Left to Dask is what it has to compute again at once, because a task waits for it: that is demand.
+    Left to Dask is what it has to compute again at once, because a task waits for it: that is demand. They go at once,
+    as distributed lets go of what was on a worker that is removed, which is what happens next.
     """
     stimulus_id = f"gpudask-let-go-{time.monotonic()}"
+    error = RuntimeError(
+        f"the result was let go with the idle worker {ws.name}, which alone had it: its pool's heldData.releaseAfter"
+        " has passed, or the cluster is suspended. Client.retry([future]) computes it again"
+    )
+    serialized = Serialized(*serialize(error))  # type: ignore[no-untyped-call]
     for ts in list(results):
         if ts.waiters:
             continue
         scheduler.transition(ts.key, "released", stimulus_id=stimulus_id)  # it recommends to compute it: not now
-        error = RuntimeError(
-            f"the result of {ts.key!r} was let go with the idle worker {ws.name}, which alone had it: its pool's"
-            " heldData.releaseAfter has passed, or the cluster is suspended. Client.retry([future]) computes it again"
-        )
         ts.exception_blame = ts
-        ts.exception = Serialized(*serialize(error))  # type: ignore[no-untyped-call]
+        ts.exception = serialized
         ts.exception_text = str(error)
         scheduler.transitions({ts.key: "erred"}, stimulus_id=stimulus_id)

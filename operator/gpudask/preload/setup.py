@@ -201,7 +201,7 @@ class Preload(SchedulerPlugin):
 
     def _start_demand(self) -> None:
         self.demand.hook_in()
-        self.transition = self.demand.transition  # type: ignore[method-assign]  # without a call in between
+        self.transition = self.demand.transition  # type: ignore[method-assign, assignment]  # without a call in between
 
     def _start_fence(self) -> None:
         self.fence = Fence(self.scheduler, self.pools)

@@ -1,6 +1,6 @@
 """When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
 
-Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 50
+Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 25
 a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; what goes on to
 change so often makes one ever more rarely, down to one a second, until it rests. Plain counts follow at most once a
 second. A version is new only if the answer differs: where nothing changes, none is made.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.04
 INTERVAL_SECONDS = 0.2
 FLAPPING_SECONDS = 1.0  # between two versions by what changes again and again
 COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
