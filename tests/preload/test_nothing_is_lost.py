@@ -6,6 +6,7 @@ Each test says which of them it is. They are all met by ordinary programs and or
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from distributed import wait
@@ -124,6 +125,32 @@ async def test_a_task_is_asked_for_once_and_few_at_a_time(start):
     await cluster.add("gpu-1", nthreads=8, resources={"GPU": 8})
     await cluster.client.gather(futures)
     assert set(runs_of().values()) == {1}
+
+
+async def test_answers_are_acted_on_in_slices_between_which_the_scheduler_goes_on(start, monkeypatch):
+    """The answers on 20,000 queued tasks were one block of its loop of a second."""
+    cluster = await start()
+    gpu = await cluster.add("gpu-0")
+    futures = cluster.client.map(hold, range(60), name="slices", resources=GPU, pure=False)
+    await until(lambda: RUNS and len(cluster.state(gpu).processing) == 60)
+    asking, now, slices = cluster.preload.retire.recall, 0.0, []
+    act, work = asking._act, asking._work
+
+    def act_slowly(*answer):
+        nonlocal now
+        now += recall.SLICE_SECONDS / 2.5
+        slices[-1] += 1
+        act(*answer)
+
+    monkeypatch.setattr(recall, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(asking, "_act", act_slowly)
+    monkeypatch.setattr(asking, "_work", lambda: slices.append(0) or work())
+    await cluster.desire("gpu-0")
+    await until(lambda: len(cluster.state(gpu).processing) == 1 and sum(slices) >= 60)
+    assert max(slices) <= 3
+    await set_event(cluster, "slices")
+    await cluster.add("gpu-1", nthreads=8, resources={"GPU": 8})
+    await cluster.client.gather(futures)
 
 
 @pytest.mark.parametrize("state", ["resumed", "cancelled"])
@@ -314,13 +341,21 @@ async def test_a_task_that_is_stolen_towards_an_offer_which_is_taken_back_meanwh
     await until(lambda: len(cluster.state(giver).processing) == 2)
     answers, handlers = [], cluster.scheduler.stream_handlers
     answered = handlers["steal-response"]
-    handlers["steal-response"] = lambda **answer: answers.append(answer)
+
+    def hold_back(**answer):
+        if answer["stimulus_id"].startswith(recall.PREFIX):
+            answered(**answer)
+        else:
+            answers.append(answer)
+
+    handlers["steal-response"] = hold_back
     ts = cluster.scheduler.tasks[queued.key]
     ts.worker_restrictions = None
     cluster.scheduler.extensions["stealing"].move_task_request(ts, cluster.state(giver), cluster.state(taker))
     await until(lambda: answers)
     await offer(cluster, {})
     await until(lambda: cluster.state(taker).resources["GPU"] == 0)
+    await until(lambda: taker.address not in cluster.preload.offers._changes, "what it has by then is recalled")
     handlers["steal-response"] = answered
     for answer in answers:
         answered(**answer)
@@ -376,7 +411,7 @@ async def test_an_offer_is_taken_back_although_the_answer_to_giving_it_was_lost(
 
 
 async def test_a_worker_that_goes_in_the_middle_of_a_recall_leaves_nothing_behind(start):
-    """Questions kept its tasks and itself for ever."""
+    """Questions kept its tasks and itself for ever, and who waited for an answer was left waiting."""
     cluster = await start()
     cpu = await cluster.add("cpu-0")
     await offer(cluster, {"cpu": GPU})
@@ -385,8 +420,12 @@ async def test_a_worker_that_goes_in_the_middle_of_a_recall_leaves_nothing_behin
     cluster.scheduler.stream_comms[cpu.address].send = lambda *_: None  # nothing reaches it any more
     await offer(cluster, {})
     await until(lambda: cluster.preload.retire.recall._asked)
+    [taking] = cluster.preload.retire.recall._asked[cpu.address].takings
+    heard = taking.progress.__self__  # the event that is set by an answer
+    await until(lambda: heard._waiters)
     await cluster.scheduler.remove_worker(cpu.address, stimulus_id="test", close=False)
     await until(lambda: not cluster.preload.offers._changes)
+    await until(lambda: not heard._waiters, "nobody waits for an answer any more")
     assert not cluster.preload.retire.recall._asked
     assert not cluster.preload.offers._loans
     await set_event(cluster, "go")
@@ -464,12 +503,15 @@ async def test_a_loose_task_that_asks_for_a_gpu_waits_for_one(start):
     assert cluster.state(gpu) is not None
 
 
-async def test_stealing_brings_no_loose_task_that_asks_for_a_gpu_to_a_worker_without(start):
+@pytest.mark.parametrize("gpus", [1, 0])
+async def test_stealing_brings_no_loose_task_that_asks_for_a_gpu_to_a_worker_without(start, gpus):
     """So does distributed's own: the worker closes."""
     cluster = await start()
     gpu = await cluster.add("gpu-0")
     futures = [
-        cluster.client.submit(hold, i, "loose", resources=GPU, workers=[gpu.address], **OTHERS_TOO, pure=False)
+        cluster.client.submit(
+            hold, i, "loose", resources={"GPU": gpus}, workers=[gpu.address], **OTHERS_TOO, pure=False
+        )
         for i in range(10)
     ]
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 10)
