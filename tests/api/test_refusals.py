@@ -16,6 +16,9 @@ MEANT = {"pool-replicas-as-string", "quantity-as-fraction", "suspend-as-string"}
 # Fields that the schema drops: the operator never sees them. kubectl's strict validation names them.
 UNKNOWN = {"gpu-options-on-cpu-pool", "unknown-field-in-pool", "unknown-field-in-scheduler", "unknown-field-in-spec"}
 
+# Keys that the operator leaves out of what it makes, and says so: a pod of an older CRD's time must not stand still.
+LEFT_OUT = {"service-own-annotation", "template-label-of-dask", "template-own-annotation", "template-own-label"}
+
 
 def test_there_are_enough_of_them():
     assert len(all_refusals()) >= 30
@@ -28,7 +31,7 @@ def test_the_operator_refuses(refusal: Refusal, update_golden: bool):
         refusal.write(operator=words)
     else:
         assert words == refusal.operator, "--update-golden writes the new words into the file"
-    assert (words == [ACCEPTS]) == (refusal.path.stem in MEANT | UNKNOWN)
+    assert (words == [ACCEPTS]) == (refusal.path.stem in MEANT | UNKNOWN | LEFT_OUT)
 
 
 @pytest.mark.api

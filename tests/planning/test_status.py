@@ -310,6 +310,17 @@ def test_condition(observation: Observation, kind: str, expected: tuple[str, str
     assert (condition(status, kind), status.phase) == (expected, phase)
 
 
+def test_keys_that_were_left_out_are_named_with_their_fields():
+    forged = {"metadata": {"labels": {"gpudask.dev/pool": "zz", "team": "a"}}}
+    of = cluster(a_pool(replicas=1, template=forged), scheduler={"service": {"annotations": {"dask.org/x": ""}}})
+    accepted, reason, said = condition(status_of(seen(of, scheduler_pod(of))), "Accepted")
+    assert (accepted, reason) == ("True", "Valid")
+    assert said == (
+        "left out, because they belong to the operator: spec.scheduler.service.annotations: dask.org/x,"
+        " spec.pools[0].template.metadata.labels: gpudask.dev/pool: remove them"
+    )
+
+
 def test_the_pools_figures_count_pods_workers_and_gpus():
     of = cluster(gpu_pool(count=2, most=8))
     working, leaving, starting = pod(of, "gpu", 0), pod(of, "gpu", 1, retirement=Retirement("idle")), STUCK

@@ -7,12 +7,15 @@ from typing import Annotated
 from pydantic import Field
 
 from gpudask.api.model import FreeObject, Model
+from gpudask.api.reserved import no_reserved_keys
 from gpudask.api.rules import Rule
 from gpudask.api.values import Quantity
 
 
 class TemplateMetadata(Model):
-    """Labels and annotations added to pods."""
+    """Labels and annotations added to pods. Keys of the operator are refused, and left out where they got in."""
+
+    rules = (no_reserved_keys("labels"), no_reserved_keys("annotations"))
 
     labels: Annotated[dict[str, str], Field(default_factory=dict, max_length=64, description="added to ours")]
     annotations: Annotated[dict[str, str], Field(default_factory=dict, max_length=64, description="added to ours")]

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpudask.api.size_limits import broken_limits
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
 from gpudask.api.status import Status
 
@@ -88,10 +89,12 @@ def parse(body: dict[str, Any]) -> Cluster:
     """The resource of a JSON object from the API server.
 
     Raises:
-        InvalidSpecError: the spec or the name breaks a rule.
+        InvalidSpecError: the spec or the name breaks a rule, or the spec is too large or too deep.
     """
     metadata = body["metadata"]
     _check_name(metadata["name"])
+    if broken := broken_limits(body.get("spec")):
+        raise InvalidSpecError("; ".join(broken))
     try:
         spec = Spec.model_validate(body.get("spec") or {})
     except ValidationError as error:

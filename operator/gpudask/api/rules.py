@@ -22,12 +22,13 @@ class Rule:
     """One rule of one model.
 
     `cel` is None where the schema says it already (keys of list-maps). `message` says what to write; `field` is
-    where the fault lies, such as `.name`, empty for the object itself. `holds` gets the parsed model.
+    where the fault lies, such as `.name`, empty for the object itself. `holds` gets the parsed model; it is None where
+    the operator can act on what breaks the rule.
     """
 
     cel: str | None
     message: str
-    holds: Callable[[Any], bool]
+    holds: Callable[[Any], bool] | None
     field: str = ""
 
     def schema(self) -> dict[str, str]:
@@ -39,7 +40,7 @@ class Rule:
 def check(model: Any, rules: Iterable[Rule]) -> None:
     """Raise the first broken rule, as an error that pydantic places in the resource."""
     for rule in rules:
-        if not rule.holds(model):
+        if rule.holds is not None and not rule.holds(model):
             raise PydanticCustomError("rule", "{message}", {"message": rule.message, "field": rule.field})
 
 

@@ -22,6 +22,7 @@ from gpudask.api.pod_parts import (
     default_resources,
 )
 from gpudask.api.pool import Pool
+from gpudask.api.reserved import no_reserved_keys
 from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
 from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 
@@ -39,6 +40,8 @@ def _fallbacks(spec: Spec) -> set[str]:
 
 class Service(Model):
     """How the scheduler's Service is exposed."""
+
+    rules = (no_reserved_keys("annotations"),)
 
     type: Annotated[Literal["ClusterIP", "NodePort", "LoadBalancer"], Field(description="as of any Service")] = (
         "ClusterIP"

@@ -7,7 +7,6 @@ than twice the memory.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any, Self
@@ -15,6 +14,7 @@ from typing import Any, Self
 import aiohttp
 from kubernetes.aio import client, config
 
+from gpudask.clients import documents
 from gpudask.clients.errors import ApiError
 
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ class ApiServer:
                 _answer(response.status, await response.read(), shown)
             try:
                 async for line in response.response.content:
-                    yield json.loads(line)
+                    yield documents.loads(line)
             finally:
                 response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
@@ -140,7 +140,7 @@ def _read_timeout(query: dict[str, str]) -> float:
 
 def _answer(status: int, text: bytes, request: str) -> Json:
     try:
-        body = json.loads(text) if text else {}
+        body = documents.loads(text) if text else {}
     except ValueError:
         body = {"message": text[:200].decode(errors="replace")}
     if status >= HTTPStatus.MULTIPLE_CHOICES:

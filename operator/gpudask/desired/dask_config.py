@@ -11,6 +11,8 @@ from typing import Any
 
 # Other keys (`GPU`, `distributed.worker`) would not survive as a variable's name: they travel inside a value.
 _PLAIN_KEY = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+# Longer strings are not looked into, which may take seconds: quoted, Dask reads them as what they are in any case.
+_LONGEST_LOOKED_INTO = 1000  # characters
 # Words that Dask reads as None, False and True.
 _WORDS = ("none", "null", "false", "true")
 
@@ -29,14 +31,14 @@ def _flatten(prefix: str, node: dict[str, Any]) -> dict[str, Any]:
     for key, value in node.items():
         name = f"{prefix}{'_' if prefix == 'DASK' else '__'}{key.upper().replace('-', '_').replace('.', '__')}"
         deeper = isinstance(value, dict) and value and all(_PLAIN_KEY.fullmatch(inner) for inner in value)
-        flat |= _flatten(name, value) if deeper else {name: value}
+        flat.update(_flatten(name, value) if deeper else {name: value})
     return flat
 
 
 def _literal(value: Any) -> str:
     if not isinstance(value, str):
         return repr(value)
-    if value.lower() in _WORDS:
+    if len(value) > _LONGEST_LOOKED_INTO or value.lower() in _WORDS:
         return repr(value)
     try:
         ast.literal_eval(value)

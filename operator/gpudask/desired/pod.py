@@ -6,6 +6,7 @@ from typing import Any
 
 from gpudask.api import resource
 from gpudask.api.pod_parts import EnvVar, ResourceList, Template
+from gpudask.api.reserved import without_reserved
 from gpudask.api.resource import Cluster
 from gpudask.desired import dask_config
 from gpudask.desired.merge import merge_pod
@@ -100,13 +101,23 @@ def near_gpu_pods() -> Json:
 
 
 def overlaid(pod: Json, *templates: Template) -> Json:
-    """`pod` with the templates merged over it; labels and owner that the operator relies on stay ours."""
+    """`pod` with the templates merged over it; labels and owner that the operator relies on stay ours.
+
+    Also those that this pod does not have: a scheduler with the label of a pool would be no scheduler.
+    """
     ours = pod["metadata"]
     for template in templates:
-        pod = merge_pod(pod, template.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+        pod = merge_pod(pod, _partial(template))
     merged = pod["metadata"]
     return pod | {
         "metadata": merged
         | {key: ours[key] for key in ("name", "namespace", "ownerReferences")}
         | {key: {**merged.get(key, {}), **ours.get(key, {})} for key in ("labels", "annotations")}
     }
+
+
+def _partial(template: Template) -> Json:
+    written: Json = template.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if "metadata" in written:
+        written["metadata"] = {part: without_reserved(keys) for part, keys in written["metadata"].items()}
+    return written

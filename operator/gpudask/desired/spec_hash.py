@@ -9,60 +9,52 @@ from __future__ import annotations
 
 import hashlib
 import json
-import weakref
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from gpudask.api import addresses
 from gpudask.api.pool import Pool
-from gpudask.api.spec import Scheduler, Spec
-
-Section = TypeVar("Section", Pool, Scheduler)
+from gpudask.api.spec import Spec
+from gpudask.desired.memo import Memo
 
 _SHARED = {"image", "image_pull_policy", "image_pull_secrets", "env", "config", "template", "protocol"}
-_MOST_HASHES = 10_000  # some hundred bytes each
-_hashes: dict[tuple[int, int], tuple[weakref.ref[Spec], weakref.ref[Any], str]] = {}
+_hashes: Memo[str] = Memo(10_000)  # some hundred bytes each; a pass asks for the same one many times
+_shared_texts: Memo[str] = Memo(100)  # as large as the specs
 # What sizes or steers a pool but changes no pod.
 _NOT_OF_A_POD = {"replicas", "autoscale", "accepts", "held_data", "drain_timeout", "recycle", "fallback"}
 
 
 def of_scheduler(spec: Spec) -> str:
     """The hash of the scheduler pod."""
-    return _kept(spec, spec.scheduler, _of_scheduler)
+    return _hashes.get((spec, spec.scheduler), lambda: _of_scheduler(spec))
 
 
 def of_worker(spec: Spec, pool: Pool) -> str:
     """The hash of the pods of `pool`."""
-    return _kept(spec, pool, _of_worker)
+    return _hashes.get((spec, pool), lambda: _of_worker(spec, pool))
 
 
-def _kept(spec: Spec, section: Section, make: Callable[[Spec, Section], str]) -> str:
-    """What `make` makes of these very objects. They are frozen, and a pass asks for the same hash many times."""
-    key = id(spec), id(section)
-    known = _hashes.get(key)
-    if known is not None and known[0]() is spec and known[1]() is section:
-        return known[2]
-    if len(_hashes) >= _MOST_HASHES:
-        _hashes.clear()
-    made = make(spec, section)
-    _hashes[key] = weakref.ref(spec), weakref.ref(section), made
-    return made
-
-
-def _of_scheduler(spec: Spec, _: Scheduler) -> str:
+def _of_scheduler(spec: Spec) -> str:
     section = spec.scheduler.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"service"})
-    return _digest({"shared": _shared(spec), "scheduler": section})
+    return _digest({"scheduler": section}, spec)
 
 
 def _of_worker(spec: Spec, pool: Pool) -> str:
     section = pool.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_OF_A_POD)
     dials = {"dials": "pod"} if addresses.needs_headless(spec.protocol) else {}
-    return _digest({"shared": _shared(spec), "pool": section, "gpu": pool.gpu is not None, **dials})
+    return _digest({"pool": section, "gpu": pool.gpu is not None, **dials}, spec)
 
 
-def _shared(spec: Spec) -> Any:
-    return spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_SHARED)
+def _digest(own: dict[str, Any], spec: Spec) -> str:
+    """The hash of `own` with what all pods share under `shared`, as one JSON object with sorted keys.
+
+    What is shared may be large, and is written out once for all pools.
+    """
+    parts = {name: json.dumps(value, sort_keys=True) for name, value in own.items()}
+    parts["shared"] = _shared_texts.get((spec,), lambda: _shared(spec))
+    text = ", ".join(f'"{name}": {parts[name]}' for name in sorted(parts))
+    return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()[:10]
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+def _shared(spec: Spec) -> str:
+    shared = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_SHARED)
+    return json.dumps(shared, sort_keys=True)

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from gpudask.api import addresses
+from gpudask.api.reserved import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod
@@ -29,7 +30,8 @@ def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
     """
     chosen = {LABEL_SCHEDULER: scheduler} if scheduler else {LABEL_SERVES: cluster.uid}
     exposed = cluster.spec.scheduler.service
-    annotated = {"annotations": dict(exposed.annotations)} if exposed.annotations else {}
+    annotations = without_reserved(exposed.annotations)
+    annotated = {"annotations": annotations} if annotations else {}
     made = [_service(cluster, addresses.service(cluster.name), chosen, {"type": exposed.type}, annotated)]
     if addresses.needs_headless(cluster.spec.protocol):
         made.append(_service(cluster, addresses.headless_service(cluster.name), chosen, {"clusterIP": "None"}))

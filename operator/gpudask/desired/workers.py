@@ -12,9 +12,14 @@ from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import names, pod, spec_hash, termination
 from gpudask.desired.markers import markers
+from gpudask.desired.memo import Memo
 
 Json = dict[str, Any]
 
+# What stands for a pod's name, and for that of its workers, in what the pods of a pool have in common. No object of
+# Kubernetes has a NUL in it.
+_NAME, _DASK_NAME = "\0name", "\0dask-name"
+_rendered: Memo[Json] = Memo(64)  # each as large as its spec
 # What a nanny would set for its worker; ours run without one (docs/adr/0003).
 _WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "65536",
@@ -25,10 +30,49 @@ _WORKER_ENVIRONMENT = {
 
 
 def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
-    """Worker pod number `index` of `pool`; `nonce` makes its Dask name its own."""
+    """Worker pod number `index` of `pool`; `nonce` makes its Dask name its own.
+
+    Rendered once for all pods of the pool, who share what is the same: nobody changes it.
+    """
     name = names.worker_pod(cluster.name, pool.name, index)
-    dask_name = names.dask_name(name, nonce)
-    meta = pod.metadata(cluster, name, "worker")
+    whose = cluster.name, cluster.namespace, cluster.uid
+    rendered = _rendered.get((cluster.spec, pool), lambda: _render(cluster, pool), more=whose)
+    return _named(rendered, name, names.dask_name(name, nonce))
+
+
+def _named(rendered: Json, name: str, dask_name: str) -> Json:
+    """A pod of these names: what holds them is copied, and nothing else."""
+    meta = rendered["metadata"]
+    annotations = meta["annotations"] | {resource.ANNOTATION_DASK_NAME: dask_name}
+    containers = [
+        _container(item, dask_name) if item["name"] == pod.MAIN_CONTAINER else item
+        for item in rendered["spec"].get("containers", ())
+    ]
+    return rendered | {
+        "metadata": meta | {"name": name, "annotations": annotations},
+        "spec": rendered["spec"] | {"containers": containers},
+    }
+
+
+def _container(rendered: Json, dask_name: str) -> Json:
+    """The main container, whose arguments and hook name its workers, but where a template has its own."""
+    return rendered | {
+        part: _filled(rendered[part], dask_name) for part in ("args", "lifecycle") if rendered.get(part) is not None
+    }
+
+
+def _filled(value: Any, dask_name: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(_DASK_NAME, dask_name)
+    if isinstance(value, list):
+        return [_filled(item, dask_name) for item in value]
+    if isinstance(value, dict):
+        return {key: _filled(item, dask_name) for key, item in value.items()}
+    return value
+
+
+def _render(cluster: Cluster, pool: Pool) -> Json:
+    meta = pod.metadata(cluster, _NAME, "worker")
     meta["labels"] |= {
         resource.LABEL_POOL: pool.name,
         resource.LABEL_DASK_GROUP: names.worker_group(cluster.name, pool.name),
@@ -36,13 +80,13 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     meta["labels"] |= {resource.LABEL_GPU: "true"} if pool.gpu else {}
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),
-        resource.ANNOTATION_DASK_NAME: dask_name,
+        resource.ANNOTATION_DASK_NAME: _DASK_NAME,
         **({resource.ANNOTATION_GPUS: str(pool.gpus_per_pod)} if pool.gpu else {}),
         **markers(cluster.spec, pool, guarded=True),  # as long as it starts; what follows is `planning`'s
     }
     container = {
         "image": pool.image or cluster.spec.image,
-        "args": _arguments(cluster, pool, dask_name),
+        "args": _arguments(cluster, pool, _DASK_NAME),
         "env": pod.environment(cluster, _environment(), pool.env),
         "resources": _resources(pool),
     }
@@ -52,7 +96,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
     whole = pod.overlaid(rendered, cluster.spec.template, pool.template)
-    return termination.waiting_for_drain(whole, addresses.scheduler_host(cluster.name, cluster.namespace), dask_name)
+    return termination.waiting_for_drain(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:

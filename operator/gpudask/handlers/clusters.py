@@ -7,6 +7,7 @@ from typing import Any
 import kopf
 
 from gpudask.api.resource import GROUP, PLURAL, VERSION
+from gpudask.handlers.session import Session, session
 from gpudask.reconcile.start import Operator, ResourceMissingError
 
 Json = dict[str, Any]
@@ -31,8 +32,9 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
         await operator.stop()
 
     @kopf.on.login(registry=registry)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    async def login(**kwargs: Any) -> Session | None:
+        found = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        return session(found) if found is not None else None
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name

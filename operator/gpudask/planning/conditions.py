@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from gpudask.api.pool import Pool
+from gpudask.api.reserved import reserved
+from gpudask.api.spec import Spec
 from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
 from gpudask.planning import scheduler, sizes
 from gpudask.planning.actions import Plan
@@ -84,7 +86,25 @@ def _accepted(seen: Observation) -> Verdict:
             Reason.OVERRIDE_IGNORED,
             f"overrides of pools that do not exist: {', '.join(unknown)}: remove them",
         )
+    left_out = _left_out(seen.cluster.spec)
+    if left_out:
+        return (
+            "True",
+            Reason.VALID,
+            f"left out, because they belong to the operator: {', '.join(left_out)}: remove them",
+        )
     return "True", Reason.VALID, ""
+
+
+def _left_out(spec: Spec) -> list[str]:
+    """The keys of metadata that no object gets, with their fields: an older CRD let them in."""
+    templates = {"template": spec.template, "scheduler.template": spec.scheduler.template}
+    templates |= {f"pools[{number}].template": pool.template for number, pool in enumerate(spec.pools)}
+    written = {"spec.scheduler.service.annotations": spec.scheduler.service.annotations}
+    for path, template in templates.items():
+        written[f"spec.{path}.metadata.labels"] = template.metadata.labels
+        written[f"spec.{path}.metadata.annotations"] = template.metadata.annotations
+    return [f"{path}: {key}" for path, keys in written.items() for key in reserved(keys)]
 
 
 def _scheduler_ready(seen: Observation) -> Verdict:

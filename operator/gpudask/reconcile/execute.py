@@ -37,6 +37,7 @@ class Executor:
     def __init__(self, context: Context, memory: Memory) -> None:
         self._context = context
         self._memory = memory
+        self._rendering = asyncio.Lock()
 
     async def execute(self, cluster: Cluster, actions: tuple[Action, ...]) -> bool:
         """Carry out `actions` at once; whether any surprise asks for another pass.
@@ -98,7 +99,9 @@ class Executor:
     async def _create(self, cluster: Cluster, pool: str, render: Callable[[], Json]) -> bool:
         name = ""
         try:
-            body = _rendered(render)
+            async with self._rendering:
+                body = _rendered(render)
+                await asyncio.sleep(0)  # a pod in a turn: other clusters come in between
             name = body["metadata"]["name"]
             self._context.pods.lay_over(cluster.namespace, await self._context.api.create(body))
         except ApiError as error:

@@ -1,0 +1,51 @@
+"""A cluster that makes many pods gives way to the others between each two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from gpudask.planning.actions import CreateWorker
+from gpudask.reconcile import execute
+from gpudask.reconcile.execute import Executor
+from gpudask.reconcile.memory import Memory
+from tests.builders import a_cluster, a_pool
+
+Json = dict[str, Any]
+COUNT = 40
+
+
+class Api:
+    """Takes whatever is created, at once."""
+
+    async def create(self, body: Json) -> Json:
+        return body
+
+
+async def test_others_get_a_turn_between_two_pods(monkeypatch: Any):
+    turn, turns = 0, []
+    original = execute.worker_pod
+
+    def rendering(*arguments: Any) -> Json:
+        turns.append(turn)
+        return original(*arguments)
+
+    async def another_cluster() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(execute, "worker_pod", rendering)
+    context: Any = SimpleNamespace(
+        api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(lay_over=lambda *_: None)
+    )
+    other = asyncio.create_task(another_cluster())
+    try:
+        executor = Executor(context, Memory())
+        await executor.execute(a_cluster(a_pool()), tuple(CreateWorker("cpu", number) for number in range(COUNT)))
+    finally:
+        other.cancel()
+    assert len(turns) == COUNT
+    assert len(set(turns)) == COUNT, "no two pods in one turn"
