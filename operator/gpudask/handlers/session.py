@@ -51,10 +51,10 @@ class _Response(aiohttp.ClientResponse):
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         await super().start(connection)
-        self.content = _Content(self.content)  # a stream in all but its class
+        self.content = _Content(self.content)  # type: ignore[assignment]  # a stream in all but its class
         return self
 
-    async def json(self, **_: Any) -> Any:  # type: ignore[override] # kopf gives no options
+    async def json(self, **_: Any) -> Any:  # kopf gives no options
         return documents.loads_shallow(await self.read())
 
 
