@@ -7,7 +7,6 @@ than twice the memory.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any, Self
@@ -16,12 +15,15 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from gpudask.clients.errors import ApiError
+from gpudask.clients.nesting import loads
 
 Json = dict[str, Any]
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
 _AT_ONCE = 64
+# An object has 1.5 MB at most in etcd; in JSON a character may take six. Twice that is none.
+_LONGEST_LINE_BYTES = 20_000_000
 
 
 class ApiServer:
@@ -92,12 +94,15 @@ class ApiServer:
             if response.status != HTTPStatus.OK:
                 _answer(response.status, await response.read(), shown)
             try:
-                async for line in response.response.content:
-                    yield json.loads(line)
+                async for line in _lines(response.response.content):
+                    yield loads(line)
             finally:
                 response.response.close()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error), shown) from error
+        except ValueError as error:
+            # No status of a lost connection: going on from the same version would meet the same event for ever.
+            raise ApiError(HTTPStatus.BAD_GATEWAY, "Unreadable", str(error), shown) from error
 
     async def list_page(self, path: str, *, query: dict[str, str], accept: str) -> Json:
         """One page of a list, in the form that `accept` names.
@@ -140,9 +145,34 @@ def _read_timeout(query: dict[str, str]) -> float:
 
 def _answer(status: int, text: bytes, request: str) -> Json:
     try:
-        body = json.loads(text) if text else {}
+        body = loads(text) if text else {}
     except ValueError:
-        body = {"message": text[:200].decode(errors="replace")}
+        body = text[:200].decode(errors="replace")
+    if not isinstance(body, dict):
+        body = {"message": f"no JSON object was answered: {str(body)[:200]}"}
     if status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise ApiError(status, body.get("reason", ""), body.get("message", ""), request)
-    return dict(body)
+        raise ApiError(status, str(body.get("reason", "")), str(body.get("message", "")), request)
+    return body
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+    """The lines of a stream. aiohttp's own end it at the first that is longer than its buffer.
+
+    Raises:
+        ValueError: a line is longer than any object can be.
+    """
+    begun = bytearray()
+    async for chunk in content.iter_any():
+        ended, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            begun += ended
+            for line in begun.split(b"\n"):
+                if line.strip():
+                    yield bytes(line)
+            begun = bytearray(rest)
+        else:
+            begun += chunk
+        if len(begun) > _LONGEST_LINE_BYTES:
+            raise ValueError(f"an event of more than {_LONGEST_LINE_BYTES} bytes")
+    if begun.strip():
+        yield bytes(begun)
