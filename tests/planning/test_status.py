@@ -364,6 +364,15 @@ def test_a_clock_that_goes_back_takes_no_gpu_seconds_away():
     assert status_of(seen(C, SCHEDULER, GPU0, says=says, now=NOW - 50), first).pools[1].gpu_seconds_held == 0
 
 
+@pytest.mark.parametrize("text", ["garbage", "9999-99-99T00:00:00Z", "9" * 5000])
+def test_a_status_that_somebody_else_wrote_nonsense_into_is_written_anew(text: str):
+    of = cluster(a_pool(), idle={"deleteAfter": "1h"})
+    before = Status(counted_at=text, scheduler={"idle_since": text})  # type: ignore[arg-type]
+    now = seen(of, scheduler_pod(of), says=demand(idle_seconds=100.0))
+    after = report(now, plan(now), before)
+    assert text not in (after.counted_at, after.scheduler.idle_since)
+
+
 def test_a_scheduler_that_is_silent_for_a_moment_changes_no_readiness():
     ready = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
     assert condition(status_of(seen(C, SCHEDULER, CPU0), ready), "Ready")[0] == "True"

@@ -385,7 +385,7 @@ class World:
             uid=f"uid-{self._uids}",
             name=name,
             namespace="default",
-            owner=self.cluster.uid,
+            owner=self.cluster.owner_key,
             version="1",
             pool=pool,
             dask_name=f"{name}-{self._uids:05x}" if pool else "",

@@ -62,7 +62,7 @@ def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
     memory.created("gpu")
     assert (memory.of("gpu").refusal, memory.of("gpu").not_before) == ("", 0)
     memory.refused("gpu", TYPO, 50)
-    memory.name_taken("gpu", "demo-gpu-worker-0", "nobody")
+    memory.name_taken("gpu", "demo-gpu-worker-0")
     memory.edited()
     assert (memory.of("gpu").refusal, memory.of("gpu").taken, memory.of("gpu").size) == ("", frozenset(), 3)
 

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     DRAIN_BLOCKED = "DrainBlocked"
     DRAIN_HANGS = "DrainHangs"
     DRAIN_FORCED = "DrainForced"
+    TERMINATING = "PodsTerminating"
     DEVICE_SICK = "DeviceSick"
     FROZEN = "Frozen"
     HEALTHY = "Healthy"

@@ -37,13 +37,17 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
         if type == "DELETED":
-            operator.registry.gone(body["metadata"]["uid"])
+            operator.registry.gone(body["metadata"])
         else:
             operator.registry.seen(_plain(body))
 
     @kopf.on.probe(id="synced", registry=registry)
     def synced(**_: Any) -> bool:
         return operator.synced
+
+    @kopf.on.probe(id="unreadable", registry=registry)
+    def unreadable(**_: Any) -> int:
+        return operator.unreadable
 
     return registry
 

@@ -11,7 +11,7 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed import Observation
 from gpudask.planning.times import iso
-from gpudask.planning.troubles import trouble, trouble_of_scheduler
+from gpudask.planning.troubles import stays_deleted, trouble, trouble_of_scheduler
 from gpudask.scaling.assignment import refusal
 
 # Of many requirements that no pool serves, so many are named.
@@ -159,7 +159,8 @@ def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
         if found is not None:
             reason, message = found
             return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
-    return "False", Reason.HEALTHY, ""
+    kept = stays_deleted(seen, seen.schedulers)
+    return ("True", kept[0], f"scheduler: {kept[1]}") if kept else ("False", Reason.HEALTHY, "")
 
 
 def _mirrored(refusal: str) -> Verdict:

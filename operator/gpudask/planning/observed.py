@@ -55,7 +55,8 @@ class Pod:
 
     `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
     with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
-    `serves`: whether the cluster's Service leads to it.
+    `serves`: whether the cluster's Service leads to it. `finalizers`: what others put there, which keeps it after its
+    deletion until they take it off.
     """
 
     uid: str
@@ -82,6 +83,7 @@ class Pod:
     marks: tuple[str, ...] = ()
     gpus: int = 0
     serves: bool = False
+    finalizers: tuple[str, ...] = ()
 
     @property
     def deleting(self) -> bool:

@@ -14,6 +14,7 @@ from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
 from gpudask.planning.rooms import rooms
 from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
+from gpudask.planning.troubles import stays_deleted_after
 from gpudask.scaling.assignment import assign
 
 
@@ -32,6 +33,7 @@ def plan(seen: Observation) -> Plan:
     pools = {pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools}
     removed = plan_removed(seen)
     moments = [scheduler_wake_after(seen), markers_wake_after(seen), idleness.idle_wake_after(seen)]
+    moments.append(stays_deleted_after(seen))
     moments += [p.wake_after_seconds for p in pools.values()]
     moments += [fallback.wake_after_seconds for fallback in fallbacks.values()]
     wakes = [moment for moment in moments if moment is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpudask.api import addresses
 from gpudask.api.status import PoolStatus, Reason
 from gpudask.planning import drains, replacing
@@ -14,6 +16,9 @@ _CRASHING_RESTARTS = 2
 _SILENT_SECONDS = 120.0
 # So long after a new scheduler's start workers may still end because its name led nowhere.
 _SETTLED_SECONDS = 60.0
+
+# So long after a pod's deletion is due its finalizers are told: whoever set them usually takes them off in seconds.
+_TERMINATING_SECONDS = 60.0
 
 Trouble = tuple[Reason, str]
 
@@ -30,7 +35,23 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
         for pod in pods:
             if (found := look(seen, pod)) is not None:
                 return found
-    return _sick(seen, pool, pods) or _draining(seen, pool, pods)
+    return _sick(seen, pool, pods) or _draining(seen, pool, pods) or stays_deleted(seen, seen.workers(pool.name))
+
+
+def stays_deleted(seen: Observation, pods: Iterable[Pod]) -> Trouble | None:
+    """Which of `pods` should be gone, and who keeps it; another pod has taken its place meanwhile."""
+    for pod in pods:
+        if pod.deleting and pod.finalizers and seen.now - pod.delete_by >= _TERMINATING_SECONDS:
+            held = ", ".join(pod.finalizers)
+            advice = "whoever set them has to take them off"
+            return Reason.TERMINATING, f"{pod.name} is deleted, but its finalizers keep it: {held}: {advice}"
+    return None
+
+
+def stays_deleted_after(seen: Observation) -> float | None:
+    """In how many seconds the next deleted pod is kept for so long that it is told."""
+    moments = (p.delete_by + _TERMINATING_SECONDS - seen.now for p in seen.pods if p.deleting and p.finalizers)
+    return min((moment for moment in moments if moment > 0), default=None)
 
 
 def trouble_of_scheduler(seen: Observation) -> Trouble | None:

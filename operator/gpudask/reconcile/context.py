@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api.resource import Identity
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.planning import fields
 from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import owner_uid
+from gpudask.planning.reduce import owner_key
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
 from gpudask.reconcile.turns import Turns
@@ -34,11 +36,12 @@ class Owned:
 
 
 def observe_owned(kind: str) -> Callable[[Json], Owned]:
-    """How objects of `kind` are reduced."""
+    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
 
     def reduce(body: Json) -> Owned:
-        meta = body["metadata"]
-        return Owned(meta["uid"], meta["name"], kind, owner_uid(meta), meta["resourceVersion"])
+        meta = fields.mapping(body, "metadata")
+        uid, name = fields.identifier(meta, "uid"), fields.identifier(meta, "name")
+        return Owned(uid, name, kind, owner_key(meta), fields.version(meta))
 
     return reduce
 
@@ -69,6 +72,6 @@ class Context:
         """The token of the cluster with this uid: derived, so that no Secret need be read or watched."""
         return hmac.new(self.key, uid.encode(), hashlib.sha256).hexdigest()
 
-    def pods_of(self, uid: str) -> tuple[Pod, ...]:
+    def pods_of(self, cluster: Identity) -> tuple[Pod, ...]:
         """The pods of a cluster, by name."""
-        return tuple(sorted(self.pods.owned(uid), key=lambda pod: pod.name))
+        return tuple(sorted(self.pods.owned(cluster.owner_key), key=lambda pod: pod.name))

@@ -13,6 +13,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Marks
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
+from gpudask.planning import fields
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
@@ -23,7 +24,7 @@ from gpudask.planning.actions import (
     TakeOffService,
 )
 from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import owner_uid
+from gpudask.planning.reduce import owner_key
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.memory import Memory
 
@@ -100,7 +101,7 @@ class Executor:
         try:
             body = _rendered(render)
             name = body["metadata"]["name"]
-            self._context.pods.lay_over(cluster.namespace, await self._context.api.create(body))
+            answer = await self._context.api.create(body)
         except ApiError as error:
             if error.conflict:
                 return await self._look_at(cluster, pool, name)
@@ -111,21 +112,30 @@ class Executor:
             return False
         self._memory.created(pool)
         _LOG.info("%s: created pod %s", cluster.key, name)
+        if not self._context.pods.lay_over(cluster.namespace, answer):
+            self._memory.failed(pool, self._context.clock())  # it would be made again, and again
         return False
 
     async def _look_at(self, cluster: Cluster, pool: str, name: str) -> bool:
-        """The name exists: it is ours and was not seen yet, or ours and ending, or somebody else's."""
+        """The name exists: it is ours and was not seen yet, or ours and ending, or somebody else's.
+
+        Whatever it is, the next pass does not ask for the same again at once: it sees the pod and takes another name,
+        or this name is taken for now. And passes that all end here come ever slower.
+        """
+        now = self._context.clock()
+        self._memory.met_a_name(pool, now)
         try:
             body = await self._context.api.get_pod(cluster.namespace, name)
         except ApiError as error:
             if error.not_found:
                 return True
             raise
-        owner = owner_uid(body["metadata"])
-        if owner == cluster.uid:
-            self._context.pods.lay_over(cluster.namespace, body)
+        if _owner(body) != cluster.owner_key:
+            self._memory.name_taken(pool, name)
         else:
-            self._memory.name_taken(pool, name, f"its owner is {owner or 'nobody'}")
+            self._context.pods.lay_over(cluster.namespace, body)
+            if name not in {pod.name for pod in self._context.pods_of(cluster)}:
+                self._memory.name_held(pool, name, now)
         return True
 
     async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> bool:
@@ -142,7 +152,7 @@ class Executor:
         self._memory.made_room(pod.pool, self._context.clock())
         if pod.finished:
             self._memory.failed(pod.pool, self._context.clock())
-        if body.get("kind") == "Pod" and body["metadata"].get("deletionGracePeriodSeconds", 1) > 0:
+        if body.get("kind") == "Pod" and _stays_for_now(body):
             self._context.pods.lay_over(pod.namespace, body)
         else:
             self._context.pods.forget(pod.namespace, pod.uid)
@@ -159,6 +169,20 @@ class Executor:
         self._context.pods.lay_over(pod.namespace, body)
         _LOG.info("%s/%s: %s", pod.namespace, pod.name, marks)
         return False
+
+
+def _owner(body: Json) -> str:
+    """The cluster that a pod belongs to, empty where it is none's, or cannot be read."""
+    try:
+        return owner_key(fields.mapping(body, "metadata"))
+    except fields.UnreadableError:
+        return ""
+
+
+def _stays_for_now(body: Json) -> bool:
+    """Whether a pod whose deletion was answered so is still there: it has its grace period, or a finalizer holds it."""
+    metadata = fields.mapping(body, "metadata")
+    return metadata.get("deletionGracePeriodSeconds") != 0 or bool(metadata.get("finalizers"))
 
 
 def _rendered(render: Callable[[], Json]) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.planning.observed import PoolMemory, Refusal
@@ -13,6 +14,9 @@ from gpudask.planning.starts import Start
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
 _SAME_SECONDS = 0.5
+# Surprises in a row after which the next look comes at once: a name that is in use, a pod that changed meanwhile.
+_SURPRISES_AT_ONCE = 2
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 30.0
 _NEVER = float("inf")
 
 
@@ -32,6 +36,9 @@ class Memory:
         self.frozen_at: dict[str, float] = {}
         self._started: set[str] = set()
         self._failures: dict[str, _Failures] = {}
+        self._met: dict[str, _Failures] = {}  # by pool: creations in a row that met a pod of their name
+        self._held: dict[tuple[str, str], _Failures] = {}  # by pool and name: how often a pod of our own had it
+        self._surprises = 0
 
     def of(self, pool: str) -> PoolMemory:
         """What is remembered of `pool`."""
@@ -72,7 +79,7 @@ class Memory:
             return  # many pods that end at once are one failure
         count = past.count + 1 if now - past.last < _FORGIVEN_SECONDS else 1
         self._failures[pool] = _Failures(count, now)
-        delay = min(_FIRST_BACKOFF_SECONDS * 2 ** (count - 1), _LAST_BACKOFF_SECONDS)
+        delay = _backoff(count)
         self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, now + delay))
 
     def refused(self, pool: str, error: ApiError, now: float) -> None:
@@ -90,14 +97,55 @@ class Memory:
         for error in errors:
             self.support = Refusal(Reason.NAME_CONFLICT if error.conflict else _reason(error), str(error))
 
-    def name_taken(self, pool: str, name: str, owner: str) -> None:
+    def surprised(self, surprised: bool) -> float | None:
+        """Whether a pass met a surprise; in how many seconds to look again at the latest, None where it met none.
+
+        At once, but for those that meet one every time: what they wait for may never come.
+        """
+        self._surprises = self._surprises + 1 if surprised else 0
+        return _pause_seconds(self._surprises) if surprised else None
+
+    def met_a_name(self, pool: str, now: float) -> None:
+        """A creation met a pod of its name: the next tries another, but many in a row wait."""
+        past = self._met.get(pool, _Failures())
+        if past.count and now - past.last < _SAME_SECONDS / 10:
+            return  # pods that are created together are one try
+        self._met[pool] = _Failures(past.count + 1, now)
+        not_before = now + _pause_seconds(past.count + 1)
+        if not_before > now:
+            self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
+
+    def name_taken(self, pool: str, name: str) -> None:
         """A name belongs to somebody else: the next number serves."""
-        self.pools[pool] = replace(
-            self.of(pool),
-            taken=self.of(pool).taken | {name},
-            refusal=f"a pod {name} exists that is not this cluster's ({owner}): another number is used",
-            refusal_reason=Reason.NAME_CONFLICT,
-        )
+        self._tell_of_name(pool, f"a pod {name} exists that is not this cluster's: another name is used")
+        self._take(pool, name)
+
+    def name_held(self, pool: str, name: str, now: float) -> None:
+        """A name belongs to a pod of ours that is not among those that we see: the next number serves meanwhile.
+
+        Most likely it is just going. Told once that lasts: then its label was taken off, or it cannot be read.
+        """
+        held = _Failures(self._held.get((pool, name), _Failures()).count + 1, now)
+        self._held[pool, name] = held
+        self._take(pool, name)
+        if held.count > 1:
+            why = f"its label {LABEL_CLUSTER} is missing, or it cannot be read"
+            self._tell_of_name(pool, f"a pod {name} of this cluster exists that is not counted: {why}: delete it")
+
+    def free_names(self, now: float) -> None:
+        """Let names be tried again whose pods may be gone by now, each time later."""
+        free = [(pool, name) for (pool, name), held in self._held.items() if now - held.last >= _backoff(held.count)]
+        for pool, name in free:
+            if name in self.of(pool).taken:
+                self.pools[pool] = replace(self.of(pool), taken=self.of(pool).taken - {name})
+            elif now - self._held[pool, name].last >= _FORGIVEN_SECONDS:
+                del self._held[pool, name]
+
+    def _take(self, pool: str, name: str) -> None:
+        self.pools[pool] = replace(self.of(pool), taken=self.of(pool).taken | {name})
+
+    def _tell_of_name(self, pool: str, words: str) -> None:
+        self.pools[pool] = replace(self.of(pool), refusal=words, refusal_reason=Reason.NAME_CONFLICT)
 
     def satisfied(self, pool: str) -> None:
         """`pool` lacks no pod: what was refused is not wanted any more. A bad template stays bad."""
@@ -114,6 +162,7 @@ class Memory:
 
     def created(self, pool: str) -> None:
         """A creation went well: refusals are over."""
+        self._met.pop(pool, None)
         memory = self.of(pool)
         if memory.refusal:
             self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
@@ -121,10 +170,21 @@ class Memory:
     def edited(self) -> None:
         """The spec changed: what was refused may be well now."""
         self._failures.clear()
+        self._met.clear()
         self.pools = {
             name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds, held_seconds=memory.held_seconds)
             for name, memory in self.pools.items()
         }
+
+
+def _backoff(count: int) -> float:
+    return min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(count - 1, 16), _LAST_BACKOFF_SECONDS)
+
+
+def _pause_seconds(surprises: int) -> float:
+    """How long to wait after so many surprises in a row."""
+    late = surprises - _SURPRISES_AT_ONCE - 1
+    return 0.0 if late < 0 else min(_FIRST_PAUSE_SECONDS * 2.0 ** min(late, 16), _LAST_PAUSE_SECONDS)
 
 
 def _reason(error: ApiError) -> Reason:

@@ -17,7 +17,7 @@ def observe(
 
     Nothing is asked of a server. `mirror_refusal`: as `Mirror.refusal`.
     """
-    pods, now = context.pods_of(cluster.uid), context.clock()
+    pods, now = context.pods_of(cluster), context.clock()
     feed.listen_to(current_scheduler(pods))
     feed.forget_workers_but_of(pod.dask_name for pod in pods)
     return Observation(

@@ -67,6 +67,7 @@ class Passes:
         self._trials = Trials(context, self._executor)
         self._reporter = Reporter(context, parse_status(copy.body))
         self._live: set[str] = set()
+        self._look_again: float | None = None  # in how many seconds, after a surprise
 
     def edited(self) -> None:
         """The spec is another one: what was refused may be taken now."""
@@ -96,6 +97,7 @@ class Passes:
 
     async def _pass_over(self, cluster: Cluster) -> float:
         """The pass, of a spec that can be acted on and holds all that people asked for."""
+        self._memory.free_names(self._context.clock())
         seen = self._observe(cluster)
         self._memory.saw((pod.uid for pod in seen.pods), at_work(seen), seen.now)
         live = {pod.uid for pod in seen.pods if pod.live}
@@ -119,7 +121,8 @@ class Passes:
         if trouble is not None:
             raise trouble
         again = _SUPPORT_RETRY_SECONDS if self._memory.support or self._mirror.refusal else None
-        moments = [RESYNC_SECONDS, planned.wake_after_seconds, soon, again, None if told else _TELL_RETRY_SECONDS]
+        moments = [RESYNC_SECONDS, planned.wake_after_seconds, soon, again, self._look_again]
+        moments.append(None if told else _TELL_RETRY_SECONDS)
         return max(0.01, min(moment for moment in moments if moment is not None))
 
     def _remember(self, seen: Observation, planned: Plan) -> None:
@@ -159,8 +162,9 @@ class Passes:
         self._memory.support_refused(await self._support.ensure(cluster, name, guarded=planned.guarded))
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
-        if await self._executor.execute(cluster, (*planned.actions, *planned.markers)):
-            self._loop.wake()
+        self._look_again = None
+        surprised = await self._executor.execute(cluster, (*planned.actions, *planned.markers))
+        self._look_again = self._memory.surprised(surprised)
 
     async def _show_mirror(self, cluster: Cluster, planned: Plan) -> None:
         await self._mirror.show(self._observe(cluster), planned)

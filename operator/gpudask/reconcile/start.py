@@ -42,12 +42,18 @@ class Operator:
         self.settings = settings
         self.registry = Registry()
         self._context: Context | None = None
+        self._reflectors: list[Reflector[Any]] = []
         self._watches: list[asyncio.Task[None]] = []
 
     @property
     def synced(self) -> bool:
         """Whether the caches are complete and the loops may act."""
         return self._context is not None
+
+    @property
+    def unreadable(self) -> int:
+        """How many objects there are that cannot be read; the log names them."""
+        return sum(reflector.unreadable for reflector in self._reflectors)
 
     async def start(self) -> None:
         """Connect, fill the caches, and only then let the loops act: half a cache looks like missing pods.
@@ -80,6 +86,7 @@ class Operator:
         definitions = await self._mirror(api)
         mirrored = definitions.caches.values() if definitions else ()
         every = [r for caches in (pods, *support.values(), *mirrored) for r in caches.reflectors]
+        self._reflectors = every
         self._watches = [asyncio.create_task(r.run(), name=f"watch {r.path}") for r in every]
         async with asyncio.timeout(_SYNC_SECONDS):
             await asyncio.gather(*(reflector.synced.wait() for reflector in every))

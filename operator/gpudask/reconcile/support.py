@@ -47,7 +47,7 @@ class Support:
         existing: dict[tuple[str, str], Owned] = {
             (item.kind, item.name): item
             for caches in self._context.support.values()
-            for item in caches.owned(cluster.uid)
+            for item in caches.owned(cluster.owner_key)
         }
         self._guarded = self._guarded if guarded is None else guarded
         results = await asyncio.gather(

@@ -29,7 +29,7 @@ class Trials:
         Raises:
             ApiError: the API server could not be reached, or failed.
         """
-        made = {(pod.pool, pod.spec_hash) for pod in self._context.pods_of(cluster.uid)}
+        made = {(pod.pool, pod.spec_hash) for pod in self._context.pods_of(cluster)}
         for pool in cluster.spec.pools:
             template = spec_hash.of_worker(cluster.spec, pool)
             digest = f"{pool.name}/{template}"
