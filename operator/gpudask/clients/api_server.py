@@ -6,9 +6,8 @@ than twice the memory.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -16,12 +15,14 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from gpudask.clients.errors import ApiError
+from gpudask.clients.fair_queue import FairQueue
 
 Json = dict[str, Any]
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
-_AT_ONCE = 64
+_AT_ONCE, _AT_ONCE_EACH = 64, 16  # requests in all, and of one cluster; watches and lists take no turn
+_LONGEST_RETRY_AFTER_SECONDS = 300.0
 
 
 class ApiServer:
@@ -31,7 +32,7 @@ class ApiServer:
         configuration.connection_pool_maxsize = 0  # watches must not starve the rest
         configuration.retries = None
         self._api = client.ApiClient(configuration)
-        self._limit = asyncio.Semaphore(_AT_ONCE)
+        self._queue = FairQueue(_AT_ONCE, _AT_ONCE_EACH)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Self:
@@ -56,14 +57,15 @@ class ApiServer:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        bulk: bool = False,
     ) -> Json:
-        """One request, its JSON answer.
+        """One request, its JSON answer. `bulk`: it waits behind the other requests of its cluster.
 
         Raises:
             ApiError: the answer is no success, or none came.
         """
         shown = f"{method} {path}"
-        async with self._limit:
+        async with self._queue.turn(bulk=bulk):
             try:
                 response = await self._send(
                     method,
@@ -77,7 +79,7 @@ class ApiServer:
                 text = await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise ApiError(0, type(error).__name__, str(error), shown) from error
-        return _answer(response.status, text, shown)
+        return _answer(response, text, shown)
 
     async def stream(self, path: str, *, query: dict[str, str], accept: str = JSON) -> AsyncGenerator[Json]:
         """The events of a watch, until the server ends it.
@@ -90,7 +92,7 @@ class ApiServer:
             seconds = aiohttp.ClientTimeout(total=None, connect=_REQUEST_SECONDS, sock_read=_read_timeout(query))
             response = await self._send("GET", path, query, limit=seconds, accept=accept)
             if response.status != HTTPStatus.OK:
-                _answer(response.status, await response.read(), shown)
+                _answer(response, await response.read(), shown)
             try:
                 async for line in response.response.content:
                     yield json.loads(line)
@@ -110,7 +112,7 @@ class ApiServer:
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error), f"LIST {path}") from error
-        return _answer(response.status, text, f"LIST {path}")
+        return _answer(response, text, f"LIST {path}")
 
     async def _send(
         self,
@@ -138,11 +140,21 @@ def _read_timeout(query: dict[str, str]) -> float:
     return float(query.get("timeoutSeconds", "300")) + _REQUEST_SECONDS
 
 
-def _answer(status: int, text: bytes, request: str) -> Json:
+def _answer(response: Any, text: bytes, request: str) -> Json:
     try:
         body = json.loads(text) if text else {}
     except ValueError:
+        body = None
+    if not isinstance(body, dict):
         body = {"message": text[:200].decode(errors="replace")}
-    if status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise ApiError(status, body.get("reason", ""), body.get("message", ""), request)
-    return dict(body)
+    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+        reason, message = body.get("reason") or "", body.get("message") or ""
+        retry_after = _retry_after_seconds(response.headers)
+        raise ApiError(response.status, reason, message, request, retry_after_seconds=retry_after)
+    return body
+
+
+def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """As the API server writes it: whole seconds."""
+    text = headers.get("Retry-After", "")
+    return min(float(text), _LONGEST_RETRY_AFTER_SECONDS) if text.isdecimal() else None

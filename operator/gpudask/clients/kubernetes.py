@@ -31,12 +31,15 @@ class Kubernetes(ApiServer):
         self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
         self._large_limit = asyncio.Semaphore(_LARGE_AT_ONCE)
 
-    async def create(self, body: Json, *, dry_run: bool = False) -> Json:
-        """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped."""
+    async def create(self, body: Json, *, dry_run: bool = False, bulk: bool = False) -> Json:
+        """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped.
+
+        `bulk`: as `request`.
+        """
         query = {"fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
         if dry_run:
             query["dryRun"] = "All"
-        return await self.request("POST", collection(body), query=query, body=body)
+        return await self.request("POST", collection(body), query=query, body=body, bulk=bulk)
 
     async def create_large(self, body: Json) -> Json:
         """Create an object of many kilobytes, few of them at a time; its metadata alone come back."""

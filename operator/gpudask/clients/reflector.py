@@ -99,7 +99,7 @@ class Reflector(Generic[T]):
                     version = ""  # too old, or refused: what happened meanwhile is only in a list
                 if not error.gone:
                     _LOG.warning("%s; trying again in %.1f s", error, delay)
-                    delay = await _hold_off(delay)
+                    delay = await _hold_off(delay, at_least=error.retry_after_seconds or 0.0)
             except Exception:  # noqa: BLE001 - a cache that stops would be believed for ever
                 _LOG.exception("watching %s: a defect; trying again in %.1f s", self.path, delay)
                 version = ""
@@ -180,7 +180,8 @@ class Reflector(Generic[T]):
             del self._by_owner[item.owner]
 
 
-async def _hold_off(delay: float) -> float:
-    """Wait before the next try; how long the one after it waits, in seconds."""
-    await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+async def _hold_off(delay: float, *, at_least: float = 0.0) -> float:
+    """Wait before the next try; how long the one after it waits, in seconds. `at_least`: as the server asked for."""
+    spread = random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
+    await asyncio.sleep(max(delay * spread, at_least))
     return min(2 * delay, _LAST_DELAY_SECONDS)

@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 from gpudask.clients.errors import ApiError
+from gpudask.clients.fair_queue import CLUSTER
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.gone import ClusterGoneError
@@ -63,6 +64,7 @@ class ClusterLoop:
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
+        CLUSTER.set(self._copy.body["metadata"]["uid"])  # from here on requests take this cluster's turns
         self._wake.set()
         delay, wait = _FIRST_RETRY_SECONDS, RESYNC_SECONDS
         try:
