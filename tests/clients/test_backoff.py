@@ -15,7 +15,7 @@ def test_each_failure_waits_twice_as_long_up_to_the_last():
 
 
 def test_what_failed_together_is_not_tried_again_together():
-    backoff = Backoff(1.0, 60.0, random=random.Random(1).random)
+    backoff = Backoff(1.0, 60.0, random=random.Random(1).random)  # noqa: S311
     delays = [backoff.delay(3) for _ in range(1000)]
     assert 3.0 <= min(delays) < 3.1
     assert 4.9 < max(delays) <= 5.0

@@ -11,7 +11,7 @@ from gpudask.api.status import Condition, ConditionType, Reason, Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning.announcements import announcements
 from gpudask.planning.conditions import invalid
-from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
+from gpudask.planning.observed import Ended, Failure, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.planning.status_forms import lively, pressing, significant
@@ -45,12 +45,16 @@ def condition(status: Status, kind: str) -> tuple[str, str, str]:
     return found.status, found.reason, found.message
 
 
+SINCE = "; since 2027-01-15T08:00:00Z, next try at 2027-01-15T08:00:01Z"
+
+
 def refused(pool: str, status: int, message: str) -> dict[str, PoolMemory]:
     memory = Memory()
     memory.refused(pool, ApiError(status, "", message, ""), NOW)
     return memory.pools
 
 
+FAILURE = Failure("Service demo-scheduler", Reason.FORBIDDEN, "denied", NOW, NOW + 1)
 OUTDATED = scheduler_pod(C, spec_hash="old")
 UNSERVED = demand(tasks(3, GPU=2), workers=(worker(CPU0),))
 STUCK = pod(C, "gpu", running=False, unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
@@ -265,13 +269,23 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
     "a quota refuses": (
         seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "exceeded quota: q, requested: pods=1")),
         "Degraded",
-        ("True", "QuotaExceeded", "pool gpu: exceeded quota: q, requested: pods=1"),
+        ("True", "QuotaExceeded", f"pool gpu: exceeded quota: q, requested: pods=1{SINCE}"),
         "Degraded",
     ),
     "a permission is missing": (
         seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "may not create pods")),
         "Degraded",
-        ("True", "Forbidden", "pool gpu: may not create pods"),
+        ("True", "Forbidden", f"pool gpu: may not create pods{SINCE}"),
+        "Degraded",
+    ),
+    "a Service is refused": (
+        seen(C, SCHEDULER, CPU0, says=CALM, failures=(FAILURE, replace(FAILURE, what="Secret demo-token"))),
+        "Degraded",
+        (
+            "True",
+            "Forbidden",
+            f"Service demo-scheduler: denied{SINCE}; Secret demo-token: denied{SINCE}",
+        ),
         "Degraded",
     ),
     "a template is refused": (

@@ -20,7 +20,9 @@ from tests.planning.builders import stored
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
     monkeypatch.setattr(under_test, "_COUNTS_SECONDS", 0.05)
-    context: Any = SimpleNamespace(clock=lambda: 1000.0, count_turns=Turns(100.0))
+    context: Any = SimpleNamespace(
+        clock=lambda: 1000.0, count_turns=Turns(100.0), random=lambda: 0.5, patience_seconds=1.0
+    )
     return ClusterLoop(context, stored(a_manifest(a_pool())))
 
 

@@ -11,7 +11,7 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed import Observation
 from gpudask.planning.times import iso
-from gpudask.planning.troubles import trouble, trouble_of_scheduler
+from gpudask.planning.troubles import failure_of, refusal_of, trouble, trouble_of_scheduler
 from gpudask.scaling.assignment import refusal
 
 # Of many requirements that no pool serves, so many are named.
@@ -93,7 +93,8 @@ def _scheduler_ready(seen: Observation) -> Verdict:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
         memory = seen.memory.get("")
-        return "False", Reason.SCHEDULER_PENDING, (memory.refusal if memory else "") or "no scheduler pod yet"
+        said = refusal_of(seen, memory) if memory else ""
+        return "False", Reason.SCHEDULER_PENDING, said or "no scheduler pod yet"
     if not pod.ready:
         if (found := trouble_of_scheduler(seen)) is not None:
             return "False", Reason.SCHEDULER_PENDING, found[1]
@@ -141,8 +142,8 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
 
 
 def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
-    if seen.support_refusal is not None:
-        return "True", seen.support_refusal.reason, seen.support_refusal.message
+    if seen.failures:
+        return "True", seen.failures[0].reason, "; ".join(failure_of(failure) for failure in seen.failures[:_NAMED])
     if (of_scheduler := trouble_of_scheduler(seen)) is not None:
         return "True", of_scheduler[0], f"scheduler: {of_scheduler[1]}"
     if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:

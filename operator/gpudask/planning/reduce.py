@@ -13,6 +13,10 @@ from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.planning.observed import Ended, Pod, Retirement
 
 Json = dict[str, Any]
+# The kubelet's reasons for pods that it ends, or rejects, because of their node: it shuts down, as a spot node does, or
+# is lost, or a critical pod needs the room.
+_PREEMPTIONS = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLost", "Preempting", "Preempted"})
+_NODE_PRESSURE = "The node "  # "was low on resource: ...", "had condition: [...]"
 
 
 def owner_uid(metadata: Json) -> str:
@@ -54,6 +58,7 @@ def observe_pod(body: Json) -> Pod:
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
         serves=bool(labels.get(resource.LABEL_SERVES)),
+        preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
         marks=tuple(sys.intern(annotations.get(name, "")) for name in MARKERS),
     )
 
@@ -78,6 +83,21 @@ def _ended(container: Json, status: Json) -> Ended | None:
     if status.get("phase") == "Failed":
         return Ended(status.get("reason", ""), 0, status.get("message", "")[-1024:])
     return None
+
+
+def _preempted(status: Json, disruption: Json) -> bool:
+    """Whether a pod was ended for its node's or another pod's sake.
+
+    The kubelet's evictions carry the condition DisruptionTarget, but for those of a pod that exceeded a limit of its
+    own: its successor would too. Kubelets before Kubernetes 1.26 say the same in their message only.
+    https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+    """
+    if disruption.get("status") == "True":
+        return True
+    reason, message = status.get("reason"), status.get("message") or ""
+    if reason == "Evicted":
+        return str(message).startswith(_NODE_PRESSURE)
+    return reason in _PREEMPTIONS
 
 
 def _retirement(text: str | None) -> Retirement | None:

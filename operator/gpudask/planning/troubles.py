@@ -6,7 +6,8 @@ from gpudask.api import addresses
 from gpudask.api.status import PoolStatus, Reason
 from gpudask.planning import drains, replacing
 from gpudask.planning.last_words import last_words
-from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.observed import Failure, Observation, Pod, PoolMemory
+from gpudask.planning.times import iso
 
 # A container that came back this often without staying up is not merely starting.
 _CRASHING_RESTARTS = 2
@@ -22,7 +23,7 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
     """The trouble of `pool`, None where there is none."""
     memory = seen.memory.get(pool.name)
     if memory and memory.refusal:
-        return Reason(memory.refusal_reason), memory.refusal
+        return Reason(memory.refusal_reason), refusal_of(seen, memory)
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     pods = [pod for pod in seen.workers(pool.name) if pod.live]
@@ -31,6 +32,20 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
             if (found := look(seen, pod)) is not None:
                 return found
     return _sick(seen, pool, pods) or _draining(seen, pool, pods)
+
+
+def refusal_of(seen: Observation, memory: PoolMemory) -> str:
+    """What the API server refuses, since when, and when it is asked again; empty where it refuses nothing."""
+    if not memory.refused_since:
+        return memory.refusal
+    again = f", next try at {iso(memory.not_before, to='seconds')}" if memory.not_before > seen.now else ""
+    return f"{memory.refusal}; since {iso(memory.refused_since, to='seconds')}{again}"
+
+
+def failure_of(failure: Failure) -> str:
+    """What fails, since when, and when it is tried again."""
+    since, next_try = iso(failure.since, to="seconds"), iso(failure.next_try, to="seconds")
+    return f"{failure.what}: {failure.message}; since {since}, next try at {next_try}"
 
 
 def trouble_of_scheduler(seen: Observation) -> Trouble | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import random
 import secrets
 import time
 from collections.abc import Callable
@@ -49,7 +50,8 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
-    `starts`: how long pods took to start, in all clusters.
+    `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
+    `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
     """
 
     api: Kubernetes
@@ -63,6 +65,9 @@ class Context:
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
+    random: Callable[[], float] = random.random
+    look_again_seconds: float = 1.0
+    patience_seconds: float = 1.0
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def token(self, uid: str) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gpudask.api.status import Reason
+from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
-from gpudask.planning.observed import PoolMemory, Refusal
+from gpudask.planning.observed import PoolMemory
 from gpudask.planning.starts import Start
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
 _SAME_SECONDS = 0.5
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,14 @@ class _Failures:
 
 
 class Memory:
-    """Per pool (the scheduler under ""): size, back-off, refusal, names that others hold."""
+    """Per pool (the scheduler under ""): size, back-off, refusal, names that others hold.
 
-    def __init__(self) -> None:
+    `random`: as `Backoff`; without jitter unless it is given.
+    """
+
+    def __init__(self, random: Callable[[], float] = lambda: 0.5) -> None:
         self.pools: dict[str, PoolMemory] = {}
-        self.support: Refusal | None = None
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS, random)
         self.busy_at: dict[str, float] = {}
         self.frozen_at: dict[str, float] = {}
         self._started: set[str] = set()
@@ -65,30 +68,26 @@ class Memory:
         if seen[-1].seconds != self.of(pool).start_seconds:
             self.pools[pool] = replace(self.of(pool), start_seconds=seen[-1].seconds)
 
-    def failed(self, pool: str, now: float) -> None:
-        """A pod of `pool` ended: wait before the next, twice as long each time, up to five minutes."""
+    def failed(self, pool: str, now: float, *, retry_after_seconds: float | None = None) -> None:
+        """A pod of `pool` ended, or was not made: wait before the next, twice as long each time, up to five minutes."""
         past = self._failures.get(pool, _Failures())
         if past.count and now - past.last < _SAME_SECONDS:
             return  # many pods that end at once are one failure
         count = past.count + 1 if now - past.last < _FORGIVEN_SECONDS else 1
         self._failures[pool] = _Failures(count, now)
-        delay = min(_FIRST_BACKOFF_SECONDS * 2 ** (count - 1), _LAST_BACKOFF_SECONDS)
-        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, now + delay))
+        not_before = now + self._backoff.delay(count, retry_after_seconds)
+        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
     def refused(self, pool: str, error: ApiError, now: float) -> None:
-        """A creation was refused: keep the API server's words; try again later, or after the next edit."""
-        reason = _reason(error)
-        self.failed(pool, now)
-        not_before = _NEVER if reason is Reason.TEMPLATE_REFUSED else self.of(pool).not_before
-        self.pools[pool] = replace(
-            self.of(pool), refusal=error.message or str(error), refusal_reason=reason, not_before=not_before
-        )
+        """A creation was refused: keep the API server's message; try again later, or after the next edit.
 
-    def support_refused(self, errors: list[ApiError]) -> None:
-        """Keep what the objects beside the pods met, until it is over."""
-        self.support = None
-        for error in errors:
-            self.support = Refusal(Reason.NAME_CONFLICT if error.conflict else _reason(error), str(error))
+        Also where the template is at fault: what refuses it may be a policy that somebody else mends.
+        """
+        self.failed(pool, now, retry_after_seconds=error.retry_after_seconds)
+        before, reason = self.of(pool), reason_of(error)
+        since = before.refused_since if before.refusal_reason == reason and before.refused_since else now
+        message = error.message or str(error)
+        self.pools[pool] = replace(before, refusal=message, refusal_reason=reason, refused_since=since)
 
     def name_taken(self, pool: str, name: str, owner: str) -> None:
         """A name belongs to somebody else: the next number serves."""
@@ -97,6 +96,7 @@ class Memory:
             taken=self.of(pool).taken | {name},
             refusal=f"a pod {name} exists that is not this cluster's ({owner}): another number is used",
             refusal_reason=Reason.NAME_CONFLICT,
+            refused_since=0.0,
         )
 
     def satisfied(self, pool: str) -> None:
@@ -104,7 +104,7 @@ class Memory:
         memory = self.of(pool)
         if memory.refusal and memory.refusal_reason != Reason.TEMPLATE_REFUSED:
             self._failures.pop(pool, None)
-            self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
+            self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
     def made_room(self, pool: str, now: float) -> None:
         """A pod of `pool` goes: what a quota refused may fit soon."""
@@ -116,7 +116,7 @@ class Memory:
         """A creation went well: refusals are over."""
         memory = self.of(pool)
         if memory.refusal:
-            self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
+            self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
     def edited(self) -> None:
         """The spec changed: what was refused may be well now."""
@@ -127,7 +127,10 @@ class Memory:
         }
 
 
-def _reason(error: ApiError) -> Reason:
+def reason_of(error: ApiError) -> Reason:
+    """The reason that a condition gives for `error`."""
+    if error.conflict:
+        return Reason.NAME_CONFLICT
     if error.quota:
         return Reason.QUOTA
     if error.invalid:

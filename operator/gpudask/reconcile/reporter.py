@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from gpudask.api.resource import Cluster, Identity
@@ -13,10 +12,9 @@ from gpudask.planning.announcements import announcements
 from gpudask.planning.observed import Observation
 from gpudask.planning.status_forms import lively, pressing, significant
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.gone import look_again
 
 Json = dict[str, Any]
-_LOG = logging.getLogger(__name__)
 # How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
 _PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 
@@ -70,25 +68,18 @@ class Reporter:
 
     async def _put(self, cluster: Identity, status: Status, now: float) -> None:
         before = self._written
-        if not await self._send(cluster.namespace, cluster.name, cluster.uid, status, now):
-            return
+        await self._send(cluster, status, now)
         for item in announcements(before, status):
             await self._context.events.record(
                 cluster, item.reason, item.message, series=item.series, warning=item.warning, now=now
             )
 
-    async def _send(self, namespace: str, name: str, uid: str, status: Status, now: float) -> bool:
-        """Write it; whether the API server took it. One that it refuses is not tried again until it changes."""
+    async def _send(self, cluster: Identity, status: Status, now: float) -> None:
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        taken = True
         try:
-            await self._context.api.write_status(namespace, name, uid=uid, status=body)
+            await self._context.api.write_status(cluster.namespace, cluster.name, uid=cluster.uid, status=body)
         except ApiError as error:
             if error.not_found:
-                raise ClusterGoneError from error
-            if not error.invalid:
-                raise
-            _LOG.warning("%s/%s: the status was not written: %s", namespace, name, error)
-            taken = False
+                await look_again(self._context, cluster, error)
+            raise
         self._written, self._written_at, self._turn = status, now, None
-        return taken

@@ -8,7 +8,7 @@ from typing import Any
 from gpudask.api.resource import Cluster, parse, parse_again
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.gone import ClusterGoneError, look_again
 
 Json = dict[str, Any]
 
@@ -82,7 +82,7 @@ class ResourceCopy:
             body = await self._context.api.get_cluster(cluster.namespace, cluster.name)
         except ApiError as error:
             if error.not_found:
-                raise ClusterGoneError from error
+                await look_again(self._context, cluster, error)
             raise
         if body["metadata"]["uid"] != cluster.uid:
             raise ClusterGoneError
