@@ -398,7 +398,7 @@ class World:
         current = self.pods[pod.name]
         if only_if_unchanged and current.version != pod.version:
             return
-        if pod.finished:
+        if pod.finished and not pod.preempted:
             self.memory.failed(pod.pool, self.now)
         if pod.finished or not pod.running:
             del self.pods[pod.name]

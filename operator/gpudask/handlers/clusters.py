@@ -7,7 +7,7 @@ from typing import Any
 import kopf
 
 from gpudask.api.resource import GROUP, PLURAL, VERSION
-from gpudask.reconcile.start import Operator, ResourceMissingError
+from gpudask.reconcile.start import KeyRefusedError, Operator, ResourceMissingError
 
 Json = dict[str, Any]
 _RETRY_SECONDS = 3.0  # kopf's own pause is a minute: long, where the API server just restarts
@@ -22,7 +22,7 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
         configure(settings)
         try:
             await operator.start()
-        except ResourceMissingError as error:
+        except (KeyRefusedError, ResourceMissingError) as error:
             raise kopf.PermanentError(str(error)) from error
 
     @kopf.on.cleanup(registry=registry)

@@ -79,7 +79,7 @@ class Reporter:
         try:
             await self._context.api.write_status(cluster.namespace, cluster.name, uid=cluster.uid, status=body)
         except ApiError as error:
-            if error.not_found:
+            if error.not_found or error.invalid:  # also another cluster of this name: the test of the uid fails
                 await look_again(self._context, cluster, error)
             raise
         self._written, self._written_at, self._turn = status, now, None

@@ -29,10 +29,15 @@ Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _SYNC_SECONDS = 120.0
 _KEY = "key"
+_KEY_BYTES = 16
 
 
 class ResourceMissingError(Exception):
     """The API server knows no GpuDaskCluster; the message says what to do."""
+
+
+class KeyRefusedError(Exception):
+    """The Secret with the operator's key holds none that could be used; the message says what to do."""
 
 
 class Operator:
@@ -55,6 +60,7 @@ class Operator:
         Raises:
             ApiError: the API server refuses what the operator needs.
             ResourceMissingError: the CRD is not installed.
+            KeyRefusedError: the Secret with the operator's key is empty.
             TimeoutError: the caches did not fill.
         """
         api = await Kubernetes.connect(self.settings.kubeconfig or None)
@@ -172,7 +178,12 @@ async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> Non
 
 
 async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
-    """The key from which tokens are derived; made once, by the first operator that starts."""
+    """The key from which tokens are derived; made once, by the first operator that starts.
+
+    Raises:
+        ApiError: the API server refuses, or could not be reached.
+        KeyRefusedError: there is a Secret of that name, without a key.
+    """
     path = f"/api/v1/namespaces/{namespace}/secrets"
     fresh = base64.b64encode(secrets.token_bytes(32)).decode()
     body = {
@@ -193,4 +204,21 @@ async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
             if not race.conflict:
                 raise
             secret = await api.request("GET", f"{path}/{name}")
-    return base64.b64decode(secret["data"][_KEY])
+    return _checked_key(secret, f"{namespace}/{name}", f"kubectl -n {namespace} delete secret {name}")
+
+
+def _checked_key(secret: Json, where: str, delete: str) -> bytes:
+    """The key; not an empty one, from which anybody could derive every cluster's token."""
+    text = (secret.get("data") or {}).get(_KEY)
+    try:
+        key = base64.b64decode(text, validate=True) if text is not None else b""
+    except ValueError:
+        came = "it is no base64"
+    else:
+        came = f"it has {len(key)} bytes" if text is not None else "it has none"
+        if len(key) >= _KEY_BYTES:
+            return key
+    raise KeyRefusedError(
+        f"Secret {where}: data.{_KEY} has to be at least {_KEY_BYTES} random bytes, and {came}: delete the Secret"
+        f" ({delete}), and the operator makes a new one"
+    )
