@@ -67,6 +67,7 @@ class Cache:
         self.script = script
         self.changed: list[str] = []
         self.deleted: list[str] = []
+        self.filled = 0
         self.reflector: Reflector[Item] = Reflector(
             script,  # type: ignore[arg-type]
             "/pods",
@@ -74,7 +75,11 @@ class Cache:
             reduce=lambda b: Item(b["metadata"]["uid"], b["owner"], b["metadata"]["resourceVersion"]),
             changed=self.changed.append,
             deleted=lambda item: self.deleted.append(item.uid),
+            filled=self._filled,
         )
+
+    def _filled(self) -> None:
+        self.filled += 1
 
     async def play(self) -> None:
         """Run the script to its end."""
@@ -204,3 +209,37 @@ async def test_what_somebody_deletes_is_told_and_what_vanished_is_not():
     await cache.play()
     assert cache.uids() == []
     assert cache.deleted == ["a"]
+
+
+async def test_a_refusal_settles_the_cache_and_what_is_allowed_again_fills_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpudask.clients.reflector._FIRST_DELAY_SECONDS", 0.001)
+    refused = ApiError(403, "Forbidden", "pods is forbidden", "LIST /pods")
+    cache = Cache(Script([refused, refused, ([body("a", 1)], 1)], []))
+    running = asyncio.create_task(cache.reflector.run())
+    try:
+        async with asyncio.timeout(5):
+            await cache.reflector.settled.wait()
+        assert not cache.reflector.synced.is_set(), "nothing is known"
+        async with asyncio.timeout(5):
+            await cache.reflector.synced.wait()
+        assert cache.filled == 1
+    finally:
+        running.cancel()
+
+
+async def test_what_is_refused_after_it_was_known_is_known_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("gpudask.clients.reflector._FIRST_DELAY_SECONDS", 0.001)
+    refused = ApiError(403, "Forbidden", "pods is forbidden", "WATCH /pods")
+    cache = Cache(Script([([body("a", 1)], 1), *[refused] * 3, ([body("b", 9)], 9)], [[refused]]))
+    running = asyncio.create_task(cache.reflector.run())
+    try:
+        async with asyncio.timeout(5):
+            await cache.script.open.wait()
+        assert [item.uid for item in cache.reflector.owned("c")] == ["b"], "as it is since it came back"
+        assert cache.filled == 2
+        told = [record.message for record in caplog.records if "forbidden" in record.message]
+        assert len(told) == 1, "once, however long it lasts"
+    finally:
+        running.cancel()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -25,13 +25,17 @@ _AT_ONCE = 64
 
 
 class ApiServer:
-    """One connection pool to the API server. Raises ApiError, and nothing else."""
+    """One connection pool to the API server. Raises ApiError, and nothing else.
+
+    `may_write` is asked before each request that is no GET, at the last moment: of several operators one may.
+    """
 
     def __init__(self, configuration: Any) -> None:
         configuration.connection_pool_maxsize = 0  # watches must not starve the rest
         configuration.retries = None
         self._api = client.ApiClient(configuration)
         self._limit = asyncio.Semaphore(_AT_ONCE)
+        self.may_write: Callable[[], bool] = _always
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Self:
@@ -64,6 +68,8 @@ class ApiServer:
         """
         shown = f"{method} {path}"
         async with self._limit:
+            if method != "GET" and not self.may_write():
+                raise ApiError(0, "NotLeading", "another operator acts, this one stands by", shown)
             try:
                 response = await self._send(
                     method,
@@ -132,6 +138,10 @@ class ApiServer:
             auth_settings=["BearerToken"],
         )
         return await self._api.call_api(*serialized, _request_timeout=limit)
+
+
+def _always() -> bool:
+    return True
 
 
 def _read_timeout(query: dict[str, str]) -> float:

@@ -45,6 +45,10 @@ class Reflector(Generic[T]):
 
     `changed(owner)` is called for each change, with the owner's uid. `deleted(item)` is called for what somebody
     deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the server for no more.
+
+    `synced` is set while everything under `path` is known, and `filled()` is called when it is set. It is not while the
+    API server refuses, as in a namespace that was deleted with the rights in it. `settled` is set from the first answer
+    on, be it a refusal: nobody has to wait for rights that may never come.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Reflector(Generic[T]):
         changed: Callable[[str], None],
         deleted: Callable[[T], None] | None = None,
         metadata_only: bool = False,
+        filled: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
         self.path = path
@@ -68,7 +73,9 @@ class Reflector(Generic[T]):
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
         self._gone: dict[str, None] = {}
+        self._filled = filled
         self.synced = asyncio.Event()
+        self.settled = asyncio.Event()
 
     def owned(self, owner: str) -> tuple[T, ...]:
         """The objects whose controller has this uid."""
@@ -90,20 +97,39 @@ class Reflector(Generic[T]):
             try:
                 if not version:
                     version = await self._list()
-                    self.synced.set()
+                    self._is_known()
                 async for event_version in self._watch(version):
                     version = event_version
                     delay = _FIRST_DELAY_SECONDS
             except ApiError as error:
                 if error.status != 0:
                     version = ""  # too old, or refused: what happened meanwhile is only in a list
-                if not error.gone:
+                if error.not_found or error.forbidden:
+                    self._is_refused(error)
+                elif not error.gone:
                     _LOG.warning("%s; trying again in %.1f s", error, delay)
+                if not error.gone:
                     delay = await _hold_off(delay)
             except Exception:  # noqa: BLE001 - a cache that stops would be believed for ever
                 _LOG.exception("watching %s: a defect; trying again in %.1f s", self.path, delay)
                 version = ""
                 delay = await _hold_off(delay)
+
+    def _is_known(self) -> None:
+        if self.settled.is_set() and not self.synced.is_set():
+            _LOG.warning("LIST %s: allowed again", self.path)
+        self.synced.set()
+        self.settled.set()
+        self._filled()
+
+    def _is_refused(self, error: ApiError) -> None:
+        """Say so once: it may last for ever, as where a watched namespace was deleted."""
+        if self.synced.is_set() or not self.settled.is_set():
+            _LOG.warning(
+                "%s; trying again every %.0f s, what is there is unknown until then", error, _LAST_DELAY_SECONDS
+            )
+        self.synced.clear()
+        self.settled.set()
 
     async def _list(self) -> str:
         """Take in everything that exists, take out what does not; the version to watch from."""

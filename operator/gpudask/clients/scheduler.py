@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -21,7 +22,8 @@ _TELL_SECONDS = 10.0
 class SchedulerClient:
     """All schedulers, through one connection pool without a limit: each holds a poll open."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_tell: Callable[[], bool] = lambda: True) -> None:
+        self._may_tell = may_tell  # of several operators one may
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -55,6 +57,8 @@ class SchedulerClient:
         Raises:
             SchedulerError: no answer, or a refusal.
         """
+        if not self._may_tell():
+            raise SchedulerError(SchedulerTrouble.REFUSED, "another operator acts, this one stands by")
         body = {"protocol": PROTOCOL, **desired}
         answer = await self._request("POST", f"{base}/gpudask/v1/desired", token, _TELL_SECONDS, json=body)
         return {item["pod"]: item["why"] for item in answer.get("refused", ())}

@@ -19,6 +19,10 @@ class Caches:
         """The objects whose controller has this uid."""
         return tuple(item for reflector in self.reflectors for item in reflector.owned(owner))
 
+    def know(self, namespace: str) -> bool:
+        """Whether what there is in `namespace` is known."""
+        return self._of(namespace).synced.is_set()
+
     def lay_over(self, namespace: str, body: Json) -> None:
         """Take in what one of our own writes returned."""
         self._of(namespace).lay_over(body)

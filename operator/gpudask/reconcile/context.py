@@ -49,7 +49,7 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
-    `starts`: how long pods took to start, in all clusters.
+    `starts`: how long pods took to start, in all clusters. `key`: empty until this operator leads for the first time.
     """
 
     api: Kubernetes
@@ -64,6 +64,10 @@ class Context:
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
+
+    def knows(self, namespace: str) -> bool:
+        """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
+        return all(caches.know(namespace) for caches in (self.pods, *self.support.values()))
 
     def token(self, uid: str) -> str:
         """The token of the cluster with this uid: derived, so that no Secret need be read or watched."""

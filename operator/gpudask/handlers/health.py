@@ -1,0 +1,55 @@
+"""What Kubernetes' probes ask: from the first second on, not from when the caches are full.
+
+`/livez`: the process runs, and a restart would mend nothing; so it says 200 also while the API server is away.
+`/healthz`: it could work if it led, or does; a standby says 200 too.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from aiohttp import web
+
+from gpudask.reconcile.start import Operator
+
+
+class Health:
+    """The HTTP server for probes."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._runner is not None, "it listens after start"
+        return int(self._runner.addresses[0][1])
+
+    async def start(self, port: int) -> None:
+        """Listen; 0 is any free port. Started again, it goes on."""
+        if self._runner is not None:
+            return
+        app = web.Application()
+        app.add_routes([web.get("/livez", self._live), web.get("/healthz", self._healthy)])
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, None, port).start()
+
+    async def stop(self) -> None:
+        """Hang up."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _live(self, _: web.Request) -> web.Response:
+        ended = self._operator.defects()
+        return _answer(f"ended, though they never should: {', '.join(ended)}" if ended else "")
+
+    async def _healthy(self, _: web.Request) -> web.Response:
+        return _answer(self._operator.trouble(), "it leads" if self._operator.leads else "it stands by")
+
+
+def _answer(trouble: str, fine: str = "it runs") -> web.Response:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
+    return web.Response(status=status, text=f"{trouble or fine}\n")
