@@ -129,15 +129,18 @@ class Executor:
         return True
 
     async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> bool:
-        never_ran = pod.version if only_if_unchanged else None
+        # One that may run goes only as it was when that was decided: whoever leads now may have called it back.
+        version = None if pod.finished else pod.version
         try:
-            body = await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=never_ran)
+            body = await self._context.api.delete_pod(
+                pod.namespace, pod.name, uid=pod.uid, version=version, never_ran=only_if_unchanged
+            )
         except ApiError as error:
             if error.not_found:
                 self._context.pods.forget(pod.namespace, pod.uid)
                 return True
             if error.conflict:
-                return True  # it changed, or is another pod by now: look again
+                return await self._look_again(pod)
             raise
         self._memory.made_room(pod.pool, self._context.clock())
         if pod.finished:
@@ -148,6 +151,20 @@ class Executor:
             self._context.pods.forget(pod.namespace, pod.uid)
         _LOG.info("%s/%s: deleted: %s", pod.namespace, pod.name, why)
         return False
+
+    async def _look_again(self, pod: Pod) -> bool:
+        """It changed, or is another pod by now: the next pass decides on what it is, whether the watch told or not."""
+        try:
+            body = await self._context.api.get_pod(pod.namespace, pod.name)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            body = None
+        if body is None or body["metadata"]["uid"] != pod.uid:
+            self._context.pods.forget(pod.namespace, pod.uid)
+        else:
+            self._context.pods.lay_over(pod.namespace, body)
+        return True
 
     async def _mark(self, pod: Pod, **marks: Marks) -> bool:
         try:

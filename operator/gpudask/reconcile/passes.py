@@ -5,6 +5,7 @@ Running a pass twice changes nothing; a lost event is healed by the next.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from gpudask.api.resource import Cluster, InvalidSpecError, parse_status
@@ -65,7 +66,7 @@ class Passes:
         self._support = Support(context)
         self._executor = Executor(context, self._memory)
         self._trials = Trials(context, self._executor)
-        self._reporter = Reporter(context, parse_status(copy.body))
+        self._reporter = Reporter(context, copy)
         self._live: set[str] = set()
 
     def edited(self) -> None:
@@ -82,7 +83,7 @@ class Passes:
         try:
             cluster = self._copy.cluster()
         except InvalidSpecError as error:
-            await self._reporter.write_invalid(self._copy.body, str(error))
+            await self._written(self._reporter.write_invalid(self._copy.body, str(error)))
             return RESYNC_SECONDS
         if cluster.deleting:
             self._feed.stop()
@@ -115,7 +116,8 @@ class Passes:
         trouble = await self._execute(cluster, planned)
         seen = self._observe(cluster)
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
-        soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
+        status = report(seen, planned, self._reporter.status)
+        soon = await self._written(self._reporter.write(cluster, seen, status))
         if trouble is not None:
             raise trouble
         again = _SUPPORT_RETRY_SECONDS if self._memory.support or self._mirror.refusal else None
@@ -179,6 +181,24 @@ class Passes:
             self._loop.seen(newer)
         self._loop.wake()
 
+    async def _written(self, writing: Awaitable[float | None]) -> float | None:
+        """When to come back to write the status, as `Reporter.write`; at once where the resource is another by now.
+
+        Raises:
+            ClusterGoneError: there is no such cluster any more.
+            ApiError: it could not be written.
+        """
+        try:
+            return await writing
+        except ApiError as error:
+            if not error.conflict:
+                raise
+        body = await self._copy.look_up()
+        self._reporter.adopt(parse_status(body))
+        self._loop.seen(body)
+        self._loop.wake()
+        return None
+
     def _observe(self, cluster: Cluster) -> Observation:
         return observe(self._context, cluster, self._feed, self._memory, mirror_refusal=self._mirror.refusal)
 
@@ -189,7 +209,7 @@ class Passes:
             ClusterGoneError: it was deleted, and nobody told.
             ApiError: the API server refuses, or could not be reached.
         """
-        body = await self._copy.looked_up(cluster)
+        body = await self._copy.looked_up()
         if body is None:
             return True
         self._loop.seen(body)

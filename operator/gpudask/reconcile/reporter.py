@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gpudask.api.resource import Cluster, Identity
+from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
@@ -14,6 +14,7 @@ from gpudask.planning.observed import Observation
 from gpudask.planning.status_forms import lively, pressing, significant
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.resource_copy import ResourceCopy
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -22,20 +23,28 @@ _PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 
 
 class Reporter:
-    """The status of one cluster: as last computed (`status`), and as last written."""
+    """The status of one cluster: as last computed (`status`), and as last written.
 
-    def __init__(self, context: Context, written: Status) -> None:
+    A write is refused where somebody else, such as another operator, wrote the resource since `copy` saw it.
+    """
+
+    def __init__(self, context: Context, copy: ResourceCopy) -> None:
         self._context = context
-        self._written = written
+        self._copy = copy
+        self._written = written = parse_status(copy.body)
         self._written_at = 0.0
         self._turn: float | None = None  # when live figures may be written, once they are due
         self.status = written
+
+    def adopt(self, status: Status) -> None:
+        """The API server has this one: go on from there, so that what counts up never goes back."""
+        self._written = self.status = status
 
     async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
         """Write `status` if it says something new; in how many seconds to come back to say it, if later.
 
         Raises:
-            ApiError: it could not be written.
+            ApiError: it could not be written; a conflict: the resource changed since it was seen.
             ClusterGoneError: there is no such cluster any more.
         """
         self.status = status
@@ -82,7 +91,10 @@ class Reporter:
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
         taken = True
         try:
-            await self._context.api.write_status(namespace, name, uid=uid, status=body)
+            version = self._copy.version
+            self._copy.wrote(
+                await self._context.api.write_status(namespace, name, uid=uid, version=version, status=body)
+            )
         except ApiError as error:
             if error.not_found:
                 raise ClusterGoneError from error
