@@ -33,7 +33,7 @@ class Answered(ApiServer):
         self.sent: list[str] = []
         self.loses_the_lead_while_waiting = False
 
-    async def _send(self, method: str, path: str, query: Json, **_: Any) -> Any:
+    async def _send(self, method: str, *_: Any, **__: Any) -> Any:
         self.sent.append(method)
 
         async def read() -> bytes:
@@ -52,7 +52,7 @@ class SlowStart:
         if self._api.loses_the_lead_while_waiting:
             self._api.may_write = lambda: False
 
-    async def __aexit__(self, *_: Any) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Nothing is held."""
 
 
@@ -90,7 +90,7 @@ class Pods:
         self.laid_over: list[Json] = []
         self.forgotten: list[str] = []
 
-    async def delete_pod(self, _namespace: str, _name: str, *, uid: str, version: str | None, never_ran: bool) -> Json:
+    async def delete_pod(self, _namespace: str, _name: str, *, uid: str, version: str | None, **_: bool) -> Json:
         self.deletions.append((uid, version))
         raise ApiError(409, "Conflict", "", "DELETE pod")
 
@@ -139,7 +139,7 @@ class Clusters:
         self.body = body
         self.versions: list[str] = []
 
-    async def write_status(self, *_: str, uid: str, version: str, status: Json) -> Json:
+    async def write_status(self, *_: str, version: str, **__: Any) -> Json:
         self.versions.append(version)
         if version != self.body["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "", "PATCH status")

@@ -21,10 +21,11 @@ class Health:
         self._runner: web.AppRunner | None = None
 
     @property
-    def port(self) -> int:
-        """The port that it listens on."""
+    def address(self) -> str:
+        """Where this machine finds it, as `host:port`. With port 0 IPv4 and IPv6 have a port each."""
         assert self._runner is not None, "it listens after start"
-        return int(self._runner.addresses[0][1])
+        host, port = self._runner.addresses[0][:2]
+        return f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
 
     async def start(self, port: int) -> None:
         """Listen; 0 is any free port. Started again, it goes on."""
