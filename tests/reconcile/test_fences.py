@@ -151,7 +151,8 @@ class Clusters:
 
 
 class Loop:
-    def __init__(self) -> None:
+    def __init__(self, copy: ResourceCopy) -> None:
+        self.copy = copy
         self.wakes = 0
         self.bodies: list[Json] = []
 
@@ -160,6 +161,7 @@ class Loop:
 
     def seen(self, body: Json) -> None:
         self.bodies.append(body)
+        self.copy.take(body)
 
 
 def at(version: str, gpu_seconds: float) -> Json:
@@ -174,7 +176,7 @@ async def test_a_status_that_another_operator_wrote_is_gone_on_from_and_not_writ
     api = Clusters(theirs)
     context: Any = SimpleNamespace(api=api, clock=lambda: 0.0)
     copy = ResourceCopy(context, ours)
-    loop: Any = Loop()
+    loop: Any = Loop(copy)
     passes = object.__new__(Passes)
     passes._copy, passes._loop, passes._reporter = copy, loop, Reporter(context, copy)
     identity = ours["metadata"]["namespace"], ours["metadata"]["name"], ours["metadata"]["uid"]
@@ -199,3 +201,23 @@ def test_word_of_an_older_version_that_comes_late_is_no_newer_one(copies: list[s
     for number in copies:
         copy.take(at(number, 0))
     assert copy.version == version
+
+
+@pytest.mark.parametrize(("comes", "news"), [("6", False), ("7", False), ("8", True)])
+def test_a_status_that_came_after_our_last_write_is_news(comes: str, news: bool):
+    context: Any = SimpleNamespace(clock=lambda: 0.0)
+    copy = ResourceCopy(context, at("1", 0))
+    copy.wrote(at("7", 0))
+    copy.take(at(comes, 0))
+    assert copy.status_is_news is news
+
+
+async def test_a_status_that_was_looked_up_is_news_too():
+    context: Any = SimpleNamespace(clock=lambda: 0.0, api=Clusters(at("9", 250.0)))
+    copy = ResourceCopy(context, at("7", 0))
+    await copy.look_up()
+    assert (copy.version, copy.status_is_news) == ("9", True)
+    await copy.look_up()
+    copy.status_is_news = False
+    await copy.look_up()
+    assert not copy.status_is_news

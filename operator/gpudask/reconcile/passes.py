@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from gpudask.api.resource import Cluster, InvalidSpecError, parse_status
+from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
@@ -116,6 +116,8 @@ class Passes:
         trouble = await self._execute(cluster, planned)
         seen = self._observe(cluster)
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
+        if self._copy.status_is_news:
+            self._reporter.adopt()
         status = report(seen, planned, self._reporter.status)
         soon = await self._written(self._reporter.write(cluster, seen, status))
         if trouble is not None:
@@ -193,9 +195,8 @@ class Passes:
         except ApiError as error:
             if not error.conflict:
                 raise
-        body = await self._copy.look_up()
-        self._reporter.adopt(parse_status(body))
-        self._loop.seen(body)
+        self._loop.seen(await self._copy.look_up())
+        self._reporter.adopt()
         self._loop.wake()
         return None
 

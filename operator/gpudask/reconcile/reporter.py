@@ -36,9 +36,10 @@ class Reporter:
         self._turn: float | None = None  # when live figures may be written, once they are due
         self.status = written
 
-    def adopt(self, status: Status) -> None:
-        """The API server has this one: go on from there, so that what counts up never goes back."""
-        self._written = self.status = status
+    def adopt(self) -> None:
+        """Go on from the status that the copy has: another operator's perhaps, and what counts up never goes back."""
+        self._written = self.status = parse_status(self._copy.body)
+        self._copy.status_is_news = False
 
     async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
         """Write `status` if it says something new; in how many seconds to come back to say it, if later.

@@ -26,11 +26,15 @@ class News(Enum):
 
 
 class ResourceCopy:
-    """`body`: the newest copy. `version`: the newest that is known of, be it our own status write's."""
+    """`body`: the newest copy. `version`: the newest that is known of, be it our own status write's.
+
+    `status_is_news`: the body came after our last write, so its status may be somebody else's.
+    """
 
     def __init__(self, context: Context, body: Json) -> None:
         self.body = body
         self.version = str(body["metadata"].get("resourceVersion", "0"))
+        self.status_is_news = False
         self._context = context
         self._seen_at = context.clock()
         self._cluster: Cluster | None = None  # as last parsed, from this body:
@@ -50,6 +54,7 @@ class ResourceCopy:
             return News.NOTHING
         if int(new.get("resourceVersion", 0)) > int(self.version):  # else word of it comes late
             self.version = str(new["resourceVersion"])
+            self.status_is_news = True
         self.body, self._seen_at = body, self._context.clock()
         if old.get("generation") != new.get("generation"):
             return News.EDITED
@@ -104,5 +109,7 @@ class ResourceCopy:
         if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError
         self._doubtful = False
-        self.wrote(body)  # also where it is an older one, as after a restored backup
+        version = str(body["metadata"]["resourceVersion"])
+        if version != self.version:  # also where it is an older one, as after a restored backup
+            self.version, self.status_is_news = version, True
         return body
