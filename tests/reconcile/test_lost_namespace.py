@@ -26,7 +26,7 @@ def other(stage: Stage, with_crd: Kubectl) -> str:
 
 @pytest.mark.parametrize("since", ["the start", "later"])
 async def test_it_stops_no_other_and_comes_back(
-    since: str, stage: Stage, other: str, proxy: Proxy, through: Settings, caplog: pytest.LogCaptureFixture
+    *, since: str, stage: Stage, other: str, proxy: Proxy, through: Settings, caplog: pytest.LogCaptureFixture
 ):
     if since == "the start":
         await proxy.refuse(other)
@@ -39,7 +39,9 @@ async def test_it_stops_no_other_and_comes_back(
         await stage.apply(a_pool(replicas=3))
         await eventually(stage.names, lambda names: len(names) == 3, "the other goes on")
         assert operator.trouble() == ""
-        assert [record for record in caplog.records if "until then nothing is known" in record.message], "it is told"
+        assert [record for record in caplog.records if "what is there is unknown until then" in record.message], (
+            "it is told"
+        )
         proxy.refused.clear()
         await lost.apply(a_pool(replicas=2))
         await eventually(lost.names, lambda names: len(names) == 2, "it is back", seconds=90)
