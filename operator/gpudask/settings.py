@@ -20,7 +20,7 @@ class Settings:
     """The operator's settings.
 
     `namespace`: where the operator itself lives, and its key. `watch_namespaces`: empty means all. `mirror`: whether
-    the stock Dask client finds the clusters.
+    the stock Dask client finds the clusters. `network_policies`: whether each cluster gets one.
     """
 
     namespace: str = "default"
@@ -31,6 +31,7 @@ class Settings:
     health_port: int = 8080
     kubeconfig: str = ""
     mirror: bool = False
+    network_policies: bool = True
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -53,6 +54,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         health_port=int(port),
         kubeconfig=environment.get("KUBECONFIG", ""),
         mirror=_one_of(environment, "GPUDASK_MIRROR", _SWITCH, "false") == "true",
+        network_policies=_one_of(environment, "GPUDASK_NETWORK_POLICIES", _SWITCH, "true") == "true",
     )
 
 

@@ -60,7 +60,7 @@ def test_user_roles_aggregate_and_can_be_left_out(helm: Helm) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_rights_can_be_left_to_somebody_else(helm: Helm, mode: str) -> None:
     manifests = helm.manifests(*MODES[mode], "--set", "rbac.create=false,mirror.definitions=false")
-    assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment"}
+    assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment", "NetworkPolicy"}
 
 
 def test_no_right_to_the_mirror_without_its_switch(helm: Helm) -> None:

@@ -34,7 +34,10 @@ HOME = "gpudask-system"
 TEAMS = {"everywhere": "team-a", "one-namespace": "team-b", "mirror": "team-c"}
 # What this life of a cluster does not take, of what the chart grants.
 UNUSED = {
-    *(("create", plural) for plural in ("services", "poddisruptionbudgets", "secrets")),  # they are applied: `patch`
+    *(
+        ("create", plural) for plural in ("services", "poddisruptionbudgets", "networkpolicies")
+    ),  # they are applied: `patch`
+    ("delete", "networkpolicies"),  # once they are switched off
     *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),  # the same
     ("patch", "events"),  # for one that comes again
     ("get", "pods"),  # for one whose deletion was refused

@@ -24,10 +24,11 @@ def test_each_setting_is_read():
             "GPUDASK_LOG_FORMAT": "JSON",
             "GPUDASK_HEALTH_PORT": "9000",
             "GPUDASK_MIRROR": "true",
+            "GPUDASK_NETWORK_POLICIES": "false",
             "KUBECONFIG": "/k",
         }
     )
-    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True)
+    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, network_policies=False)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ def test_each_setting_is_read():
     [
         ("GPUDASK_LOG_LEVEL", "loud", "expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'"),
         ("GPUDASK_LOG_FORMAT", "xml", "expected one of plain, json, got 'xml'"),
+        ("GPUDASK_NETWORK_POLICIES", "off", "expected one of true, false, got 'off'"),
         ("GPUDASK_MIRROR", "yes", "expected one of true, false, got 'yes'"),
         ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
         ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),

@@ -80,10 +80,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, watch, create, patch]
-# Tokens are derived from a key and applied blind: no Secret can be read here.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [create, patch]
+# Deleted once networkPolicies is switched off.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

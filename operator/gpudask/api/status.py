@@ -22,6 +22,7 @@ class ConditionType(StrEnum):
     DEMAND_SERVABLE = "DemandServable"
     DEGRADED = "Degraded"
     MIRRORED = "Mirrored"
+    ISOLATED = "Isolated"
 
 
 class Reason(StrEnum):
@@ -66,6 +67,9 @@ class Reason(StrEnum):
     IDLE_TOO_LONG = "IdleTooLong"
     MIRRORED = "Mirrored"
     MIRROR_REFUSED = "MirrorRefused"
+    NETWORK_POLICY_APPLIED = "NetworkPolicyApplied"
+    NETWORK_POLICY_OFF = "NetworkPoliciesOff"
+    NETWORK_POLICY_FAILED = "NetworkPolicyFailed"
     MIRROR_DELETED = "DaskClusterDeleted"
 
 

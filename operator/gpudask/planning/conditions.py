@@ -31,6 +31,7 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
         ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
         ConditionType.DEGRADED: _degraded(seen, plan, status),
         ConditionType.READY: _ready(seen, status, before),
+        ConditionType.ISOLATED: _isolated(seen),
     }
     if seen.mirror is not None:
         verdicts[ConditionType.MIRRORED] = _mirrored(seen.mirror)
@@ -164,6 +165,23 @@ def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
 
 def _mirrored(refusal: str) -> Verdict:
     return ("False", Reason.MIRROR_REFUSED, refusal) if refusal else ("True", Reason.MIRRORED, "")
+
+
+def _isolated(seen: Observation) -> Verdict:
+    """What is told is the policy: whether the network heeds it, no object of Kubernetes says."""
+    if seen.network is None:
+        off = "the chart's networkPolicies is false: whatever reaches a pod of the cluster may connect"
+        return "False", Reason.NETWORK_POLICY_OFF, off
+    if seen.network:
+        return "False", Reason.NETWORK_POLICY_FAILED, f"there is no NetworkPolicy as wanted: {seen.network}"
+    peers = len(seen.cluster.spec.network.allow_from)
+    more = (
+        f" and the {peers} peers of spec.network.allowFrom" if peers > 1 else " and the peer of spec.network.allowFrom"
+    )
+    own = "the cluster's own pods, the operator"
+    who = f"{own}{more}" if peers else own.replace(", ", " and ")
+    said = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
+    return "True", Reason.NETWORK_POLICY_APPLIED, said
 
 
 def _ready(seen: Observation, status: Status, before: Status) -> Verdict:

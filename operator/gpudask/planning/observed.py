@@ -135,13 +135,14 @@ class Observation:
 
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
-    `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
+    `support_refusal`: what kept an object beside the pods from being applied.
     `joined`: worker's name -> since when it is heard of; one that is missing joined long ago. `first_joined`: the same,
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
     `known_starts`: pool -> seconds that pods just like its own took to start lately, in other clusters.
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
+    `network`: why there is no NetworkPolicy, empty where there is; None: the chart has them switched off.
     `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
 
@@ -162,6 +163,7 @@ class Observation:
     frozen_at: dict[str, float] = field(default_factory=dict)
     known_starts: dict[str, float] = field(default_factory=dict)
     mirror: str | None = None
+    network: str | None = None
     starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 

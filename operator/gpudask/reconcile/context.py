@@ -49,7 +49,8 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
-    `starts`: how long pods took to start, in all clusters.
+    `starts`: how long pods took to start, in all clusters. `operator_namespace`: whose pods of ours may connect where
+    `network_policies` are made.
     """
 
     api: Kubernetes
@@ -59,6 +60,8 @@ class Context:
     support: dict[str, Caches]
     preload: dict[str, str]
     key: bytes
+    operator_namespace: str = "default"
+    network_policies: bool = True
     clock: Callable[[], float] = time.time
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
@@ -66,7 +69,7 @@ class Context:
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def token(self, uid: str) -> str:
-        """The token of the cluster with this uid: derived, so that no Secret need be read or watched."""
+        """The token of the cluster with this uid: derived, so that no Secret need be written or read."""
         return hmac.new(self.key, uid.encode(), hashlib.sha256).hexdigest()
 
     def pods_of(self, uid: str) -> tuple[Pod, ...]:

@@ -11,11 +11,18 @@ from gpudask.reconcile.memory import Memory
 
 
 def observe(
-    context: Context, cluster: Cluster, feed: DemandFeed, memory: Memory, *, mirror_refusal: str | None
+    context: Context,
+    cluster: Cluster,
+    feed: DemandFeed,
+    memory: Memory,
+    *,
+    mirror_refusal: str | None,
+    network_refusal: str | None,
 ) -> Observation:
     """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
 
-    Nothing is asked of a server. `mirror_refusal`: as `Mirror.refusal`.
+    Nothing is asked of a server. `mirror_refusal`: as `Mirror.refusal`. `network_refusal`: as
+    `Support.network_refusal`.
     """
     pods, now = context.pods_of(cluster.uid), context.clock()
     feed.listen_to(current_scheduler(pods))
@@ -38,6 +45,7 @@ def observe(
         frozen_at=memory.frozen_at,
         known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
+        network=network_refusal,
     )
 
 

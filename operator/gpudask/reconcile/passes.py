@@ -153,8 +153,6 @@ class Passes:
         return trouble
 
     async def _ensure_support(self, cluster: Cluster, planned: Plan) -> None:
-        if any(isinstance(action, CreateScheduler) for action in planned.actions):
-            self._support.forget_blind()
         name = named_by_service(self._observe(cluster))
         self._memory.support_refused(await self._support.ensure(cluster, name, guarded=planned.guarded))
 
@@ -180,7 +178,14 @@ class Passes:
         self._loop.wake()
 
     def _observe(self, cluster: Cluster) -> Observation:
-        return observe(self._context, cluster, self._feed, self._memory, mirror_refusal=self._mirror.refusal)
+        return observe(
+            self._context,
+            cluster,
+            self._feed,
+            self._memory,
+            mirror_refusal=self._mirror.refusal,
+            network_refusal=self._support.network_refusal,
+        )
 
     async def _is_current(self, cluster: Cluster) -> bool:
         """Whether `cluster` is what the API server has; if not, the newer copy is taken in.

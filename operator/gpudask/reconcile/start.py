@@ -15,7 +15,7 @@ from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.desired import mirror
+from gpudask.desired import mirror, network
 from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
@@ -75,6 +75,7 @@ class Operator:
                 ("Service", "services", "api/v1"),
                 ("ConfigMap", "configmaps", "api/v1"),
                 ("PodDisruptionBudget", "poddisruptionbudgets", "apis/policy/v1"),
+                (network.KIND, "networkpolicies", "apis/networking.k8s.io/v1"),
             )
         }
         definitions = await self._mirror(api)
@@ -91,6 +92,8 @@ class Operator:
             support=support,
             preload=sources(),
             key=key,
+            operator_namespace=self.settings.namespace,
+            network_policies=self.settings.network_policies,
         )
         self.registry.start(self._context, definitions)
         _LOG.info("the caches are complete")

@@ -9,29 +9,25 @@ from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.desired import disruption, support
+from gpudask.desired import disruption, names, network, support
 from gpudask.reconcile.context import Context, Owned
 
 Json = dict[str, Any]
 
 
 class Support:
-    """Applies the Services, ConfigMap, Secret and budget of one cluster; a request only where something differs.
+    """Applies what one cluster has beside its pods; a request only where something differs.
 
-    Server-side apply repairs our fields and leaves others' alone. A Secret is not watched (the operator may not read
-    those of others), so it is applied once, and again when it should change.
+    Server-side apply repairs our fields and leaves others' alone.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._applied: dict[tuple[str, str], tuple[str, str]] = {}  # by kind and name: digest, and version
         self._guarded = True
+        self.network_refusal: str | None = "not made yet" if context.network_policies else None
         self._inputs: Any = None  # what the wanted objects were made of
         self._wanted: list[tuple[Json, str]] = []  # they, and their digests
-
-    def forget_blind(self) -> None:
-        """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
-        self._applied = {what: seen for what, seen in self._applied.items() if what[0] in self._context.support}
 
     async def ensure(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> list[ApiError]:
         """Apply what differs. The Services name the pod `scheduler`; empty: none, its label says it.
@@ -57,13 +53,29 @@ class Support:
             ),
             return_exceptions=True,
         )
+        await self._remove_policies(cluster, existing)
         refused = []
-        for result in results:
+        for (body, _), result in zip(self._make(cluster, scheduler), results, strict=True):
             if isinstance(result, ApiError) and _refusal(result):
                 refused.append(result)
             elif isinstance(result, BaseException):
                 raise result
+            if body["kind"] == network.KIND:
+                self.network_refusal = str(result) if isinstance(result, ApiError) else ""
         return refused
+
+    async def _remove_policies(self, cluster: Cluster, existing: dict[tuple[str, str], Owned]) -> None:
+        """Delete the NetworkPolicy that was made before they were switched off."""
+        name = names.network_policy(cluster.name)
+        if self._context.network_policies or (old := existing.get((network.KIND, name))) is None:
+            return
+        body = network.policy(cluster, self._context.operator_namespace)
+        try:
+            await self._context.api.delete(body, uid=old.uid, version=old.version)
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise
+        self._context.support[network.KIND].forget(cluster.namespace, old.uid)
 
     def _make(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
         """The wanted objects with their digests, made anew only for a new spec, scheduler pod or guard."""
@@ -72,9 +84,11 @@ class Support:
             wanted = [
                 *support.services(cluster, scheduler),
                 support.preload(cluster, self._context.preload),
-                support.token_secret(cluster, self._context.token(cluster.uid)),
+                support.token_digest(cluster, self._context.token(cluster.uid)),
                 disruption.budget(cluster, guarded=self._guarded),
             ]
+            if self._context.network_policies:
+                wanted.append(network.policy(cluster, self._context.operator_namespace))
             self._wanted = [
                 (body, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()) for body in wanted
             ]
@@ -84,15 +98,11 @@ class Support:
     async def _apply(self, body: Json, digest: str, existing: Owned | None) -> None:
         kind = body["kind"]
         what = kind, body["metadata"]["name"]
-        version = existing.version if existing else ""
-        if kind not in self._context.support:
-            version = self._applied.get(what, ("", ""))[1]
-        if version and self._applied.get(what) == (digest, version):
+        if existing is not None and self._applied.get(what) == (digest, existing.version):
             return
         answer = await self._put(body, existing)
         self._applied[what] = (digest, answer["metadata"]["resourceVersion"])
-        if kind in self._context.support:
-            self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
+        self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
 
     async def _put(self, body: Json, existing: Owned | None) -> Json:
         """Make the ConfigMap, or apply what it is; the object as the API server has it now.
@@ -106,8 +116,7 @@ class Support:
                 if not error.conflict:
                     raise  # else it is there: ours, of an answer that was lost, or somebody else's
         # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
-        ours = existing is not None or body["kind"] not in self._context.support
-        return await self._context.api.apply(body, force=ours)
+        return await self._context.api.apply(body, force=existing is not None)
 
 
 def _refusal(error: ApiError) -> bool:
