@@ -18,6 +18,7 @@ Runs the operator. It is set by environment variables:
   GPUDASK_LOG_FORMAT        plain or json
   GPUDASK_HEALTH_PORT       port of /healthz (8080)
   GPUDASK_MIRROR            true: show clusters to the stock Dask client, as kubernetes.dask.org objects
+  GPUDASK_LIMITS            what users may ask for, as JSON: the chart's limits
   GPUDASK_NETWORK_POLICIES  false: clusters get no NetworkPolicy
   KUBECONFIG                outside a cluster: how to reach one
 """

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gpudask.api import limits
+from gpudask.api.limits import Limits
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LAST_PORT = 65535
@@ -20,7 +23,8 @@ class Settings:
     """The operator's settings.
 
     `namespace`: where the operator itself lives, and its key. `watch_namespaces`: empty means all. `mirror`: whether
-    the stock Dask client finds the clusters. `network_policies`: whether each cluster gets one.
+    the stock Dask client finds the clusters. `network_policies`: whether each cluster gets one. `limits`: what users
+    may ask for.
     """
 
     namespace: str = "default"
@@ -32,6 +36,7 @@ class Settings:
     kubeconfig: str = ""
     mirror: bool = False
     network_policies: bool = True
+    limits: Limits = field(default_factory=Limits)
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -45,6 +50,10 @@ def read(environment: Mapping[str, str]) -> Settings:
     if not (port.isdecimal() and int(port) <= _LAST_PORT):
         raise SettingsError(f"GPUDASK_HEALTH_PORT: expected a port number, got {port!r}")
     namespaces = (name.strip() for name in environment.get("GPUDASK_WATCH_NAMESPACES", "").split(","))
+    try:
+        allowed = limits.read(environment.get("GPUDASK_LIMITS", ""))
+    except ValueError as error:
+        raise SettingsError(f"GPUDASK_LIMITS: expected the chart's limits as JSON: {error}") from error
     return Settings(
         namespace=environment.get("GPUDASK_NAMESPACE") or default.namespace,
         watch_namespaces=tuple(name for name in namespaces if name),
@@ -55,6 +64,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         kubeconfig=environment.get("KUBECONFIG", ""),
         mirror=_one_of(environment, "GPUDASK_MIRROR", _SWITCH, "false") == "true",
         network_policies=_one_of(environment, "GPUDASK_NETWORK_POLICIES", _SWITCH, "true") == "true",
+        limits=allowed,
     )
 
 

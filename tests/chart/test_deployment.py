@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpudask.api import limits
+from gpudask.api.limits import Limits
 from tests.chart.conftest import REPOSITORY
 
 if TYPE_CHECKING:
@@ -105,6 +107,18 @@ def test_the_operator_is_told_whether_clusters_get_network_policies(helm: Helm) 
     assert _environment(helm)["GPUDASK_NETWORK_POLICIES"]["value"] == "true"
     off = _environment(helm, "--set", "networkPolicies=false")
     assert off["GPUDASK_NETWORK_POLICIES"]["value"] == "false"
+
+
+def test_the_operator_reads_the_limits_as_the_chart_writes_them(helm: Helm) -> None:
+    found = limits.read(_environment(helm)["GPUDASK_LIMITS"]["value"])
+    assert found == Limits(
+        service_types=("ClusterIP",),
+        service_annotations=False,
+        template_fields=("serviceAccountName",),
+        closed_namespaces=("kube-system", "kube-public", "kube-node-lease"),
+    )
+    changed = _environment(helm, "--set", "limits.podsPerCluster=7,limits.gpusPerCluster=0")["GPUDASK_LIMITS"]["value"]
+    assert (limits.read(changed).pods_per_cluster, limits.read(changed).gpus_per_cluster) == (7, 0)
 
 
 def test_annotations_and_more_environment_arrive(helm: Helm) -> None:

@@ -73,7 +73,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 def rights(mode: str, helm: Helm) -> list[Manifest]:
     """The service account and the rights that the chart gives it."""
     watched = [TEAMS[mode]] if mode == "one-namespace" else []
-    options = ("--set", f"userRoles=false,mirror.enabled={str(mode == 'mirror').lower()}")
+    options = ("--set", f"userRoles=false,deleteAfter=true,mirror.enabled={str(mode == 'mirror').lower()}")
     rendered = helm.manifests(*options, "--set-json", f"watchNamespaces={json.dumps(watched)}")
     return [found for found in rendered if found["apiVersion"].startswith("rbac.") or found["kind"] == "ServiceAccount"]
 

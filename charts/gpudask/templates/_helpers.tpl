@@ -62,11 +62,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What running clusters takes, in each watched namespace or everywhere. */}}
 {{- define "gpudask.clusterRules" -}}
-# The resource itself belongs to its users: the operator reads it, writes its status, and deletes the one that asks for
-# that (spec.idle.deleteAfter).
+# The resource itself belongs to its users: the operator reads it and writes its status.
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch]
+{{- if or .Values.deleteAfter .Values.mirror.enabled }}
+# For the cluster that asks to be deleted unused, and for the one that was deleted through the mirror.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters]
+  verbs: [delete]
+{{- end }}
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters/status]
   verbs: [patch]

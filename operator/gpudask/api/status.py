@@ -34,6 +34,7 @@ class Reason(StrEnum):
     SUSPENDING = "Suspending"
     VALID = "Valid"
     INVALID = "Invalid"
+    LIMIT = "LimitExceeded"
     TEMPLATE_REFUSED = "TemplateRefused"
     NAME_CONFLICT = "NameConflict"
     OVERRIDE_IGNORED = "OverrideIgnored"

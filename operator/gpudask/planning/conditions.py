@@ -62,11 +62,11 @@ def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before
     return status.model_copy(update={"conditions": conditions, "phase": phase, "reason": reason})
 
 
-def invalid(message: str, *, generation: int, before: Status, now: float) -> Status:
-    """The status of a spec that cannot be acted on: what exists is left as it is."""
+def invalid(message: str, *, generation: int, before: Status, now: float, reason: Reason = Reason.INVALID) -> Status:
+    """The status of a spec that cannot be acted on, or may not be: what exists is left as it is."""
     verdicts: dict[ConditionType, Verdict] = {
-        ConditionType.ACCEPTED: ("False", Reason.INVALID, message),
-        ConditionType.READY: ("False", Reason.INVALID, message),
+        ConditionType.ACCEPTED: ("False", reason, message),
+        ConditionType.READY: ("False", reason, message),
     }
     kept = before.model_copy(update={"observed_generation": generation})
     return with_verdicts(kept, verdicts, before, now)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api.limits import Limits
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
@@ -50,7 +51,7 @@ class Context:
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
     `starts`: how long pods took to start, in all clusters. `operator_namespace`: whose pods of ours may connect where
-    `network_policies` are made.
+    `network_policies` are made. `limits`: what users may ask for.
     """
 
     api: Kubernetes
@@ -62,6 +63,7 @@ class Context:
     key: bytes
     operator_namespace: str = "default"
     network_policies: bool = True
+    limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))

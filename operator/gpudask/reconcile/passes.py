@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from gpudask.api.limits import excesses
 from gpudask.api.resource import Cluster, InvalidSpecError, parse_status
+from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
@@ -86,6 +88,9 @@ class Passes:
             return RESYNC_SECONDS
         if cluster.deleting:
             self._feed.stop()
+            return RESYNC_SECONDS
+        if beyond := excesses(cluster.spec, cluster.namespace, self._context.limits):
+            await self._reporter.write_invalid(self._copy.body, "; ".join(beyond), Reason.LIMIT)
             return RESYNC_SECONDS
         newer = await self._mirror.take_in(cluster, self._copy.body, self._reporter.status)
         if newer is not None:

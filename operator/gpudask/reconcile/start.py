@@ -94,6 +94,7 @@ class Operator:
             key=key,
             operator_namespace=self.settings.namespace,
             network_policies=self.settings.network_policies,
+            limits=self.settings.limits,
         )
         self.registry.start(self._context, definitions)
         _LOG.info("the caches are complete")
