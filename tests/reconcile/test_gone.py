@@ -33,6 +33,8 @@ def _unschedulable(on: Operated) -> dict[str, object]:
 async def begun(on: Operated) -> None:
     on.apply(a_pool("cpu", replicas=2))
     await becomes(on.pods, lambda pods: "demo-cpu-worker-1" in pods)
+    passes = on._loops["uid-of-demo"]._passes
+    await becomes(lambda: len(passes._live), 3)  # that one is lost, only a pass notices that has seen it
     await becomes(lambda: on.condition("SchedulerReady"), lambda said: "starting" in said)
 
 
