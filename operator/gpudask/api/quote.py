@@ -1,0 +1,57 @@
+"""Short, clean quotes of what others wrote: schedulers, their workers, containers. Whoever shows such text quotes it.
+
+A scheduler runs its user's code, so its text may hold terminal escapes, line breaks that forge a line of a log, or
+characters that turn the direction of what follows.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+QUOTE_LENGTH = 200
+
+# ECMA-48: control sequences (colours, cursor), and strings for the terminal (its title, links) up to their terminator.
+_TERMINAL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[PX\]^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+)
+_SPACE = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
+# Of a text so many times longer than its quote nothing more is looked at.
+_LOOKED_AT = 20
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # controls, formats (direction marks too), surrogates, unassigned
+_MARKS = frozenset({"Mn", "Me"})
+_MARKS_IN_A_ROW = 2
+
+
+def quote(text: str, length: int = QUOTE_LENGTH) -> str:
+    """`text` in one line of at most `length` characters: without terminal sequences, what is invisible as `\ufffd`."""
+    seen = text[: _LOOKED_AT * length]
+    if not (seen.isascii() and seen.isprintable()):
+        seen = "".join(_visible(_TERMINAL.sub("", seen)))
+    seen = _SPACE.sub(" ", seen).strip()
+    whole = len(seen) <= length and len(text) <= _LOOKED_AT * length
+    return seen if whole else f"{seen[: length - 1].rstrip()}\u2026"
+
+
+def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
+    """The last line of `text` that is not blank, quoted: of a traceback the error."""
+    end = text[-_LOOKED_AT * length :].strip()
+    return quote(end.splitlines()[-1], length) if end else ""
+
+
+def quote_name(name: str, length: int = QUOTE_LENGTH) -> str:
+    """A name as it is, where it is short and clean; else one that is, and that no clean name equals."""
+    return name if name == quote(name, length) else quote(ascii(name[:length]), length)
+
+
+def _visible(text: str) -> list[str]:
+    found: list[str] = []
+    marks = 0
+    for character in text:
+        category = unicodedata.category(character)
+        marks = marks + 1 if category in _MARKS else 0
+        if marks > _MARKS_IN_A_ROW:
+            continue  # a pile of them covers the lines around
+        hidden = category in _HIDDEN and not _SPACE.match(character)
+        found.append("\ufffd" if hidden else character)
+    return found
