@@ -31,6 +31,7 @@ HIMEM = a_pool("himem", offers={"MEMORY": "200G"}, nthreads=8)
         (HIMEM, tasks(1, MEMORY=60e9), 3),
         (HIMEM, tasks(1, MEMORY=60e9, GPU=1), 0),
         (HIMEM, tasks(1, GPU=0), 8),  # nothing of something is always there
+        (HIMEM, tasks(1, MEMORY=5e-324), 8),  # as good as nothing
         (a_pool("x", gpu={}, accepts="annotated"), tasks(1), 0),
     ],
 )

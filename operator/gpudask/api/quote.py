@@ -25,6 +25,8 @@ _MARKS_IN_A_ROW = 2
 
 def quote(text: str, length: int = QUOTE_LENGTH) -> str:
     """`text` in one line of at most `length` characters: without terminal sequences, what is invisible as `\ufffd`."""
+    if len(text) <= length and text.isascii() and text.isprintable() and "  " not in text and text == text.strip():
+        return text  # as nearly always, thousands of times an answer
     seen = text[: _LOOKED_AT * length]
     if not (seen.isascii() and seen.isprintable()):
         seen = "".join(_visible(_TERMINAL.sub("", seen)))
@@ -35,8 +37,8 @@ def quote(text: str, length: int = QUOTE_LENGTH) -> str:
 
 def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
     """The last line of `text` that is not blank, quoted: of a traceback the error."""
-    end = text[-_LOOKED_AT * length :].strip()
-    return quote(end.splitlines()[-1], length) if end else ""
+    end = text.rstrip()
+    return quote(end[end.rfind("\n") + 1 :], length)
 
 
 def quote_name(name: str, length: int = QUOTE_LENGTH) -> str:

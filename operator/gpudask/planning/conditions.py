@@ -14,7 +14,7 @@ from gpudask.planning.times import iso
 from gpudask.planning.troubles import trouble, trouble_of_scheduler
 from gpudask.scaling.assignment import refusal
 
-# Of many requirements that no pool serves, so many are named.
+# Of many requirements that no pool serves, or features that are off, so many are named.
 _NAMED = 10
 _NOT_HEARD = "the scheduler has not been heard yet"
 _STARTED_SECONDS = 20.0  # a scheduler's HTTP server answers a moment before its preload does
@@ -108,13 +108,13 @@ def _scheduler_ready(seen: Observation) -> Verdict:
 
 
 def _features_off(seen: Observation) -> str:
-    """What does not work inside the scheduler, each with the last line of why."""
+    """What does not work inside the scheduler, each with why."""
     if seen.deaf:
         return seen.demand_problem
     if seen.demand is None:
         return ""
     features = seen.demand.features
-    words = [f"{name} is off: {why.strip().splitlines()[-1]}" for name, why in features.items() if why.strip()]
+    words = [f"{name} is off: {why}" for name, why in features.items() if why][:_NAMED]
     spec, newer = seen.cluster.spec, []
     if OFFERS not in features and any(pool.fallback for pool in spec.pools):
         newer.append("fallback")

@@ -74,5 +74,5 @@ def _why_unheard(seen: Observation) -> str:
         if seen.scheduler is None:
             return "there is no scheduler pod"
         return "the scheduler has not been heard yet" if seen.scheduler.running else "the scheduler starts"
-    off = ((name, seen.demand.features.get(name, "").strip()) for name in ("demand", "retire"))
-    return next((f"{name} is off: {why.splitlines()[-1]}" for name, why in off if why), "")
+    off = ((name, seen.demand.features.get(name, "")) for name in ("demand", "retire"))
+    return next((f"{name} is off: {why}" for name, why in off if why), "")

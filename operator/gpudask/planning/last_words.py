@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpudask.api.addresses import UCXX
+from gpudask.api.quote import quote, quote_last_line
 from gpudask.api.spec import Spec
 from gpudask.planning.observed import Pod
 
@@ -20,8 +21,8 @@ def last_words(spec: Spec, pod: Pod) -> str:
     if not text:
         return ""
     if libraries := _LIBRARY.findall(text):
-        return f"; it said: {libraries[-1].strip()}"
-    said = text.splitlines()[-1]
+        return f"; it said: {quote(libraries[-1])}"
+    said = quote_last_line(text)
     needs = list(_needs(spec, pod)) if _TELLS_NOTHING in said else []
     return f"; it said: {said}" + "".join(f"; {need}" for need in needs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpudask.api.pool import Pool
+from gpudask.api.quote import quote
 from gpudask.api.status import Demand, PoolStatus, Termination
 from gpudask.desired import spec_hash
 from gpudask.planning import drains, freezes, limits, replacing, sizes, starts
@@ -130,7 +131,7 @@ def _held(seen: Observation, pods: list[Pod]) -> str:
             blockers = [blocker for blocker in worker.blockers if blocker != "running"]
             if not worker.own and (worker.retiring == "blocked" or blockers):
                 detail = worker.detail or f"{worker.held_keys} results, {worker.held_bytes} bytes"
-                keeps.append(f"{pod.name}: {', '.join(blockers) or 'data'}: {detail}")
+                keeps.append(f"{pod.name}: {quote(', '.join(blockers)) or 'data'}: {detail}")
     return "; ".join(keeps[:3])
 
 

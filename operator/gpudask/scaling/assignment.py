@@ -68,8 +68,8 @@ def slots_per_pod(spec: Spec, pool: Pool, requirement: Requirement) -> int:
     if not requirement.resources and spec.accepts(pool) == "annotated":
         return 0
     offered = pool.offered_resources
-    fits = [int(offered.get(name, 0.0) // amount) for name, amount in requirement.resources if amount > 0]
-    return pool.workers_per_pod * min([pool.threads_per_worker, *fits])
+    fits = [offered.get(name, 0.0) // amount for name, amount in requirement.resources if amount > 0]
+    return pool.workers_per_pod * int(min([pool.threads_per_worker, *fits]))  # of a tiny amount, infinitely many fit
 
 
 def cost_order(spec: Spec) -> list[Pool]:

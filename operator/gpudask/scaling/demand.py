@@ -1,17 +1,136 @@
-"""What the scheduler said: demand by resource, and its workers. The shape is docs/preload-protocol.md."""
+"""What the scheduler said: demand by resource, and its workers. The shape is docs/preload-protocol.md.
+
+A scheduler runs its user's code, so all of it is hostile. `parse` is total: what it returns has the types and the
+bounds that stand here, and whatever it cannot make so is one error that names the field. Fields that it does not know
+are left out, since a newer preload may say more.
+"""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict  # typing's own is enough for pydantic from Python 3.12 on
+
+from gpudask.api.quote import QUOTE_LENGTH, quote, quote_last_line, quote_name
 
 PROTOCOL = 1
-_SHOWN = 200  # characters of what a user wrote
+# Several times what an honest scheduler says: the preload keeps 1,000 requirements of at most 32 resources apart.
+_WORKERS, _REQUIREMENTS, _RESOURCES, _NAMED = 10_000, 2_000, 64, 64
+_MOST = 10**15  # tasks, results, bytes, or seconds of work; far beyond what there is, and exact in a JSON number
+_LONGEST_SECONDS = 1e9  # 30 years: a moment so far away still is a date
+_NAME_LENGTH = 253  # of an object of Kubernetes, and more than Dask's workers need
+_WITHIN_UNION = ("constrained-", "function-")  # how pydantic names the branches of one
+
+
+def _duration(seconds: float) -> float:
+    """Two clocks that are read one after the other may give a little less than nothing."""
+    return min(max(0.0, seconds), _LONGEST_SECONDS)
+
+
+def _without_twins(names: dict[str, float]) -> dict[str, float]:
+    """Names that are cut may become the same; then the last one stands."""
+    return {quote_name(name): amount for name, amount in names.items()}
+
+
+# A text that is its own quote: tried first, since pydantic finds it without Python, thousands of times an answer.
+_CLEAN = r"^(?:[!-~]+(?: [!-~]+)*)?$"
+_String = Annotated[str, Field(strict=True)]
+_Order = Field(union_mode="left_to_right")
+Count = Annotated[int, Field(strict=True, ge=0, le=_MOST)]
+Work = Annotated[float, Field(strict=True, ge=0, le=_MOST, allow_inf_nan=False)]
+Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Duration = Annotated[
+    Annotated[float, Field(strict=True, ge=0, le=_LONGEST_SECONDS)]
+    | Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(_duration)],
+    _Order,
+]
+# Sent back with the next question, so it has to be what it was.
+Version = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[!-~]*$")]
+Name = Annotated[
+    Annotated[str, Field(strict=True, max_length=_NAME_LENGTH, pattern=_CLEAN)]
+    | Annotated[_String, AfterValidator(lambda name: quote_name(name, _NAME_LENGTH))],
+    _Order,
+]
+Text = Annotated[
+    Annotated[str, Field(strict=True, max_length=QUOTE_LENGTH, pattern=_CLEAN)]
+    | Annotated[_String, AfterValidator(quote)],
+    _Order,
+]
+LastLine = Annotated[_String, AfterValidator(quote_last_line)]
+Amounts = Annotated[dict[_String, Amount], Field(max_length=_RESOURCES), AfterValidator(_without_twins)]
+
+
+class _RequirementRow(TypedDict):
+    resources: Amounts
+    waiting: Count
+    unrunnable: Count
+    processing: Count
+    seconds: Work
+    unknown: Count
+    since_seconds: Duration
+    next_seconds: NotRequired[Duration | None]
+    next_tasks: NotRequired[Count]
+    lent: NotRequired[Count]
+
+
+class _WorkerRow(TypedDict):
+    name: Name
+    address: Name
+    pool: Name
+    status: Name
+    nthreads: Count
+    processing: Count
+    own: Count
+    idle_seconds: Duration
+    blockers: Annotated[list[Name], Field(max_length=_NAMED)]
+    held_keys: Count
+    held_bytes: Count
+    retiring: Name
+    detail: Text
+    tasks_done: NotRequired[Count]  # a preload of an earlier version says nothing of these
+    sick: NotRequired[Text]
+
+
+class _IgnoredRow(TypedDict):
+    resources: Text
+    tasks: Count
+    why: Text
+
+
+class _Answer(TypedDict):
+    version: Version
+    scheduler_id: Version
+    desired_version: Version
+    tasks: Count
+    demand: Annotated[list[_RequirementRow], Field(max_length=_REQUIREMENTS)]
+    workers: Annotated[list[_WorkerRow], Field(max_length=_WORKERS)]
+    features: Annotated[dict[Name, LastLine], Field(max_length=_NAMED)]
+    offers: NotRequired[Annotated[dict[Name, Amounts], Field(max_length=_NAMED)]]
+    idle_seconds: NotRequired[Duration | None]
+    ignored: NotRequired[Annotated[list[_IgnoredRow], Field(max_length=_NAMED)]]
+
+
+class _RefusedRow(TypedDict):
+    pod: Name
+    why: Text
+
+
+class _Refusals(TypedDict):
+    refused: NotRequired[Annotated[list[_RefusedRow], Field(max_length=_WORKERS)]]
+
+
+class _Health(TypedDict):
+    error: NotRequired[LastLine]
+
+
+_ANSWER, _REFUSALS, _HEALTH = TypeAdapter(_Answer), TypeAdapter(_Refusals), TypeAdapter(_Health)
 
 
 class UnknownProtocolError(ValueError):
-    """An answer that this version of the operator must not act on."""
+    """An answer that this version of the operator must not act on; the message names the field and what came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +154,8 @@ class Requirement:
         return self.unrunnable + self.processing
 
     def __str__(self) -> str:
-        """As people write it: `GPU: 2, MEMORY: 5e+10`."""
-        return ", ".join(f"{name}: {amount:g}" for name, amount in self.resources) or "no resources"
+        """As people write it, where it is short: `GPU: 2, MEMORY: 5e+10`."""
+        return quote(", ".join(f"{name}: {amount:g}" for name, amount in self.resources)) or "no resources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +181,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One answer of the long poll."""
+    """One answer of the long poll. `answer_bytes`: how long it was."""
 
     version: str
     scheduler_id: str
@@ -74,85 +193,127 @@ class Demand:
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
     ignored: tuple[str, ...] = ()  # words for people: tasks whose `resources=` is no demand that anybody could serve
+    answer_bytes: int = field(default=0, compare=False)
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the workers: a pass asks for those of every pod, several times."""
+        found: dict[str, list[Worker]] = {}  # lists, since a hostile answer may give all workers one pod
         for worker in self.workers:
             head, _, end = worker.name.rpartition("-")
             for name in (worker.name, head) if end.isdigit() else (worker.name,):
-                self._by_pod[name] = (*self._by_pod.get(name, ()), worker)
+                found.setdefault(name, []).append(worker)
+        self._by_pod.update((name, tuple(workers)) for name, workers in found.items())
 
     def workers_of(self, dask_name: str) -> tuple[Worker, ...]:
         """The registered workers of one pod."""
         return self._by_pod.get(dask_name, ())
 
 
-def parse(answer: dict[str, Any]) -> Demand:
-    """The answer as values.
+def parse(answer: Any, *, answer_bytes: int = 0) -> Demand:
+    """The answer of the demand route, JSON as Python reads it, as values.
 
     Raises:
         UnknownProtocolError: another protocol, or a shape that is not it.
     """
-    if answer.get("protocol") != PROTOCOL:
+    protocol = answer.get("protocol") if isinstance(answer, dict) else None
+    if protocol != PROTOCOL or isinstance(protocol, bool):
         raise UnknownProtocolError(
-            f"the preload speaks protocol {answer.get('protocol')!r}, this operator {PROTOCOL}:"
+            f"the preload speaks protocol {_shown(protocol)}, this operator {PROTOCOL}:"
             " restart the scheduler pod to give it this operator's preload"
         )
-    try:
-        return Demand(
-            version=answer["version"],
-            scheduler_id=answer["scheduler_id"],
-            desired_version=answer["desired_version"],
-            tasks=answer["tasks"],
-            requirements=tuple(_requirement(item) for item in answer["demand"]),
-            workers=tuple(_worker(item) for item in answer["workers"]),
-            features=dict(answer["features"]),
-            offers=dict(answer.get("offers", {})),
-            idle_seconds=answer.get("idle_seconds"),
-            ignored=tuple(_ignored(item) for item in answer.get("ignored", ())),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UnknownProtocolError(
-            f"the preload's answer has not the shape of protocol {PROTOCOL}: {error!r}"
-        ) from error
-
-
-def _requirement(item: dict[str, Any]) -> Requirement:
-    return Requirement(
-        resources=tuple(sorted((name, float(amount)) for name, amount in item["resources"].items())),
-        waiting=item["waiting"],
-        unrunnable=item["unrunnable"],
-        processing=item["processing"],
-        seconds=item["seconds"],
-        unknown=item["unknown"],
-        since_seconds=item["since_seconds"],
-        next_seconds=item.get("next_seconds"),
-        next_tasks=item.get("next_tasks", 0),
-        lent=item.get("lent", 0),
+    read = _read(_ANSWER, answer)
+    return Demand(
+        version=read["version"],
+        scheduler_id=read["scheduler_id"],
+        desired_version=read["desired_version"],
+        tasks=read["tasks"],
+        requirements=tuple(_requirement(row) for row in read["demand"]),
+        workers=tuple(_worker(row) for row in read["workers"]),
+        features=read["features"],
+        offers=read.get("offers", {}),
+        idle_seconds=read.get("idle_seconds"),
+        ignored=tuple(_ignored(row) for row in read.get("ignored", ())),
+        answer_bytes=answer_bytes,
     )
 
 
-def _ignored(item: dict[str, Any]) -> str:
+def parse_refusals(answer: Any) -> dict[str, str]:
+    """The answer of the desired route: why which pods, by Dask name, were not retired.
+
+    Raises:
+        UnknownProtocolError: a shape that is not the protocol's.
+    """
+    return {row["pod"]: row["why"] for row in _read(_REFUSALS, answer).get("refused", ())}
+
+
+def parse_health(answer: Any) -> str:
+    """The answer of the health route: with what error the preload failed, empty where it did not.
+
+    Raises:
+        UnknownProtocolError: a shape that is not the protocol's.
+    """
+    return str(_read(_HEALTH, answer).get("error", ""))
+
+
+def _read(shape: TypeAdapter[Any], answer: Any) -> Any:
+    try:
+        return shape.validate_python(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        path = [str(part) for part in first["loc"] if not str(part).startswith(_WITHIN_UNION)]
+        where = ".".join(path) or "the answer"
+        came = "" if first["type"] == "missing" else f", got {_shown(first['input'])}"
+        why = f"{quote(where)}: {quote(first['msg'])}{came}"
+        raise UnknownProtocolError(
+            f"the preload's answer has not the shape of protocol {PROTOCOL}: {why}"
+        ) from None  # it holds the whole answer
+
+
+def _shown(value: Any) -> str:
+    """A value in few characters; what holds others by its type alone, since there may be many."""
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if value.bit_length() < 64 else f"a number of {value.bit_length()} bits"  # noqa: PLR2004
+    return repr(quote(value, 40)) if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _requirement(row: _RequirementRow) -> Requirement:
+    return Requirement(
+        resources=tuple(sorted(row["resources"].items())),
+        waiting=row["waiting"],
+        unrunnable=row["unrunnable"],
+        processing=row["processing"],
+        seconds=row["seconds"],
+        unknown=row["unknown"],
+        since_seconds=row["since_seconds"],
+        next_seconds=row.get("next_seconds"),
+        next_tasks=row.get("next_tasks", 0),
+        lent=row.get("lent", 0),
+    )
+
+
+def _ignored(row: _IgnoredRow) -> str:
     """What the tasks ask for, as far as it can be shown, and what is wrong with it."""
-    return f"{int(item['tasks'])} tasks ask for {str(item['resources'])[:_SHOWN]}: {str(item['why'])[:_SHOWN]}"
+    return f"{row['tasks']} tasks ask for {row['resources']}: {row['why']}"
 
 
-def _worker(item: dict[str, Any]) -> Worker:
+def _worker(row: _WorkerRow) -> Worker:
     return Worker(
-        name=str(item["name"]),
-        address=item["address"],
-        pool=sys.intern(item["pool"]),
-        status=sys.intern(item["status"]),
-        nthreads=item["nthreads"],
-        processing=item["processing"],
-        own=item["own"],
-        idle_seconds=item["idle_seconds"],
-        blockers=tuple(item["blockers"]),
-        held_keys=item["held_keys"],
-        held_bytes=item["held_bytes"],
-        retiring=item["retiring"],
-        detail=item["detail"],
-        tasks_done=item.get("tasks_done", 0),  # a preload of an earlier version says nothing of these
-        sick=item.get("sick", ""),
+        name=row["name"],
+        address=row["address"],
+        pool=sys.intern(row["pool"]),
+        status=sys.intern(row["status"]),
+        nthreads=row["nthreads"],
+        processing=row["processing"],
+        own=row["own"],
+        idle_seconds=row["idle_seconds"],
+        blockers=tuple(row["blockers"]),
+        held_keys=row["held_keys"],
+        held_bytes=row["held_bytes"],
+        retiring=row["retiring"],
+        detail=row["detail"],
+        tasks_done=row.get("tasks_done", 0),
+        sick=row.get("sick", ""),
     )
