@@ -16,11 +16,28 @@ _TERMINAL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[PX\]^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
 )
 _SPACE = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
+# Combining marks, more than two of which cover the lines around.
+_MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_PILE = re.compile(f"({_MARK}{{2}}){_MARK}+")
 # Of a text so many times longer than its quote nothing more is looked at.
-_LOOKED_AT = 20
+_LOOKED_AT = 4
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # controls, formats (direction marks too), surrogates, unassigned
-_MARKS = frozenset({"Mn", "Me"})
-_MARKS_IN_A_ROW = 2
+_REMEMBERED = 4096
+
+
+class _Visible(dict[int, str]):
+    """Code point -> what is shown of it. Most are looked up once: a hostile answer has millions."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        hidden = unicodedata.category(character) in _HIDDEN and not _SPACE.match(character)
+        shown = "\ufffd" if hidden else character
+        if len(self) < _REMEMBERED:
+            self[code] = shown
+        return shown
+
+
+_VISIBLE = _Visible()
 
 
 def quote(text: str, length: int = QUOTE_LENGTH) -> str:
@@ -29,7 +46,7 @@ def quote(text: str, length: int = QUOTE_LENGTH) -> str:
         return text  # as nearly always, thousands of times an answer
     seen = text[: _LOOKED_AT * length]
     if not (seen.isascii() and seen.isprintable()):
-        seen = "".join(_visible(_TERMINAL.sub("", seen)))
+        seen = _PILE.sub(r"\1", _TERMINAL.sub("", seen).translate(_VISIBLE))
     seen = _SPACE.sub(" ", seen).strip()
     whole = len(seen) <= length and len(text) <= _LOOKED_AT * length
     return seen if whole else f"{seen[: length - 1].rstrip()}\u2026"
@@ -44,16 +61,3 @@ def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
 def quote_name(name: str, length: int = QUOTE_LENGTH) -> str:
     """A name as it is, where it is short and clean; else one that is, and that no clean name equals."""
     return name if name == quote(name, length) else quote(ascii(name[:length]), length)
-
-
-def _visible(text: str) -> list[str]:
-    found: list[str] = []
-    marks = 0
-    for character in text:
-        category = unicodedata.category(character)
-        marks = marks + 1 if category in _MARKS else 0
-        if marks > _MARKS_IN_A_ROW:
-            continue  # a pile of them covers the lines around
-        hidden = category in _HIDDEN and not _SPACE.match(character)
-        found.append("\ufffd" if hidden else character)
-    return found

@@ -11,14 +11,14 @@ import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NotRequired
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, FailFast, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # typing's own is enough for pydantic from Python 3.12 on
 
 from gpudask.api.quote import QUOTE_LENGTH, quote, quote_last_line, quote_name
 
 PROTOCOL = 1
 # Several times what an honest scheduler says: the preload keeps 1,000 requirements of at most 32 resources apart.
-_WORKERS, _REQUIREMENTS, _RESOURCES, _NAMED = 10_000, 2_000, 64, 64
+_WORKERS, _REQUIREMENTS, _NAMED = 10_000, 2_000, 64
 _MOST = 10**15  # tasks, results, bytes, or seconds of work; far beyond what there is, and exact in a JSON number
 _LONGEST_SECONDS = 1e9  # 30 years: a moment so far away still is a date
 _NAME_LENGTH = 253  # of an object of Kubernetes, and more than Dask's workers need
@@ -28,6 +28,13 @@ _WITHIN_UNION = ("constrained-", "function-")  # how pydantic names the branches
 def _duration(seconds: float) -> float:
     """Two clocks that are read one after the other may give a little less than nothing."""
     return min(max(0.0, seconds), _LONGEST_SECONDS)
+
+
+def _few(items: Any) -> Any:
+    """Count an object's fields before looking at them: of thousands that are wrong each would be an error."""
+    if isinstance(items, dict) and len(items) > _NAMED:
+        raise ValueError(f"expected at most {_NAMED} names, got {len(items)}")
+    return items
 
 
 def _without_twins(names: dict[str, float]) -> dict[str, float]:
@@ -60,7 +67,7 @@ Text = Annotated[
     _Order,
 ]
 LastLine = Annotated[_String, AfterValidator(quote_last_line)]
-Amounts = Annotated[dict[_String, Amount], Field(max_length=_RESOURCES), AfterValidator(_without_twins)]
+Amounts = Annotated[dict[_String, Amount], BeforeValidator(_few), AfterValidator(_without_twins)]
 
 
 class _RequirementRow(TypedDict):
@@ -85,7 +92,7 @@ class _WorkerRow(TypedDict):
     processing: Count
     own: Count
     idle_seconds: Duration
-    blockers: Annotated[list[Name], Field(max_length=_NAMED)]
+    blockers: Annotated[list[Name], Field(max_length=_NAMED), FailFast()]
     held_keys: Count
     held_bytes: Count
     retiring: Name
@@ -105,12 +112,12 @@ class _Answer(TypedDict):
     scheduler_id: Version
     desired_version: Version
     tasks: Count
-    demand: Annotated[list[_RequirementRow], Field(max_length=_REQUIREMENTS)]
-    workers: Annotated[list[_WorkerRow], Field(max_length=_WORKERS)]
-    features: Annotated[dict[Name, LastLine], Field(max_length=_NAMED)]
-    offers: NotRequired[Annotated[dict[Name, Amounts], Field(max_length=_NAMED)]]
+    demand: Annotated[list[_RequirementRow], Field(max_length=_REQUIREMENTS), FailFast()]
+    workers: Annotated[list[_WorkerRow], Field(max_length=_WORKERS), FailFast()]
+    features: Annotated[dict[Name, LastLine], BeforeValidator(_few)]
+    offers: NotRequired[Annotated[dict[Name, Amounts], BeforeValidator(_few)]]
     idle_seconds: NotRequired[Duration | None]
-    ignored: NotRequired[Annotated[list[_IgnoredRow], Field(max_length=_NAMED)]]
+    ignored: NotRequired[Annotated[list[_IgnoredRow], Field(max_length=_NAMED), FailFast()]]
 
 
 class _RefusedRow(TypedDict):
@@ -119,7 +126,7 @@ class _RefusedRow(TypedDict):
 
 
 class _Refusals(TypedDict):
-    refused: NotRequired[Annotated[list[_RefusedRow], Field(max_length=_WORKERS)]]
+    refused: NotRequired[Annotated[list[_RefusedRow], Field(max_length=_WORKERS), FailFast()]]
 
 
 class _Health(TypedDict):
