@@ -52,7 +52,7 @@ async def serve() -> AsyncIterator[Callable[[Answers], asyncio.Future[str]]]:
         (lambda _: web.Response(status=404), SchedulerTrouble.NO_PRELOAD, "preload"),
         (lambda _: web.Response(status=400, text="retiring: a list"), SchedulerTrouble.REFUSED, "retiring: a list"),
         (lambda _: web.json_response({"protocol": 2}), SchedulerTrouble.PROTOCOL, "speaks protocol 2"),
-        (lambda _: web.Response(text="<html>"), SchedulerTrouble.UNREACHABLE, "does not answer"),
+        (lambda _: web.Response(text="<html>"), SchedulerTrouble.PROTOCOL, "expected application/json, got text/plain"),
     ],
 )
 async def test_a_trouble_is_named(client: SchedulerClient, serve, response: Answers, trouble: str, words: str):  # noqa: ANN001
