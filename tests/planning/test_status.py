@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.status import Condition, ConditionType, Reason, Status
+from gpudask.api.status import Condition, ConditionType, Phase, Reason, Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning.announcements import announcements
-from gpudask.planning.conditions import invalid
+from gpudask.planning.conditions import defect, invalid
 from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
@@ -589,3 +589,25 @@ def test_limits_that_somebody_set_are_named_with_autoscaling():
     pools = {pool.name: pool for pool in status_of(seen(of, scheduler_pod(of), says=demand())).pools}
     assert (pools["cpu"].desired, pools["cpu"].size_set_by) == (2, "autoscale, limits by alice")
     assert pools["gpu"].size_set_by == "autoscale"
+
+
+def test_a_defect_of_the_operator_is_told_and_what_was_said_stays():
+    before = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
+    after = defect("the operator fails", before=before, now=NOW + 60)
+    told = {condition.type: condition for condition in after.conditions}
+    degraded = told[ConditionType.DEGRADED]
+    assert (degraded.status, degraded.reason, degraded.message) == (
+        "True",
+        Reason.OPERATOR_FAILED,
+        "the operator fails",
+    )
+    for other in before.conditions:
+        if other.type != ConditionType.DEGRADED:
+            assert told[other.type] == other
+    assert (after.pools, after.phase) == (before.pools, Phase.DEGRADED)
+
+
+def test_a_new_cluster_on_which_the_operator_fails_says_so():
+    after = defect("the operator fails", before=Status(), now=NOW)
+    assert {condition.reason for condition in after.conditions} == {Reason.OPERATOR_FAILED}
+    assert {condition.status for condition in after.conditions} == {"True", "Unknown"}

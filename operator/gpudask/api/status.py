@@ -52,6 +52,7 @@ class Reason(StrEnum):
     CRASHING = "PodsFail"
     UNREGISTERED = "WorkerNotRegistered"
     API_FAILED = "ApiServerFailed"
+    OPERATOR_FAILED = "OperatorFailed"
     DRAIN_BLOCKED = "DrainBlocked"
     DRAIN_HANGS = "DrainHangs"
     DRAIN_FORCED = "DrainForced"

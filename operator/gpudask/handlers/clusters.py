@@ -45,6 +45,11 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     def synced(**_: Any) -> bool:
         return operator.synced
 
+    @kopf.on.probe(id="restarts", registry=registry)
+    def restarts(**_: Any) -> dict[str, int]:
+        """Each of these is a defect, by what failed and was begun again; the log has the tracebacks."""
+        return dict(operator.supervisor.restarts)
+
     return registry
 
 

@@ -71,6 +71,19 @@ def invalid(message: str, *, generation: int, before: Status, now: float) -> Sta
     return with_verdicts(kept, verdicts, before, now)
 
 
+def defect(message: str, *, before: Status, now: float) -> Status:
+    """The status of a cluster on which the operator itself fails: what was said stays, but for Degraded."""
+    kept = {condition.type: condition for condition in before.conditions}
+    verdicts: dict[ConditionType, Verdict] = {
+        kind: (condition.status, condition.reason, condition.message) for kind, condition in kept.items()
+    }
+    verdicts.setdefault(ConditionType.ACCEPTED, ("Unknown", Reason.OPERATOR_FAILED, message))
+    verdicts.setdefault(ConditionType.READY, ("Unknown", Reason.OPERATOR_FAILED, message))
+    return with_verdicts(
+        before, verdicts | {ConditionType.DEGRADED: ("True", Reason.OPERATOR_FAILED, message)}, before, now
+    )
+
+
 def _accepted(seen: Observation) -> Verdict:
     for name, memory in seen.memory.items():
         if memory.refusal_reason == Reason.TEMPLATE_REFUSED:

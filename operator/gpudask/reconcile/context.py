@@ -17,6 +17,7 @@ from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import owner_uid
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
+from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
@@ -63,6 +64,7 @@ class Context:
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
+    supervisor: Supervisor = field(default_factory=Supervisor)
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def token(self, uid: str) -> str:

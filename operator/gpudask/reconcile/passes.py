@@ -5,6 +5,7 @@ Running a pass twice changes nothing; a lost event is healed by the next.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Protocol
 
 from gpudask.api.resource import Cluster, InvalidSpecError, parse_status
@@ -31,6 +32,7 @@ from gpudask.reconcile.support import Support
 from gpudask.reconcile.trials import Trials
 
 Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
 # The slow resync, which reads the caches only.
 RESYNC_SECONDS = 600.0
 # How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
@@ -76,6 +78,19 @@ class Passes:
     def stop(self) -> None:
         """No pass follows."""
         self._feed.stop()
+
+    async def tell_defect(self, error: Exception) -> None:
+        """Say in the status that a pass failed, which is a defect. The log has its traceback.
+
+        Raises:
+            ClusterGoneError: there is no such cluster any more.
+        """
+        name = type(error).__name__
+        message = f"the operator fails on this cluster ({name}): what exists stays, and it tries again; see its log"
+        try:
+            await self._reporter.write_defect(self._copy.body, message)
+        except ApiError as failure:
+            _LOG.warning("%s: its status was not written: %s", self._copy.key, failure)
 
     async def make(self) -> float:
         """One pass; for how many seconds at most the next may wait."""

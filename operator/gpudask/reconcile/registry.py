@@ -40,7 +40,8 @@ class Registry:
         assert self._context is not None, "clusters are seen only after start"
         loop = ClusterLoop(self._context, body, self._definitions)
         self._loops[uid] = loop
-        task = asyncio.create_task(loop.run(), name=f"cluster {body['metadata']['name']}")
+        name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+        task = self._context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         self._tasks[uid] = task
         task.add_done_callback(lambda done: self._ended(uid, done))
 

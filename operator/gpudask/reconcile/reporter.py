@@ -68,6 +68,19 @@ class Reporter:
         identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
         await self._put(identity, status, now)
 
+    async def write_defect(self, body: Json, message: str) -> None:
+        """Say that the operator itself fails on this cluster; once, until a pass succeeds.
+
+        Raises:
+            ApiError: as `write`.
+            ClusterGoneError: as `write`.
+        """
+        metadata, now = body["metadata"], self._context.clock()
+        status = conditions.defect(message, before=self._written, now=now)
+        if significant(status) == significant(self._written):
+            return
+        await self._put(Identity(metadata["name"], metadata["namespace"], metadata["uid"]), status, now)
+
     async def _put(self, cluster: Identity, status: Status, now: float) -> None:
         before = self._written
         if not await self._send(cluster.namespace, cluster.name, cluster.uid, status, now):

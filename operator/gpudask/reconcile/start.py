@@ -23,6 +23,7 @@ from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
 
 Json = dict[str, Any]
@@ -41,6 +42,7 @@ class Operator:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.registry = Registry()
+        self.supervisor = Supervisor()
         self._context: Context | None = None
         self._watches: list[asyncio.Task[None]] = []
 
@@ -80,7 +82,7 @@ class Operator:
         definitions = await self._mirror(api)
         mirrored = definitions.caches.values() if definitions else ()
         every = [r for caches in (pods, *support.values(), *mirrored) for r in caches.reflectors]
-        self._watches = [asyncio.create_task(r.run(), name=f"watch {r.path}") for r in every]
+        self._watches = [self.supervisor.start(r.run, kind="watch", name=r.path) for r in every]
         async with asyncio.timeout(_SYNC_SECONDS):
             await asyncio.gather(*(reflector.synced.wait() for reflector in every))
         self._context = Context(
@@ -91,6 +93,7 @@ class Operator:
             support=support,
             preload=sources(),
             key=key,
+            supervisor=self.supervisor,
         )
         self.registry.start(self._context, definitions)
         _LOG.info("the caches are complete")
