@@ -1,6 +1,6 @@
 """What the preload costs a real scheduler: its tasks a second and its memory, with the preload and without.
 
-    python -m benchmarks.scale.preload [--tasks 100000] [--batches 20] [--only plain] [--json FILE]
+    python -m benchmarks.scale.preload [--tasks 100000] [--batches 400] [--only plain] [--json FILE]
 
 Two schedulers, one with and one without, run at the same time, each with real workers and a client over TCP. They get
 the same batches of empty tasks, one after the other in the order ABBA, and keep all results until the end, so that the
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -59,6 +60,12 @@ class Cost:
     def median_rate(self) -> float:
         """The median of the batches' own ratios of CPU time: an outlier does not move it."""
         return statistics.median(pair.bare.cpu_seconds / pair.preload.cpu_seconds for pair in self.batches)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the batches' mean ratio: how far off chance may be."""
+        ratios = [pair.bare.cpu_seconds / pair.preload.cpu_seconds for pair in self.batches]
+        return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
 
     @property
     def memory(self) -> float:
@@ -121,7 +128,7 @@ def describe(cost: Cost) -> str:
         rates = f"{tasks / cpu:.0f} tasks per CPU second of the scheduler, {tasks / wall:.0f} tasks/s"
         lines.append(f"  {name:8}{rates}, {cpu * 1e6 / tasks:.0f} us of CPU a task, {megabytes:.0f} MB for all")
     lines.append(
-        f"  rate={cost.rate:.3f}x (median of batches {cost.median_rate:.3f}x)"
+        f"  rate={cost.rate:.3f}x (standard error {cost.error:.3f}, median of batches {cost.median_rate:.3f}x)"
         f" wall_rate={cost.wall_rate:.3f}x memory={cost.memory:.3f}x"
     )
     return "\n".join(lines)
@@ -131,7 +138,7 @@ def main() -> None:
     """Measure, print and keep."""
     parser = argparse.ArgumentParser(description="what the preload costs a real scheduler")
     parser.add_argument("--tasks", type=int, default=100_000)
-    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--only", choices=KINDS, action="append")
     parser.add_argument("--json", type=Path, help="keep all batches in this file")
     given = parser.parse_args()

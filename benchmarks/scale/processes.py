@@ -14,6 +14,10 @@ from pathlib import Path
 from gpudask.preload import sources
 
 TOKEN = "benchmark"  # noqa: S105 (of a scheduler on this machine's loopback, for as long as a turn lasts)
+# A scheduler has a core for itself, where there are two: whoever shares its core makes its tasks dearer by chance.
+_CORES = sorted(os.sched_getaffinity(0))
+_SCHEDULER_CORES = {_CORES[-1]}
+_OTHER_CORES = set(_CORES[:-1]) or _SCHEDULER_CORES
 POOLS = {"cpu": {"accepts": "any"}, "gpu": {"accepts": "annotated"}}
 
 
@@ -32,7 +36,7 @@ def scheduler(folder: Path, where: Path, *, preload: bool) -> Iterator[subproces
         (folder / "pools").write_text(json.dumps(POOLS))
         environment = {"GPUDASK_TOKEN_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}
         command += ["--preload", str(folder / "gpudask_entry.py")]
-    with _dask(command, environment) as process:
+    with _dask(command, environment, _SCHEDULER_CORES) as process:
         yield process
 
 
@@ -43,12 +47,12 @@ def worker(where: Path, name: str, *, threads: int) -> Iterator[subprocess.Popen
     command += ["--nthreads", str(threads), "--memory-limit", "0", "--no-dashboard", "--host", "127.0.0.1"]
     if name.startswith("gpu"):
         command += ["--resources", f"GPU={threads}"]
-    with _dask(command, {}) as process:
+    with _dask(command, {}, _OTHER_CORES) as process:
         yield process
 
 
 @contextlib.contextmanager
-def _dask(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _dask(command: list[str], environment: dict[str, str], cores: set[int]) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dask", *command],
@@ -56,6 +60,7 @@ def _dask(command: list[str], environment: dict[str, str]) -> Iterator[subproces
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+        os.sched_setaffinity(process.pid, cores)  # before it has threads, which inherit it
         try:
             yield process
         except Exception as error:

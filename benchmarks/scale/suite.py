@@ -28,7 +28,7 @@ class Sizes:
     """Of each of `latency_clusters`; of more clusters in inverse proportion, so that together they are as many."""
     event_rounds: int
     preload_tasks: int
-    preload_rounds: int
+    preload_batches: int
     blocks_tasks: int
     blocks_workers: int
 
@@ -45,7 +45,7 @@ FULL = Sizes(
     changes_a_second=5.0,
     event_rounds=10,
     preload_tasks=100_000,
-    preload_rounds=20,
+    preload_batches=400,
     blocks_tasks=1_000_000,
     blocks_workers=1000,
 )
@@ -61,7 +61,7 @@ SMALL = Sizes(
     changes_a_second=5.0,
     event_rounds=2,
     preload_tasks=2000,
-    preload_rounds=2,
+    preload_batches=2,
     blocks_tasks=5000,
     blocks_workers=20,
 )
@@ -73,7 +73,7 @@ def measure(sizes: Sizes, parts: Collection[str], tell: Tell) -> Results:
     results = asyncio.run(_on_the_api_server(sizes, parts, tell))
     if "preload" in parts:
         tell("preload: a real scheduler with and without it")
-        costs = preload.measure(sizes.preload_tasks, sizes.preload_rounds, tell=tell)
+        costs = preload.measure(sizes.preload_tasks, sizes.preload_batches, tell=tell)
         results = replace(results, preload_rate=preload.worst_rate(costs))
     if "blocks" in parts:
         tell(f"blocks: {sizes.blocks_tasks} tasks and {sizes.blocks_workers} workers in one scheduler with the preload")

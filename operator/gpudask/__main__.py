@@ -16,7 +16,9 @@ Runs the operator. It is set by environment variables:
   GPUDASK_KEY_SECRET        the Secret there with the operator's key; made when missing
   GPUDASK_LOG_LEVEL         DEBUG, INFO, WARNING or ERROR
   GPUDASK_LOG_FORMAT        plain or json
-  GPUDASK_HEALTH_PORT       port of /healthz (8080)
+  GPUDASK_LEASE             the Lease there; of the operators that share it one acts (gpudask)
+  GPUDASK_IDENTITY          the name of this one, unlike all others'; empty: one of its own
+  GPUDASK_HEALTH_PORT       port of /livez and /healthz (8080)
   GPUDASK_MIRROR            true: show clusters to the stock Dask client, as kubernetes.dask.org objects
   KUBECONFIG                outside a cluster: how to reach one
 """

@@ -19,8 +19,9 @@ class SettingsError(ValueError):
 class Settings:
     """The operator's settings.
 
-    `namespace`: where the operator itself lives, and its key. `watch_namespaces`: empty means all. `mirror`: whether
-    the stock Dask client finds the clusters.
+    `namespace`: where the operator itself lives, its key and its Lease. `watch_namespaces`: empty means all. `mirror`:
+    whether the stock Dask client finds the clusters. `lease`: of the operators that share it one acts, by `identity`;
+    empty: a new one for this process.
     """
 
     namespace: str = "default"
@@ -31,6 +32,8 @@ class Settings:
     health_port: int = 8080
     kubeconfig: str = ""
     mirror: bool = False
+    lease: str = "gpudask"
+    identity: str = ""
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -53,6 +56,8 @@ def read(environment: Mapping[str, str]) -> Settings:
         health_port=int(port),
         kubeconfig=environment.get("KUBECONFIG", ""),
         mirror=_one_of(environment, "GPUDASK_MIRROR", _SWITCH, "false") == "true",
+        lease=environment.get("GPUDASK_LEASE") or default.lease,
+        identity=environment.get("GPUDASK_IDENTITY", ""),
     )
 
 

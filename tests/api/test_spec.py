@@ -135,6 +135,14 @@ def test_a_foreign_status_is_read_as_none():
     assert parse_status({}) == Status()
 
 
+def test_what_a_newer_operator_wrote_loses_no_counter():
+    condition = {"type": "Audited", "status": "True", "reason": "NotInventedYet", "message": "", "newer": [1]}
+    pool = {"name": "gpu", "gpuSecondsHeld": 7.5, "newer": {}}
+    found = parse_status({"status": {"conditions": [condition], "pools": [pool], "newer": 1}})
+    assert found.pools[0].gpu_seconds_held == 7.5
+    assert (found.conditions[0].type, found.conditions[0].reason) == ("Audited", "NotInventedYet")
+
+
 def test_names_in_json_are_camel_case():
     written = Spec.model_validate(
         {"image": "x", "imagePullPolicy": "Never", "pools": [{"name": "a", "shmSize": "1Gi"}]}

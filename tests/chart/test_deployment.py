@@ -14,10 +14,54 @@ CHART = str(Path(__file__).resolve().parents[2] / "charts" / "gpudask")
 DIGEST = "sha256:" + "0" * 64
 
 
-def test_there_is_never_a_second_operator(helm: Helm) -> None:
+def test_two_operators_run_and_a_new_one_is_ready_before_an_old_one_ends(helm: Helm) -> None:
     spec = helm.the("Deployment")["spec"]
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert helm.the("Deployment", "--set", "replicas=1")["spec"]["replicas"] == 1
+
+
+def test_operators_of_one_release_share_a_lease_and_each_has_its_pods_name(helm: Helm) -> None:
+    environment = _environment(helm, "--set", "fullnameOverride=ours")
+    assert environment["GPUDASK_LEASE"]["value"] == "ours"
+    assert environment["GPUDASK_IDENTITY"]["value"] == "$(POD_NAME)_$(POD_UID)"
+    names = list(environment)
+    for name, path in (("POD_NAME", "metadata.name"), ("POD_UID", "metadata.uid")):
+        assert environment[name]["valueFrom"]["fieldRef"]["fieldPath"] == path
+        assert names.index(name) < names.index("GPUDASK_IDENTITY"), "only what stands before is put in"
+
+
+def test_an_eviction_never_takes_the_last_operator(helm: Helm) -> None:
+    budget = helm.the("PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == helm.the("Deployment")["spec"]["selector"]
+    alone = {manifest["kind"] for manifest in helm.manifests("--set", "replicas=1")}
+    assert "PodDisruptionBudget" not in alone, "its node could never be drained"
+
+
+def test_operators_prefer_two_nodes_unless_told_otherwise(helm: Helm) -> None:
+    affinity = helm.the("Deployment")["spec"]["template"]["spec"]["affinity"]
+    [preferred] = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    term = preferred["podAffinityTerm"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"] == helm.the("Deployment")["spec"]["selector"]
+    own = helm.the("Deployment", "--set-json", 'affinity.podAntiAffinity={"x": 1}')["spec"]["template"]["spec"]
+    assert own["affinity"]["podAntiAffinity"] == {"x": 1}
+
+
+def test_an_operator_on_a_lost_node_is_replaced_soon(helm: Helm) -> None:
+    tolerations = helm.the("Deployment")["spec"]["template"]["spec"]["tolerations"]
+    assert {(item["key"], item["effect"], item["tolerationSeconds"]) for item in tolerations} == {
+        ("node.kubernetes.io/not-ready", "NoExecute", 10),
+        ("node.kubernetes.io/unreachable", "NoExecute", 10),
+    }
+
+
+def test_only_what_a_restart_mends_restarts_the_operator(helm: Helm) -> None:
+    container = _container(helm)
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    paths = {probe: container[probe]["httpGet"]["path"] for probe in probes}
+    assert paths == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/healthz"}
 
 
 def test_the_selector_holds_nothing_that_a_user_sets(helm: Helm) -> None:
@@ -86,8 +130,8 @@ def test_the_image_is_the_chosen_one(helm: Helm, values: str, image: str) -> Non
         ("runAsUser=1234", "securityContext.runAsUser", 1234),
         ("priorityClassName=high", "priorityClassName", "high"),
         ("nodeSelector.disk=ssd", "nodeSelector", {"disk": "ssd"}),
-        ("tolerations[0].operator=Exists", "tolerations", [{"operator": "Exists"}]),
-        ("affinity.nodeAffinity=null", "affinity", None),
+        ("tolerations=null", "tolerations", None),
+        ("affinity.nodeAffinity=null,affinity.podAntiAffinity=null", "affinity", None),
         ("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints", [{"maxSkew": 1}]),
     ],
 )

@@ -37,6 +37,16 @@ def test_only_the_key_can_be_read_of_all_secrets(helm: Helm, mode: str) -> None:
     assert [(rule["verbs"], rule["resourceNames"]) for rule in reading] == [(["get"], ["gpudask-key"])]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_own_lease_can_be_read_and_written(helm: Helm, mode: str) -> None:
+    options = [*MODES[mode], "--set", "fullnameOverride=ours"]
+    leases = [found for found in _rbac(helm, options) if "leases" in str(found.get("rules"))]
+    [role] = leases
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "gpudask-system")
+    limits = {tuple(rule["verbs"]): rule.get("resourceNames") for rule in role["rules"]}
+    assert limits == {("get", "watch", "patch"): ["ours"], ("create",): None}
+
+
 def test_watched_namespaces_take_no_cluster_role(helm: Helm) -> None:
     kinds = {manifest["kind"] for manifest in _rbac(helm, [*TWO_NAMESPACES, "--set", "userRoles=false"])}
     assert kinds == {"Role", "RoleBinding"}
@@ -60,7 +70,7 @@ def test_user_roles_aggregate_and_can_be_left_out(helm: Helm) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_rights_can_be_left_to_somebody_else(helm: Helm, mode: str) -> None:
     manifests = helm.manifests(*MODES[mode], "--set", "rbac.create=false,mirror.definitions=false")
-    assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment"}
+    assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment", "PodDisruptionBudget"}
 
 
 def test_no_right_to_the_mirror_without_its_switch(helm: Helm) -> None:

@@ -37,6 +37,7 @@ UNUSED = {
     *(("create", plural) for plural in ("services", "poddisruptionbudgets", "secrets")),  # they are applied: `patch`
     *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),  # the same
     ("patch", "events"),  # for one that comes again
+    ("create", "leases"),  # by the first operator of a namespace
     ("get", "pods"),  # for one whose deletion was refused
     ("get", "gpudaskclusters"),  # for one that seems to be out of date
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror

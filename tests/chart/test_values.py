@@ -17,7 +17,7 @@ CHART = str(Path(__file__).resolve().parents[2] / "charts" / "gpudask")
 
 BAD_VALUES = {
     "misspelt-name": ["--set", "watchNamespace=a"],
-    "two-replicas": ["--set", "replicas=2"],
+    "replicas-below-zero": ["--set", "replicas=-1"],
     "namespaces-not-a-list": ["--set", "watchNamespaces=a"],
     "namespace-in-capitals": ["--set", "watchNamespaces={Team_A}"],
     "namespace-twice": ["--set", "watchNamespaces={a,a}"],

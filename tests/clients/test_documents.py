@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sys
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpudask.clients import documents
 from gpudask.clients.api_server import _answer
+
+DEEP = 5_000
 
 
 def text_of(depth: int, *, lists: bool = False) -> bytes:
@@ -24,23 +30,27 @@ def depth_of(value: Any) -> int:
 
 
 @pytest.mark.parametrize("lists", [False, True])
-@pytest.mark.parametrize("depth", [2_000, 9_999])
+@pytest.mark.parametrize("depth", [2_000, 9_999, 100_000])
 def test_as_deep_as_the_api_server_takes_it_is_cut(depth: int, lists: bool):
     text = text_of(depth, lists=lists)
     with pytest.raises(RecursionError):
         json.loads(text)
-    limit = sys.getrecursionlimit()
     assert depth_of(documents.loads(text)) == documents.MAX_DEPTH
     assert depth_of(documents.loads_shallow(text)) == documents.MAX_DEPTH
     assert depth_of(json.loads(documents.shallow(text))) == documents.MAX_DEPTH
-    assert sys.getrecursionlimit() == limit
 
 
 @pytest.mark.parametrize("read", [documents.loads, documents.loads_shallow, documents.shallow])
-@pytest.mark.parametrize("text", [text_of(100_000), text_of(100_000, lists=True), b"[" * 200 + b"no JSON"])
-def test_deeper_ones_are_refused_as_no_json_is(read: Any, text: bytes):
-    with pytest.raises(ValueError):  # noqa: PT011 - any words will do
-        read(text)
+@pytest.mark.parametrize("text", ["{" * 101, "[" * DEEP, "[" * DEEP + "}" * DEEP, "[" * 200 + "no JSON"])
+def test_what_is_no_json_is_refused_however_deep(read: Any, text: str):
+    with pytest.raises(ValueError, match=r".+"):
+        read(text.encode())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1,]", "]" * DEEP, '"'])
+def test_what_is_no_json_is_refused(text: str):
+    with pytest.raises(ValueError, match=r".+"):
+        documents.loads(text.encode())
 
 
 def test_what_is_not_deep_stays_as_it_is():
@@ -61,6 +71,59 @@ def test_what_lies_beside_the_deep_stays():
 
 
 def test_an_answer_with_a_deep_object_is_read():
-    assert (
-        _answer(200, b'{"metadata": {"uid": "u"}, "spec": ' + text_of(9_000) + b"}", "GET /x")["metadata"]["uid"] == "u"
-    )
+    text = b'{"metadata": {"uid": "u"}, "spec": ' + text_of(9_000) + b"}"
+    assert _answer(SimpleNamespace(status=200, headers={}), text, "GET /x")["metadata"]["uid"] == "u"
+
+
+def deep_list(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+def deep_object(levels: int) -> str:
+    return '{"a":' * levels + '"}\\"]"' + "}" * levels
+
+
+@pytest.mark.parametrize("deep", [deep_list(DEEP), deep_object(DEEP)], ids=["lists", "objects"])
+def test_an_object_that_is_nested_deep_costs_no_other(deep: str):
+    page = f'{{"items": [{{"name": "a", "x": {deep}}}, {{"name": "b ]}}{{ \\" é"}}], "metadata": {{"n": 1}}}}'
+    found = documents.loads(page.encode())
+    assert [item["name"] for item in found["items"]] == ["a", 'b ]}{ " é']
+    assert found["metadata"] == {"n": 1}
+    json.dumps(found)  # no deeper than the writer goes
+
+
+def test_what_python_reads_is_as_it_was():
+    text = deep_list(documents.MAX_DEPTH + 50)
+    assert documents.loads(text.encode()) == json.loads(text)
+
+
+@pytest.mark.parametrize("digits", [21, 5000])
+def test_a_number_of_many_digits_costs_no_other(digits: int):
+    found: Any = documents.loads(f'{{"a": {"9" * digits}, "b": [{"1" * 5000}], "c": 1}}'.encode())
+    assert found["c"] == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@settings(max_examples=40)
+@given(value=JSON)
+def test_whatever_stands_beside_the_deep_is_kept(value: Any):
+    cut = b"".join(documents._cut(json.dumps([value, "DEEP"]).replace('"DEEP"', deep_list(200)).encode()))
+    assert json.loads(cut)[0] == value
+
+
+@given(text=st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_no_json(text: bytes):
+    with contextlib.suppress(ValueError):
+        documents.loads(text)
+
+
+def test_a_large_page_is_cut_in_a_moment():
+    page = b'{"a": "' + b"x" * 5_000_000 + b'", "b": ' + deep_list(200_000).encode() + b"}"
+    began = time.process_time()
+    assert len(documents.loads(page)["a"]) == 5_000_000
+    assert time.process_time() - began < 5

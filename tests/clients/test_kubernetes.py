@@ -66,10 +66,10 @@ async def test_a_pod_that_changed_or_is_another_is_not_deleted(api: Kubernetes, 
     changed = await api.mark_pod(in_namespace.namespace, "p", uid=made["uid"], annotations={"a": "1"})
     for uid, version in ((made["uid"], made["resourceVersion"]), ("another", None)):
         with pytest.raises(ApiError) as caught:
-            await api.delete_pod(in_namespace.namespace, "p", uid=uid, never_ran=version)
+            await api.delete_pod(in_namespace.namespace, "p", uid=uid, version=version, never_ran=True)
         assert caught.value.conflict
     version = changed["metadata"]["resourceVersion"]
-    await api.delete_pod(in_namespace.namespace, "p", uid=made["uid"], never_ran=version)
+    await api.delete_pod(in_namespace.namespace, "p", uid=made["uid"], version=version, never_ran=True)
 
 
 async def test_an_annotation_is_not_put_on_another_pod_of_that_name(api: Kubernetes, in_namespace: Kubectl):
@@ -81,11 +81,24 @@ async def test_an_annotation_is_not_put_on_another_pod_of_that_name(api: Kuberne
 
 async def test_a_status_is_not_written_to_another_cluster_of_that_name(api: Kubernetes, in_namespace: Kubectl):
     in_namespace("apply", "-f", "-", stdin=json.dumps(a_manifest()))
-    body = await api.get_cluster(in_namespace.namespace, "demo")
+    metadata = (await api.get_cluster(in_namespace.namespace, "demo"))["metadata"]
+    uid, version = metadata["uid"], metadata["resourceVersion"]
     with pytest.raises(ApiError) as caught:
-        await api.write_status(in_namespace.namespace, "demo", uid="another", status={"phase": "x"})
+        await api.write_status(in_namespace.namespace, "demo", uid="another", version=version, status={"phase": "x"})
     assert caught.value.invalid
-    await api.write_status(in_namespace.namespace, "demo", uid=body["metadata"]["uid"], status={"phase": "x"})
+    written = await api.write_status(in_namespace.namespace, "demo", uid=uid, version=version, status={"phase": "x"})
+    assert written["metadata"]["resourceVersion"] != version
+    assert (await api.get_cluster(in_namespace.namespace, "demo"))["status"]["phase"] == "x"
+
+
+async def test_a_status_is_not_written_over_one_that_was_not_seen(api: Kubernetes, in_namespace: Kubectl):
+    in_namespace("apply", "-f", "-", stdin=json.dumps(a_manifest()))
+    metadata = (await api.get_cluster(in_namespace.namespace, "demo"))["metadata"]
+    uid, version = metadata["uid"], metadata["resourceVersion"]
+    await api.write_status(in_namespace.namespace, "demo", uid=uid, version=version, status={"phase": "x"})
+    with pytest.raises(ApiError) as caught:
+        await api.write_status(in_namespace.namespace, "demo", uid=uid, version=version, status={"phase": "y"})
+    assert caught.value.conflict
     assert (await api.get_cluster(in_namespace.namespace, "demo"))["status"]["phase"] == "x"
 
 

@@ -30,6 +30,7 @@ def event(kind: str, uid: str, version: int, owner: str = "c") -> Json:
     return {"type": kind, "object": body(uid, version, owner)}
 
 
+UNREADABLE = {"metadata": {"uid": "x", "name": "odd", "namespace": "theirs", "resourceVersion": "7"}}
 GONE = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
 
 
@@ -67,6 +68,7 @@ class Cache:
         self.script = script
         self.changed: list[str] = []
         self.deleted: list[str] = []
+        self.filled = 0
         self.reflector: Reflector[Item] = Reflector(
             script,  # type: ignore[arg-type]
             "/pods",
@@ -74,7 +76,11 @@ class Cache:
             reduce=lambda b: Item(b["metadata"]["uid"], b["owner"], b["metadata"]["resourceVersion"]),
             changed=self.changed.append,
             deleted=lambda item: self.deleted.append(item.uid),
+            filled=self._filled,
         )
+
+    def _filled(self) -> None:
+        self.filled += 1
 
     async def play(self) -> None:
         """Run the script to its end."""
@@ -139,11 +145,39 @@ class Cache:
             id="no server",
         ),
         pytest.param(
+            [([body("a", 1), UNREADABLE, 7, None, []], 5)],
+            [[event("ADDED", "b", 6), {"type": "MODIFIED", "object": UNREADABLE}, event("ADDED", "c", 9)]],
+            ["a", "b", "c"],
+            ["list", "watch 5", "watch 9"],
+            id="what cannot be read is skipped alone",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5)],
+            [[7, {}, {"type": "ADDED"}, {"type": [], "object": {}}, {"type": "BOOKMARK", "object": 7}]],
+            ["a"],
+            ["list", "watch 5", "watch 5"],
+            id="an event that is none changes nothing",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5), ([], 6)],
+            [[{"type": "DELETED", "object": {"metadata": []}}]],
+            [],
+            ["list", "watch 5", "list", "watch 6"],
+            id="which object was deleted without a uid, a list tells",
+        ),
+        pytest.param(
             [([body("a", 1)], 5), ([body("b", 2)], 6)],
-            [[{"type": "ADDED", "object": {"metadata": {"uid": "x"}}}]],
+            [[{"type": "ERROR", "object": ["nonsense"]}]],
             ["b"],
             ["list", "watch 5", "list", "watch 6"],
-            id="what cannot be reduced is a defect, and the cache lives",
+            id="an error without words lists again",
+        ),
+        pytest.param(
+            [([body("a", 1)], 5), ([body("b", 2)], "new")],
+            [[GONE]],
+            ["b"],
+            ["list", "watch 5", "list", "watch new"],
+            id="a list whose version is no number is a list",
         ),
         pytest.param(
             [([body("a", 5)], 5)],
@@ -169,7 +203,7 @@ async def test_a_vanished_object_wakes_its_owner():
 def test_our_own_write_is_seen_at_once_and_an_older_event_does_not_undo_it():
     cache = Cache(Script([], []))
     cache.reflector.lay_over(body("a", 7))
-    cache.reflector._put(Item("a", "other", "6"))
+    cache.reflector.lay_over(body("a", 6, "other"))
     assert cache.uids() == ["a"]
 
 
@@ -204,3 +238,112 @@ async def test_what_somebody_deletes_is_told_and_what_vanished_is_not():
     await cache.play()
     assert cache.uids() == []
     assert cache.deleted == ["a"]
+
+
+def unreadable(uid: str, version: object) -> Json:
+    return {"metadata": {"uid": uid, "name": uid, "namespace": "theirs", "resourceVersion": version}}
+
+
+async def test_an_object_that_cannot_be_read_any_more_is_believed_to_be_as_it_was():
+    news = [{"type": "MODIFIED", "object": unreadable("a", "6")}, GONE]
+    cache = Cache(Script([([body("a", 1)], 5), ([unreadable("a", "6")], 9)], [news]))
+    await cache.play()
+    assert [(item.uid, item.version) for item in cache.reflector.owned("c")] == [("a", "1")]
+    assert cache.changed == ["c"]
+    assert cache.reflector.unreadable == 1
+
+
+@pytest.mark.parametrize(
+    "news",
+    [[event("DELETED", "a", 7)], [{"type": "DELETED", "object": unreadable("a", "7")}], [GONE]],
+    ids=["its deletion", "its deletion, unreadable too", "a list without it"],
+)
+async def test_what_cannot_be_read_ends_with(news: list[Json]):
+    first = ([body("a", 1)], 5)
+    cache = Cache(Script([first, ([], 9)], [[{"type": "MODIFIED", "object": unreadable("a", "6")}, *news]]))
+    await cache.play()
+    assert cache.uids() == []
+    assert cache.reflector.unreadable == 0
+
+
+async def test_an_object_that_can_be_read_again_is_taken_in():
+    news = [{"type": "MODIFIED", "object": unreadable("a", "6")}, event("MODIFIED", "a", 7)]
+    cache = Cache(Script([([body("a", 1)], 5)], [news]))
+    await cache.play()
+    assert [item.version for item in cache.reflector.owned("c")] == ["7"]
+    assert cache.reflector.unreadable == 0
+
+
+async def test_an_unreadable_object_is_told_once_for_each_version(caplog: pytest.LogCaptureFixture):
+    items = [unreadable("x", "6"), unreadable("y", "7")]
+    again = [{"type": "MODIFIED", "object": unreadable("x", "6")}, {"type": "MODIFIED", "object": unreadable("x", "8")}]
+    cache = Cache(Script([(items, 9), ([unreadable("x", "8"), unreadable("y", "7")], 9)], [[*again, GONE]]))
+    await cache.play()
+    told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert [text.split(" cannot")[0] for text in told] == [f"/pods: theirs/{uid}" for uid in ("x", "y", "x")]
+    assert "KeyError: 'owner'" in told[0]
+
+
+def test_many_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFixture):
+    cache = Cache(Script([], []))
+    for number in range(11_000):
+        assert not cache.reflector.lay_over(unreadable(f"u{number}\n", "1"))
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) < 100
+    assert not any("\n" in text for text in told)
+    assert cache.reflector.unreadable == 10_000, "no more are remembered"
+
+
+@pytest.mark.parametrize("version", ["new", "", None, "9" * 5000, "1.5", ["1"]])
+def test_a_version_that_is_no_number_is_skipped(version: object):
+    cache = Cache(Script([], []))
+    cache.reflector.lay_over(body("a", 1) | {"metadata": {"uid": "b", "resourceVersion": version}})
+    cache.reflector.lay_over(body("a", 1))
+    assert cache.uids() == ["a"]
+
+
+async def test_an_object_whose_label_was_off_for_a_while_is_seen_again():
+    cache = Cache(Script([([body("a", 1)], 5)], [[event("DELETED", "a", 6), event("ADDED", "a", 8)]]))
+    await cache.play()
+    assert cache.uids() == ["a"]
+
+
+async def test_an_answer_that_is_older_than_the_list_without_it_makes_no_ghost():
+    cache = Cache(Script([([body("a", 5)], 5), ([], 9)], [[GONE]]))
+    await cache.play()
+    cache.reflector.lay_over(body("a", 7))
+    assert cache.uids() == []
+
+
+async def test_a_refusal_settles_the_cache_and_what_is_allowed_again_fills_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpudask.clients.reflector._FIRST_DELAY_SECONDS", 0.001)
+    refused = ApiError(403, "Forbidden", "pods is forbidden", "LIST /pods")
+    cache = Cache(Script([refused, refused, ([body("a", 1)], 1)], []))
+    running = asyncio.create_task(cache.reflector.run())
+    try:
+        async with asyncio.timeout(5):
+            await cache.reflector.settled.wait()
+        assert not cache.reflector.synced.is_set(), "nothing is known"
+        async with asyncio.timeout(5):
+            await cache.reflector.synced.wait()
+        assert cache.filled == 1
+    finally:
+        running.cancel()
+
+
+async def test_what_is_refused_after_it_was_known_is_known_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("gpudask.clients.reflector._FIRST_DELAY_SECONDS", 0.001)
+    refused = ApiError(403, "Forbidden", "pods is forbidden", "WATCH /pods")
+    cache = Cache(Script([([body("a", 1)], 1), *[refused] * 3, ([body("b", 9)], 9)], [[refused]]))
+    running = asyncio.create_task(cache.reflector.run())
+    try:
+        async with asyncio.timeout(5):
+            await cache.script.open.wait()
+        assert [item.uid for item in cache.reflector.owned("c")] == ["b"], "as it is since it came back"
+        assert cache.filled == 2
+        told = [record.message for record in caplog.records if "forbidden" in record.message]
+        assert len(told) == 1, "once, however long it lasts"
+    finally:
+        running.cancel()

@@ -43,7 +43,7 @@ class Platform:
         install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, image, *settings)
 
     def scale_operator(self, replicas: int) -> None:
-        """Take the operator away (0) or bring it back (1)."""
+        """Take the operators away (0) or bring so many back."""
         operator = self.kubectl.inside(NAMESPACE)
         operator("scale", "deployment/gpudask", f"--replicas={replicas}")
         if replicas:
@@ -57,13 +57,13 @@ class Platform:
             self.kill(pod)
 
     def replace_operator(self) -> None:
-        """End the operator's process so, and let another pod take its place: a kubelet waits before it restarts one."""
-        (pod,) = eventually(self._ready_operator, "the operator runs")
-        self.kill(pod)
+        """End the operators' processes so, and let other pods take their place: a kubelet waits before it restarts."""
+        pods = eventually(self._ready_operator, "the operator runs")
         operator = self.kubectl.inside(NAMESPACE)
-        operator("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
-        ended = {pod["metadata"]["uid"]}
-        eventually(lambda: _uids(self.operator_pods()) - ended, "another operator pod takes its place")
+        for pod in pods:
+            self.kill(pod)
+            operator("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+        eventually(lambda: _uids(self.operator_pods()) - _uids(pods), "another operator pod takes its place")
 
     def delete_operator(self) -> set[str]:
         """Delete the operator's pod, wait until it is gone, and return its uid: what is done then, another does."""
@@ -86,8 +86,8 @@ class Platform:
         return list(json.loads(listed)["items"])
 
     def operator_log(self) -> str:
-        """The end of the operator's log."""
-        return self.kubectl.inside(NAMESPACE).attempt("logs", "deployment/gpudask", "--tail=150").stdout
+        """The end of the operators' logs."""
+        return self.kubectl.inside(NAMESPACE).attempt("logs", "-l", _OPERATOR, "--prefix", "--tail=150").stdout
 
     def _ready_operator(self) -> list[dict[str, Any]]:
         """The operator's pods that run and are ready."""

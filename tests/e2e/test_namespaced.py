@@ -93,7 +93,7 @@ def test_a_teams_own_administrator_installs_it_where_the_rights_were_granted(tea
     team.watched.kubectl("create", "rolebinding", "lead", "--clusterrole=admin", "--user=lead")
     release = Release(team.watched.platform, "team", namespace, user="lead")
     settings = (*team.settings, "rbac.create=false")
-    granted = release.rendered(*team.settings, only=("rbac-clusters.yaml", "rbac-key.yaml"))
+    granted = release.rendered(*team.settings, only=("rbac-clusters.yaml", "rbac-key.yaml", "rbac-lease.yaml"))
     team.watched.kubectl("apply", "-f", "-", stdin=granted)
     try:
         release.install(*settings, options=("--skip-crds",))

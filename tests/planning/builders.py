@@ -56,7 +56,7 @@ def pod(of: Cluster, pool_name: str, number: int = 0, *, running: bool = True, *
         "uid": f"uid-{name}",
         "name": name,
         "namespace": of.namespace,
-        "owner": of.uid,
+        "owner": of.owner_key,
         "version": "1",
         "pool": pool_name,
         "dask_name": names.dask_name(name, "abcde"),

@@ -87,7 +87,7 @@ def test_a_forced_end_is_announced_once() -> None:
     observation = leaving(NOW - 100)
     before = report(leaving(NOW - 99), plan(leaving(NOW - 99)), Status())
     after = report(observation, plan(observation), before)
-    said = [a for a in announcements(before, after) if a.reason is Reason.DRAIN_FORCED]
+    said = [a for a in announcements(before, after) if a.reason == Reason.DRAIN_FORCED]
     assert [a.message for a in said] == [
         "pool gpu: deleted though not drained: demo-gpu-worker-0-abcde: drainTimeout is over: task train-1"
     ]

@@ -160,7 +160,7 @@ def test_a_suspended_cluster_lends_nothing() -> None:
 
 def test_the_status_and_the_events_say_so() -> None:
     history: list[Status] = [Status()]
-    told: list[Reason] = []
+    told: list[str] = []
     for observation in (
         seeing(waiting(10)),
         seeing(waiting(60)),
@@ -168,7 +168,7 @@ def test_the_status_and_the_events_say_so() -> None:
         seeing(waiting(0, unrunnable=0, running=3), offers=LENT, gpu_ready=True),
     ):
         status = report(observation, plan(observation), history[-1])
-        told += [a.reason for a in announcements(history[-1], status) if "FALL" in a.reason.name]
+        told += [a.reason for a in announcements(history[-1], status) if "Fallback" in a.reason]
         history.append(status)
     assert [s.pools[1].fallback for s in history[1:]] == ["", "cpu", "cpu", ""]
     assert told == [Reason.FALLBACK_STARTED, Reason.FALLBACK_ENDED]

@@ -204,7 +204,7 @@ def test_the_status_says_why_and_since_when_and_that_it_is_over() -> None:
     gone = report(seen, plan(seen), frozen)
     assert gone.pools[1].forced.startswith("demo-gpu-worker-0-")
     assert gone.pools[1].forced.endswith("idle.frozenFor is over: the scheduler has not been heard yet")
-    assert [a.reason for a in announcements(frozen, gone) if a.reason is Reason.DRAIN_FORCED] == [Reason.DRAIN_FORCED]
+    assert [a.reason for a in announcements(frozen, gone) if a.reason == Reason.DRAIN_FORCED] == [Reason.DRAIN_FORCED]
     world.silent = False
     world.run(6)
     over = _told(world, gone)

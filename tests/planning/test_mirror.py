@@ -23,7 +23,13 @@ FIXED = [a_pool(replicas=3), gpu_pool()]
 def group(pool: str, size: int | None, *, was: str = "", **fields: Any) -> Mirrored:
     """The worker group of `pool`; `was`: what the operator wrote."""
     known: Json = {"uid": f"uid-{pool}", "name": f"demo-{pool}", "kind": mirror.WORKER_GROUP, "version": "10"}
-    known |= {"owner": "default/demo", "controller": UID, "size": size, "mirrored": was, "editor": "kubectl"}
+    known |= {
+        "owner": "default/demo",
+        "controller": f"default/{UID}",
+        "size": size,
+        "mirrored": was,
+        "editor": "kubectl",
+    }
     return Mirrored(**known | fields)
 
 

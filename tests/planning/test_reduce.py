@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
-from gpudask.planning.observed import Ended, Retirement
-from gpudask.planning.reduce import observe_pod, owner_uid
+import pytest
+
+from gpudask.planning.fields import UnreadableError
+from gpudask.planning.observed import Ended, Pod, Retirement
+from gpudask.planning.reduce import observe_pod, owner_key
+from gpudask.planning.times import iso
 
 Json = dict[str, Any]
+
+
+OWNER = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "uid": "c", "controller": True}
 
 
 def body(status: Json | None = None, **annotations: str) -> Json:
@@ -21,7 +30,7 @@ def body(status: Json | None = None, **annotations: str) -> Json:
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"gpudask.dev/pool": "gpu"},
             "annotations": {f"gpudask.dev/{key}": value for key, value in names.items()},
-            "ownerReferences": [{"kind": "GpuDaskCluster", "uid": "c", "controller": True}],
+            "ownerReferences": [OWNER],
         },
         "spec": {"nodeName": "n"},
         "status": status or {},
@@ -72,7 +81,158 @@ def test_the_schedulers_words_are_kept():
     assert observe_pod(body({"conditions": [condition]})).unschedulable == "0/3 nodes"
 
 
-def test_an_object_belongs_to_the_cluster_that_controls_it():
-    assert owner_uid({"ownerReferences": [{"kind": "GpuDaskCluster", "uid": "c"}]}) == ""
-    assert owner_uid({"ownerReferences": [{"kind": "ReplicaSet", "uid": "r", "controller": True}]}) == ""
-    assert owner_uid({}) == ""
+ASKED = Retirement("asked for by annotation")
+
+
+def in_time(at: object) -> str:
+    return json.dumps({"why": "idle", "ifIdle": False, "release": False, "at": at})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        '{"why":' * 800 + "1" + "}" * 800,
+        json.dumps({"why": [[[]]], "ifIdle": True, "release": False}),
+        json.dumps({"why": "x" * 5000, "ifIdle": True, "release": False}),
+        '"why"',
+        "null",
+        "9" * 5000,
+    ],
+    ids=["nested deep", "objects nested deep", "no text", "too long", "a string", "null", "many digits"],
+)
+def test_nonsense_in_the_annotation_of_a_retirement_retires_the_pod_all_the_same(text: str):
+    assert observe_pod(body(retire=text)).retirement == ASKED
+
+
+@pytest.mark.parametrize(
+    "at",
+    [10**400, 1e308, -5, float("inf"), float("nan"), "soon", None, [], 253402300800],
+    ids=["400 digits", "huge", "negative", "infinite", "no number", "a word", "null", "a list", "the year 10000"],
+)
+def test_a_drain_that_began_at_no_moment_is_told_without_trouble(at: object):
+    retirement = observe_pod(body(retire=in_time(at))).retirement
+    assert retirement is not None
+    assert retirement.why == "idle"
+    assert iso(retirement.at) <= "9999-12-31T23:59:59.000Z"
+
+
+def test_half_a_character_is_replaced_where_it_would_be_sent_on():
+    retirement = observe_pod(body(retire='{"why": "\\ud800!", "ifIdle": true, "release": true}')).retirement
+    assert retirement is not None
+    assert retirement.why == "?!"
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "-1", "1e3", "\u0665", "99999", " 4", ""])
+def test_a_number_of_gpus_that_is_none_is_as_good_as_no_annotation(text: str):
+    assert observe_pod(body(gpus=text)).gpus == 0
+
+
+def changed(path: str, value: object) -> Json:
+    """The pod with `value` at `path`."""
+    pod = body(container({"running": {"startedAt": "2026-01-01T00:00:05Z"}}))
+    of, keys = pod, path.split(".")
+    for key in keys[:-1]:
+        of = of.setdefault(key, {})
+    of[keys[-1]] = value
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("metadata", [], "metadata: expected an object, got list"),
+        ("metadata.labels", ["gpudask.dev/pool"], "labels: expected an object, got list"),
+        ("metadata.labels", {"gpudask.dev/pool": 5}, "gpudask.dev/pool: expected a string, got int"),
+        ("metadata.annotations", {"gpudask.dev/retire": 5}, "gpudask.dev/retire: expected a string, got int"),
+        ("metadata.annotations", {"gpudask.dev/spec-hash": {}}, "gpudask.dev/spec-hash: expected a string, got dict"),
+        ("metadata.uid", None, "uid: expected 1 to 253 characters, got nothing"),
+        ("metadata.name", "x" * 254, "name: expected 1 to 253 characters, got str"),
+        ("metadata.resourceVersion", 7, "resourceVersion: expected a number of at most 20 digits, got int"),
+        ("metadata.resourceVersion", "9" * 5000, "resourceVersion: expected a number of at most 20 digits, got str"),
+        ("metadata.resourceVersion", "\u0665", "resourceVersion: expected a number of at most 20 digits, got str"),
+        ("metadata.creationTimestamp", "soon", "creationTimestamp: expected a time such as 2026-12-01T18:00:00Z"),
+        ("metadata.deletionTimestamp", 10**20, "deletionTimestamp: expected a time, got int"),
+        ("metadata.finalizers", "x", "finalizers: expected a list of strings, got str 'x'"),
+        ("metadata.ownerReferences", {}, "ownerReferences: expected a list, got dict"),
+        ("metadata.ownerReferences", ["x"], "ownerReferences: expected a list of objects, got str 'x'"),
+        ("status", "Running", "status: expected an object, got str 'Running'"),
+        ("status.conditions", ["Ready"], "conditions: expected a list of objects, got str 'Ready'"),
+        ("status.containerStatuses", 5, "containerStatuses: expected a list, got int"),
+        ("spec", 5, "spec: expected an object, got int"),
+    ],
+)
+def test_an_object_of_another_shape_is_refused_with_the_field(path: str, value: object, told: str):
+    with pytest.raises(UnreadableError) as caught:
+        observe_pod(changed(path, value))
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("0001-01-01T00:00:00Z", "1970-01-01T00:00:01"), ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59")],
+)
+def test_times_at_the_ends_of_the_calendar_are_moments_that_can_be_told(text: str, shown: str):
+    pod = observe_pod(changed("metadata.deletionTimestamp", text))
+    assert pod.deleting
+    assert iso(pod.delete_by).startswith(shown)
+
+
+@pytest.mark.parametrize("running", [{}, {"startedAt": None}, {"startedAt": "0001-01-01T00:00:00Z"}])
+def test_a_container_that_runs_since_nobody_knows_when_runs(running: Json):
+    assert observe_pod(body(container({"running": running}))).running
+
+
+def test_nothing_that_is_kept_of_a_pod_is_large():
+    huge = "x" * 1_000_000
+    pod = body(gpus=huge, retire=huge, dask_name=huge, spec_hash=huge)
+    pod["metadata"]["labels"] = {"gpudask.dev/pool": huge, "gpudask.dev/serves": huge}
+    pod["metadata"]["finalizers"] = [huge] * 100
+    pod["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] = huge
+    pod["spec"]["nodeName"] = huge
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": huge}
+    ended = {"terminated": {"reason": huge, "exitCode": 10**30, "message": huge}}
+    status = container({"waiting": {"reason": huge, "message": huge}}, lastState=ended, restartCount=10**30)
+    pod["status"] = status | {"phase": huge, "podIP": huge, "conditions": [condition]}
+    assert size(observe_pod(pod)) < 12_000
+
+
+def size(pod: Pod) -> int:
+    """Bytes of all that a pod's fields hold."""
+    values = [getattr(pod, name) for name in Pod.__dataclass_fields__]
+    assert pod.ended is not None
+    values += [*pod.marks, *pod.finalizers, pod.ended.message, pod.ended.reason]
+    return sum(sys.getsizeof(value) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({}, "default/c"),
+        ({"apiVersion": "gpudask.dev/v2"}, "default/c"),
+        ({"controller": False}, ""),
+        ({"controller": None}, ""),
+        ({"controller": "true"}, ""),
+        ({"kind": "ReplicaSet"}, ""),
+        ({"apiVersion": "evil.example/v1alpha1"}, ""),
+        ({"apiVersion": "v1"}, ""),
+        ({"apiVersion": "gpudask.dev"}, ""),
+        ({"apiVersion": "gpudask.dev.evil/v1"}, ""),
+        ({"apiVersion": None}, ""),
+    ],
+)
+def test_an_object_belongs_to_the_cluster_that_controls_it(fields: Json, key: str):
+    assert owner_key({"namespace": "default", "ownerReferences": [OWNER | fields]}) == key
+
+
+def test_an_object_without_an_owner_or_with_two_belongs_to_none():
+    other = {"apiVersion": "v1", "kind": "Node", "uid": "n", "controller": True}
+    assert owner_key({"namespace": "default"}) == ""
+    assert owner_key({"namespace": "default", "ownerReferences": [other, OWNER]}) == ""
+
+
+def test_the_uid_of_a_cluster_elsewhere_is_no_cluster_of_this_namespace():
+    mine, theirs = (owner_key({"namespace": n, "ownerReferences": [OWNER]}) for n in ("mine", "theirs"))
+    assert mine != theirs
+    forged = owner_key({"namespace": "theirs", "ownerReferences": [OWNER | {"uid": "../mine/c"}]})
+    assert not forged.startswith("mine/")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.status import Condition, ConditionType, Reason, Status
+from gpudask.api.status import Condition, ConditionType, Phase, Reason, Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning.announcements import announcements
-from gpudask.planning.conditions import invalid
-from gpudask.planning.observed import Ended, Observation, PoolMemory, Retirement
+from gpudask.planning.conditions import defect, invalid
+from gpudask.planning.observed import Ended, Failure, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.planning.status_forms import lively, pressing, significant
@@ -45,12 +45,16 @@ def condition(status: Status, kind: str) -> tuple[str, str, str]:
     return found.status, found.reason, found.message
 
 
+SINCE = "; since 2027-01-15T08:00:00Z, next try at 2027-01-15T08:00:01Z"
+
+
 def refused(pool: str, status: int, message: str) -> dict[str, PoolMemory]:
     memory = Memory()
     memory.refused(pool, ApiError(status, "", message, ""), NOW)
     return memory.pools
 
 
+FAILURE = Failure("Service demo-scheduler", Reason.FORBIDDEN, "denied", NOW, NOW + 1)
 OUTDATED = scheduler_pod(C, spec_hash="old")
 UNSERVED = demand(tasks(3, GPU=2), workers=(worker(CPU0),))
 STUCK = pod(C, "gpu", running=False, unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
@@ -265,13 +269,23 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
     "a quota refuses": (
         seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "exceeded quota: q, requested: pods=1")),
         "Degraded",
-        ("True", "QuotaExceeded", "pool gpu: exceeded quota: q, requested: pods=1"),
+        ("True", "QuotaExceeded", f"pool gpu: exceeded quota: q, requested: pods=1{SINCE}"),
         "Degraded",
     ),
     "a permission is missing": (
         seen(C, SCHEDULER, CPU0, says=CALM, memory=refused("gpu", 403, "may not create pods")),
         "Degraded",
-        ("True", "Forbidden", "pool gpu: may not create pods"),
+        ("True", "Forbidden", f"pool gpu: may not create pods{SINCE}"),
+        "Degraded",
+    ),
+    "a Service is refused": (
+        seen(C, SCHEDULER, CPU0, says=CALM, failures=(FAILURE, replace(FAILURE, what="Secret demo-token"))),
+        "Degraded",
+        (
+            "True",
+            "Forbidden",
+            f"Service demo-scheduler: denied{SINCE}; Secret demo-token: denied{SINCE}",
+        ),
         "Degraded",
     ),
     "a template is refused": (
@@ -373,6 +387,15 @@ def test_a_clock_that_goes_back_takes_no_gpu_seconds_away():
     says = demand(workers=(worker(GPU0),))
     first = status_of(seen(C, SCHEDULER, GPU0, says=says))
     assert status_of(seen(C, SCHEDULER, GPU0, says=says, now=NOW - 50), first).pools[1].gpu_seconds_held == 0
+
+
+@pytest.mark.parametrize("text", ["garbage", "9999-99-99T00:00:00Z", "9" * 5000])
+def test_a_status_that_somebody_else_wrote_nonsense_into_is_written_anew(text: str):
+    of = cluster(a_pool(), idle={"deleteAfter": "1h"})
+    before = Status(counted_at=text, scheduler={"idle_since": text})  # type: ignore[arg-type]
+    now = seen(of, scheduler_pod(of), says=demand(idle_seconds=100.0))
+    after = report(now, plan(now), before)
+    assert text not in (after.counted_at, after.scheduler.idle_since)
 
 
 def test_a_scheduler_that_is_silent_for_a_moment_changes_no_readiness():
@@ -600,3 +623,25 @@ def test_limits_that_somebody_set_are_named_with_autoscaling():
     pools = {pool.name: pool for pool in status_of(seen(of, scheduler_pod(of), says=demand())).pools}
     assert (pools["cpu"].desired, pools["cpu"].size_set_by) == (2, "autoscale, limits by alice")
     assert pools["gpu"].size_set_by == "autoscale"
+
+
+def test_a_defect_of_the_operator_is_told_and_what_was_said_stays():
+    before = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
+    after = defect("the operator fails", before=before, now=NOW + 60)
+    told = {condition.type: condition for condition in after.conditions}
+    degraded = told[ConditionType.DEGRADED]
+    assert (degraded.status, degraded.reason, degraded.message) == (
+        "True",
+        Reason.OPERATOR_FAILED,
+        "the operator fails",
+    )
+    for other in before.conditions:
+        if other.type != ConditionType.DEGRADED:
+            assert told[other.type] == other
+    assert (after.pools, after.phase) == (before.pools, Phase.DEGRADED)
+
+
+def test_a_new_cluster_on_which_the_operator_fails_says_so():
+    after = defect("the operator fails", before=Status(), now=NOW)
+    assert {condition.reason for condition in after.conditions} == {Reason.OPERATOR_FAILED}
+    assert {condition.status for condition in after.conditions} == {"True", "Unknown"}

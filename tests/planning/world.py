@@ -385,7 +385,7 @@ class World:
             uid=f"uid-{self._uids}",
             name=name,
             namespace="default",
-            owner=self.cluster.uid,
+            owner=self.cluster.owner_key,
             version="1",
             pool=pool,
             dask_name=f"{name}-{self._uids:05x}" if pool else "",
@@ -398,7 +398,7 @@ class World:
         current = self.pods[pod.name]
         if only_if_unchanged and current.version != pod.version:
             return
-        if pod.finished:
+        if pod.finished and not pod.preempted:
             self.memory.failed(pod.pool, self.now)
         if pod.finished or not pod.running:
             del self.pods[pod.name]

@@ -1,6 +1,7 @@
 """How long the scheduler has had nothing to do: too short at times, never too long."""
 
 import asyncio
+import time
 
 from distributed import Event
 
@@ -28,7 +29,9 @@ async def test_what_began_and_ended_unseen_counts_as_ended_now(start):
     cluster = await start()
     await cluster.add("cpu-0")
     await until(lambda: cluster.preload.answer()["idle_seconds"] > 0.2)
+    began = time.monotonic()
     await cluster.client.submit(sum, [1, 2], pure=False)
 
-    assert cluster.preload.answer()["idle_seconds"] == 0.0
+    idle_seconds = cluster.preload.answer()["idle_seconds"]  # the watch may have asked a moment before us
+    assert idle_seconds <= time.monotonic() - began
     await until(lambda: cluster.preload.answer()["idle_seconds"] > 0.2)

@@ -288,14 +288,17 @@ async def test_results_that_are_let_go_are_computed_again_when_somebody_asks_and
     assert runs_of() == {1: 2}
 
 
-async def test_what_a_waiting_task_needs_is_computed_again_at_once_also_when_it_was_let_go(start):
+@pytest.mark.parametrize("steps", [1, 2], ids=["itself", "with what it was computed of"])
+async def test_what_a_waiting_task_needs_is_computed_again_at_once_also_when_it_was_let_go(start, steps: int):
     cluster = await start()
     cpu = await cluster.add("cpu-0")
     gpu = await cluster.add("gpu-0")
-    needed = cluster.client.submit(run, 1, resources=GPU)
-    await wait(needed)
+    results = [cluster.client.submit(run, 1, resources=GPU)]
+    while len(results) < steps:
+        results.append(cluster.client.submit(run, results[-1], resources=GPU))
+    await wait(results)
     held = cluster.client.submit(hold, 2, "go", workers=[cpu.address])
-    total = cluster.client.submit(sum, [needed, held])
+    total = cluster.client.submit(sum, [results[-1], held])
     await until(lambda: cluster.state(cpu).processing)
     await cluster.desire("gpu-0", data="release")
     await cluster.until_retiring(gpu, "drained")
@@ -305,6 +308,27 @@ async def test_what_a_waiting_task_needs_is_computed_again_at_once_also_when_it_
     await cluster.add("gpu-1")
     await set_event(cluster, "go")
     assert await total == 3
+    assert await results[0] == 1
+
+
+async def test_a_result_that_is_lost_later_is_computed_again_of_those_that_were_let_go(start):
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    gpu = await cluster.add("gpu-0")
+    first = cluster.client.submit(run, 1, resources=GPU)
+    second = cluster.client.submit(run, first, workers=[cpu.address], allow_other_workers=True)
+    await wait(second)
+    cluster.scheduler.remove_replica(cluster.scheduler.tasks[first.key], cluster.state(cpu))  # its copy of the first
+    await cluster.desire("gpu-0", data="release")
+    await cluster.until_retiring(gpu, "drained")
+    await gpu.close()
+    await until(lambda: first.status == "error")
+    await cpu.close()
+    await cluster.desire()
+    await cluster.add("cpu-1")
+    await cluster.add("gpu-1")
+    assert await second == 1
+    assert await first == 1, "it was needed, and so it is there"
 
 
 async def test_a_pod_that_is_not_known_yet_is_not_refused_and_is_closed_when_it_comes(start):

@@ -108,6 +108,23 @@ async def test_a_first_gpu_task_answers_the_waiting_poll(start):
     del future
 
 
+async def test_the_operator_reads_what_a_real_scheduler_answers(start):
+    scheduler = pytest.importorskip("gpudask.clients.scheduler", exc_type=ImportError)  # not where old releases run
+    cluster = await start()
+    await cluster.add("cpu-0")
+    future = cluster.client.submit(inc, 1, resources=GPU)
+    base, operator = cluster.url("").removesuffix("/gpudask/v1/"), scheduler.SchedulerClient()
+    async with asyncio.timeout(10):
+        while not (demand := await operator.demand(base, "secret", seen="", wait_seconds=0)).requirements:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert demand.requirements[0].resources == tuple(GPU.items())
+    assert [worker.nthreads for worker in demand.workers] == [1]
+    wanted = {"version": "1", "pools": {}, "retiring": [], "offers": {}}
+    assert await operator.desire(base, "secret", wanted) == {}
+    await operator.close()
+    del future
+
+
 async def test_a_last_gpu_task_gone_answers_the_waiting_poll(start):
     cluster = await start()
     future = cluster.client.submit(inc, 1, resources=GPU)

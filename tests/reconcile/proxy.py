@@ -23,7 +23,8 @@ class Proxy:
 
     `failing` and `losing`: for how many more pods the creation is answered with 5xx before it is done, or after.
     `created`: how many pods were made through it. `faults`: requests that are answered with an error each, once, and
-    not handed on: method, end of the path, status.
+    not handed on: method, end of the path, status. `refused`: namespaces in which nothing is allowed (403), as once
+    they are deleted with the roles in them; `refuse` ends their watches, too.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -37,6 +38,7 @@ class Proxy:
         self.losing = 0
         self.created = 0
         self.faults: list[tuple[str, str, int]] = []
+        self.refused: set[str] = set()
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -69,6 +71,12 @@ class Proxy:
         path.write_text(yaml.safe_dump(config))
         return path
 
+    async def refuse(self, namespace: str) -> None:
+        """Allow nothing there any more, and end the watches."""
+        self.refused.add(namespace)
+        for end in self._watches.values():
+            end.set()
+
     async def expire(self) -> None:
         """End every watch with 410."""
         self.blind = False
@@ -85,6 +93,8 @@ class Proxy:
         if creates_pod and self.failing:
             self.failing -= 1
             return _refusal(503, "ServiceUnavailable")
+        if any(f"/namespaces/{name}/" in request.path for name in self.refused):
+            return _refusal(403, "Forbidden")
         for fault in self.faults:
             method, path, status = fault
             if request.method == method and request.path.endswith(path):

@@ -42,9 +42,13 @@ class Stage:
 
     @property
     def settings(self) -> Settings:
-        """Settings of an operator for this namespace alone."""
+        """Settings of an operator for this namespace alone; the next with them is the same pod, started again."""
         return Settings(
-            namespace=self.namespace, watch_namespaces=(self.namespace,), kubeconfig=str(self.kubeconfig), health_port=0
+            namespace=self.namespace,
+            watch_namespaces=(self.namespace,),
+            kubeconfig=str(self.kubeconfig),
+            health_port=0,
+            identity="operator",
         )
 
     # what people do
@@ -224,6 +228,7 @@ class OperatorProcess:
             "KUBECONFIG": settings.kubeconfig,
             "GPUDASK_NAMESPACE": settings.namespace,
             "GPUDASK_WATCH_NAMESPACES": ",".join(settings.watch_namespaces),
+            "GPUDASK_IDENTITY": settings.identity,
             "GPUDASK_HEALTH_PORT": str(20000 + os.getpid() % 20000),
         }
         self._log = log.open("ab")

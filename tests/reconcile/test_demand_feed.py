@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
-from gpudask.reconcile import demand_feed
+from gpudask.reconcile import demand_feed, supervisor
 from gpudask.reconcile.demand_feed import DemandFeed
+from gpudask.reconcile.supervisor import Supervisor
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import cluster, scheduler_pod, stored
@@ -36,7 +37,10 @@ class Ear:
         self.told: list[Any] = []
         self.wakes = 0
         self.urgent = 0
-        context: Any = SimpleNamespace(clock=self.clock, schedulers=self, token=lambda uid: uid)
+        self.supervisor = Supervisor()
+        context: Any = SimpleNamespace(
+            clock=self.clock, schedulers=self, token=lambda uid: uid, supervisor=self.supervisor
+        )
         self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
 
     async def listens(self) -> None:
@@ -205,3 +209,69 @@ async def test_without_a_scheduler_nothing_is_known(ear: Ear, change: Callable[[
     await ear.hears(Demand("s/1", "s"))
     change(ear)
     assert (ear.feed.demand, ear.feed.problem) == (None, "")
+
+
+async def test_a_defect_does_not_end_the_feed_and_is_told(ear: Ear, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "_FIRST_RETRY_SECONDS", 0.0)
+    await ear.listens()
+    await ear.hears(Demand("s/1", "s"))
+    await ear.hears(TypeError("'<' not supported between instances of 'str' and 'int'"))
+    assert ear.feed.demand is None, "what was known before is not known now"
+    assert ear.feed.problem.startswith("the operator failed to listen (TypeError)")
+    assert ear.supervisor.restarts == {"demand feed": 1}
+    await ear.hears(Demand("s/2", "s"))
+    assert (ear.feed.demand, ear.feed.problem) == (Demand("s/2", "s"), "")
+    ear.feed.stop()
+
+
+async def test_after_a_defect_silence_is_told_as_what_it_is(ear: Ear, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "_FIRST_RETRY_SECONDS", 0.0)
+    await ear.listens()
+    await ear.hears(TypeError())
+    ear.clock.now += 21
+    await ear.hears(unreachable())
+    assert ear.feed.problem == "refused"
+    ear.feed.stop()
+
+
+class Chatter:
+    """A scheduler with a new version, of so many bytes, whenever it is asked; its polls by the loop's clock."""
+
+    def __init__(self, answer_bytes: int = 0) -> None:
+        self.polls: list[float] = []
+        self.wakes = 0
+        self._answer_bytes = answer_bytes
+        self.clock = Clock()
+        self.supervisor = Supervisor()
+        context: Any = SimpleNamespace(
+            clock=self.clock, schedulers=self, token=lambda uid: uid, supervisor=self.supervisor
+        )
+        self.feed = DemandFeed(context, stored(a_manifest()), self.wake)
+
+    def wake(self, *, urgent: bool = True) -> None:
+        self.wakes += urgent
+
+    async def demand(self, *_: str, **__: Any) -> Demand:
+        self.polls.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0)
+        return Demand(f"s/{len(self.polls)}", f"s{len(self.polls)}", answer_bytes=self._answer_bytes)
+
+
+@pytest.mark.parametrize(("answer_bytes", "most"), [(0, 12 + 4), (500_000, 6), (5_000_000, 2)])
+async def test_a_scheduler_with_ever_new_versions_is_asked_a_few_times_a_second(answer_bytes: int, most: int):
+    chatter = Chatter(answer_bytes)
+    chatter.feed.listen_to(POD)
+    await asyncio.sleep(0.9)
+    chatter.feed.stop()
+    assert 1 <= len(chatter.polls) <= most
+    assert chatter.wakes <= most
+
+
+async def test_a_dozen_urgent_changes_are_heard_without_a_pause():
+    chatter = Chatter()
+    chatter.feed.listen_to(POD)
+    async with asyncio.timeout(5):
+        while len(chatter.polls) < 12:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    chatter.feed.stop()
+    assert chatter.polls[11] - chatter.polls[0] < 0.2

@@ -19,7 +19,7 @@ COUNT = 40
 class Api:
     """Takes whatever is created, at once."""
 
-    async def create(self, body: Json) -> Json:
+    async def create(self, body: Json, **_: Any) -> Json:
         return body
 
 
@@ -39,12 +39,14 @@ async def test_others_get_a_turn_between_two_pods(monkeypatch: Any):
 
     monkeypatch.setattr(execute, "worker_pod", rendering)
     context: Any = SimpleNamespace(
-        api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(lay_over=lambda *_: None)
+        api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(lay_over=lambda *_: True)
     )
     other = asyncio.create_task(another_cluster())
     try:
         executor = Executor(context, Memory())
-        await executor.execute(a_cluster(a_pool()), tuple(CreateWorker("cpu", number) for number in range(COUNT)))
+        actions = tuple(CreateWorker("cpu", number) for number in range(COUNT))
+        (work,) = executor.work(a_cluster(a_pool()), actions).values()
+        await work()
     finally:
         other.cancel()
     assert len(turns) == COUNT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import random
 
 import pytest
 
@@ -14,6 +14,9 @@ from gpudask.reconcile.memory import Memory
 QUOTA = ApiError(403, "Forbidden", "exceeded quota: q", "POST")
 POLICY = ApiError(403, "Forbidden", "violates PodSecurity", "POST")
 TYPO = ApiError(400, "BadRequest", 'unknown field "x"', "POST")
+
+WEBHOOK = ApiError(400, "BadRequest", 'admission webhook "gpus.example" denied the request: no', "POST")
+BUSY = ApiError(429, "TooManyRequests", "please try again", "POST", retry_after_seconds=30.0)
 
 
 def start(at: float, seconds: float, held_seconds: float) -> Start:
@@ -46,13 +49,38 @@ def test_a_failure_long_ago_is_forgiven():
 
 @pytest.mark.parametrize(
     ("error", "reason", "waits"),
-    [(QUOTA, Reason.QUOTA, 1), (POLICY, Reason.FORBIDDEN, 1), (TYPO, Reason.TEMPLATE_REFUSED, math.inf)],
+    [
+        (QUOTA, Reason.QUOTA, 1),
+        (POLICY, Reason.FORBIDDEN, 1),
+        (TYPO, Reason.TEMPLATE_REFUSED, 1),
+        (WEBHOOK, Reason.FORBIDDEN, 1),
+        (BUSY, Reason.API_FAILED, 33.75),
+    ],
 )
 def test_a_refusal_keeps_the_words_and_waits(error: ApiError, reason: Reason, waits: float):
     memory = Memory()
     memory.refused("gpu", error, 50)
     found = memory.of("gpu")
     assert (found.refusal, found.refusal_reason, found.not_before) == (error.message, reason, 50 + waits)
+
+
+@pytest.mark.parametrize("error", [QUOTA, POLICY, TYPO, WEBHOOK])
+def test_what_somebody_else_can_mend_is_tried_again_within_minutes_for_ever(error: ApiError):
+    memory, now = Memory(), 1000.0
+    for _ in range(50):
+        memory.refused("gpu", error, now)
+        assert now < memory.of("gpu").not_before <= now + 300
+        assert memory.of("gpu").refused_since == 1000.0
+        now = memory.of("gpu").not_before
+
+
+def test_pools_that_failed_together_are_not_tried_again_together():
+    memory = Memory(random.Random(1).random)  # noqa: S311
+    for pool in range(100):
+        memory.failed(str(pool), 1000.0)
+    moments = sorted(memory.of(str(pool)).not_before for pool in range(100))
+    assert 1000.75 <= moments[0] < 1000.8
+    assert 1001.2 < moments[-1] <= 1001.25
 
 
 def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
@@ -62,7 +90,7 @@ def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
     memory.created("gpu")
     assert (memory.of("gpu").refusal, memory.of("gpu").not_before) == ("", 0)
     memory.refused("gpu", TYPO, 50)
-    memory.name_taken("gpu", "demo-gpu-worker-0", "nobody")
+    memory.name_taken("gpu", "demo-gpu-worker-0")
     memory.edited()
     assert (memory.of("gpu").refusal, memory.of("gpu").taken, memory.of("gpu").size) == ("", frozenset(), 3)
 

@@ -18,8 +18,9 @@ from distributed import Scheduler
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.planning.actions import Plan
 from gpudask.reconcile import passes
-from gpudask.reconcile.execute import Executor
+from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
@@ -141,9 +142,9 @@ async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
     await stage.shows("Mirrored", "True Mirrored")
     await stock.limit(1, 2)
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
-    execute, meanwhile = Executor.execute, []
+    execute, meanwhile = Passes._execute_actions, []
 
-    async def slowly(self: Executor, cluster: Cluster, actions: Any) -> bool:
+    async def slowly(self: Passes, cluster: Cluster, planned: Plan) -> None:
         given_up = any((override.by or "").startswith("deleting") for override in cluster.spec.overrides)
         if given_up and not meanwhile:  # the second request of the stock client's scale(2), and the watch that tells it
             group = f"{stock._path}/daskworkergroups/demo-default"
@@ -151,9 +152,9 @@ async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
             kind = "application/merge-patch+json"
             meanwhile.append(await self._context.api.request("PATCH", group, body=two, content_type=kind))
             await asyncio.sleep(0.5)
-        return await execute(self, cluster, actions)
+        await execute(self, cluster, planned)
 
-    monkeypatch.setattr(Executor, "execute", slowly)
+    monkeypatch.setattr(Passes, "_execute_actions", slowly)
     await stock.delete("daskautoscaler", "demo")
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
     await stage.becomes(lambda: stock.size("demo-cpu"), 2)
@@ -212,7 +213,7 @@ async def test_a_deletion_holds_though_the_api_server_fails_meanwhile(
 async def test_a_deletion_that_is_refused_is_told_and_tried_again(
     stage: Stage, stock: Stock, proxy: Proxy, through: Settings, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(passes, "_SUPPORT_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(passes, "_MIRROR_RETRY_SECONDS", 0.5)
     async with operating(replace(through, mirror=True)):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Mirrored", "True Mirrored")

@@ -24,10 +24,13 @@ def test_each_setting_is_read():
             "GPUDASK_LOG_FORMAT": "JSON",
             "GPUDASK_HEALTH_PORT": "9000",
             "GPUDASK_MIRROR": "true",
+            "GPUDASK_LEASE": "ours",
+            "GPUDASK_IDENTITY": "pod_uid",
             "KUBECONFIG": "/k",
         }
     )
-    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True)
+    named = {"lease": "ours", "identity": "pod_uid"}
+    assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
 
 
 @pytest.mark.parametrize(

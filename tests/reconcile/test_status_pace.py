@@ -35,7 +35,9 @@ class Written:
         self.statuses: list[dict[str, Any]] = []
         self.turns = Turns(0.5)
         context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns)
-        self.reporter = Reporter(context, status())
+        body = {"metadata": {}, "status": status().model_dump(mode="json", by_alias=True, exclude_none=True)}
+        copy: Any = SimpleNamespace(body=body, version="1", wrote=lambda _: None)
+        self.reporter = Reporter(context, copy)
         self.reporter._written_at = NOW
 
     async def write_status(self, *_: Any, status: dict[str, Any], **__: Any) -> None:

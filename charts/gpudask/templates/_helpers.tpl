@@ -60,6 +60,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* The chosen affinity; unless it says something of other pods, two operators prefer two nodes. */}}
+{{- define "gpudask.affinity" -}}
+{{- $affinity := deepCopy (.Values.affinity | default dict) }}
+{{- if not (hasKey $affinity "podAntiAffinity") }}
+{{- $selector := dict "matchLabels" (include "gpudask.selectorLabels" . | fromYaml) }}
+{{- $apart := dict "labelSelector" $selector "topologyKey" "kubernetes.io/hostname" }}
+{{- $preferred := list (dict "weight" 100 "podAffinityTerm" $apart) }}
+{{- $_ := set $affinity "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $preferred) }}
+{{- end }}
+{{- $chosen := dict }}
+{{- range $kind, $rules := $affinity }}
+{{- if $rules }}
+{{- $_ := set $chosen $kind $rules }}
+{{- end }}
+{{- end }}
+{{- with $chosen }}
+{{- toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* What running clusters takes, in each watched namespace or everywhere. */}}
 {{- define "gpudask.clusterRules" -}}
 # The resource itself belongs to its users: the operator reads it, writes its status, and deletes the one that asks for

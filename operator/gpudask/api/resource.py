@@ -60,6 +60,20 @@ class Identity:
     namespace: str
     uid: str
 
+    @property
+    def owner_key(self) -> str:
+        """By what the objects of this cluster are found: `owner_key`."""
+        return owner_key(self.namespace, self.uid)
+
+
+def owner_key(namespace: str, uid: str) -> str:
+    """The key of the cluster with this uid in this namespace.
+
+    The namespace is part of it because anybody can write an owner reference with any uid: it counts in the cluster's
+    own namespace alone.
+    """
+    return f"{namespace}/{uid}"
+
 
 @dataclass(frozen=True)
 class Cluster(Identity):

@@ -52,9 +52,11 @@ class Reason(StrEnum):
     CRASHING = "PodsFail"
     UNREGISTERED = "WorkerNotRegistered"
     API_FAILED = "ApiServerFailed"
+    OPERATOR_FAILED = "OperatorFailed"
     DRAIN_BLOCKED = "DrainBlocked"
     DRAIN_HANGS = "DrainHangs"
     DRAIN_FORCED = "DrainForced"
+    TERMINATING = "PodsTerminating"
     DEVICE_SICK = "DeviceSick"
     FROZEN = "Frozen"
     HEALTHY = "Healthy"
@@ -80,12 +82,28 @@ class Phase(StrEnum):
     INVALID = "Invalid"
 
 
+# Types and reasons are no enumerations in the CRD: a newer operator has some that an installed CRD does not know, and
+# an older operator meets those that a newer one wrote. The patterns and lengths are those of metav1.Condition.
+# https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1#Condition
+_TYPE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+
+
 class Condition(Model):
     """One condition, as Kubernetes' API conventions have it."""
 
-    type: Annotated[ConditionType, Field(description="what it is about")]
+    type: Annotated[
+        str, Field(pattern=_TYPE, max_length=316, description=f"what it is about: {', '.join(ConditionType)}")
+    ]
     status: Annotated[Literal["True", "False", "Unknown"], Field(description="whether it holds")]
-    reason: Annotated[Reason, Field(description="why, in one stable word: programs may compare it")]
+    reason: Annotated[
+        str,
+        Field(
+            pattern=_REASON,
+            max_length=1024,
+            description=f"why, in one stable word, which programs may compare: {', '.join(Reason)}",
+        ),
+    ]
     message: Annotated[str, Field(max_length=32768, description="why, in words for people")] = ""
     observed_generation: Annotated[int, Field(description="metadata.generation that it was found for")] = 0
     last_transition_time: Annotated[str, Field(description="when status last changed, as 2026-12-01T18:00:00Z")] = ""

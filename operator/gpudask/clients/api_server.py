@@ -6,8 +6,7 @@ than twice the memory.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Self
 
@@ -16,22 +15,30 @@ from kubernetes.aio import client, config
 
 from gpudask.clients import documents
 from gpudask.clients.errors import ApiError
+from gpudask.clients.fair_queue import FairQueue
 
 Json = dict[str, Any]
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
-_AT_ONCE = 64
+_AT_ONCE, _AT_ONCE_EACH = 64, 16  # requests in all, and of one cluster; watches and lists take no turn
+_LONGEST_RETRY_AFTER_SECONDS = 300.0
+# An object has 1.5 MB at most in etcd; in JSON a character may take six. Twice that is none.
+_LONGEST_LINE_BYTES = 20_000_000
 
 
 class ApiServer:
-    """One connection pool to the API server. Raises ApiError, and nothing else."""
+    """One connection pool to the API server. Raises ApiError, and nothing else.
+
+    `may_write` is asked before each request that is no GET, at the last moment: of several operators one may.
+    """
 
     def __init__(self, configuration: Any) -> None:
         configuration.connection_pool_maxsize = 0  # watches must not starve the rest
         configuration.retries = None
         self._api = client.ApiClient(configuration)
-        self._limit = asyncio.Semaphore(_AT_ONCE)
+        self._queue = FairQueue(_AT_ONCE, _AT_ONCE_EACH)
+        self.may_write: Callable[[], bool] = _always
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Self:
@@ -56,14 +63,17 @@ class ApiServer:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        bulk: bool = False,
     ) -> Json:
-        """One request, its JSON answer.
+        """One request, its JSON answer. `bulk`: it waits behind the other requests of its cluster.
 
         Raises:
             ApiError: the answer is no success, or none came.
         """
         shown = f"{method} {path}"
-        async with self._limit:
+        async with self._queue.turn(bulk=bulk):
+            if method != "GET" and not self.may_write():
+                raise ApiError(0, "NotLeading", "another operator acts, this one stands by", shown)
             try:
                 response = await self._send(
                     method,
@@ -77,7 +87,7 @@ class ApiServer:
                 text = await response.read()
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise ApiError(0, type(error).__name__, str(error), shown) from error
-        return _answer(response.status, text, shown)
+        return _answer(response, text, shown)
 
     async def stream(self, path: str, *, query: dict[str, str], accept: str = JSON) -> AsyncGenerator[Json]:
         """The events of a watch, until the server ends it.
@@ -90,14 +100,17 @@ class ApiServer:
             seconds = aiohttp.ClientTimeout(total=None, connect=_REQUEST_SECONDS, sock_read=_read_timeout(query))
             response = await self._send("GET", path, query, limit=seconds, accept=accept)
             if response.status != HTTPStatus.OK:
-                _answer(response.status, await response.read(), shown)
+                _answer(response, await response.read(), shown)
             try:
-                async for line in response.response.content:
+                async for line in _lines(response.response.content):
                     yield documents.loads(line)
             finally:
                 response.response.close()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error), shown) from error
+        except ValueError as error:
+            # No status of a lost connection: going on from the same version would meet the same event for ever.
+            raise ApiError(HTTPStatus.BAD_GATEWAY, "Unreadable", str(error), shown) from error
 
     async def list_page(self, path: str, *, query: dict[str, str], accept: str) -> Json:
         """One page of a list, in the form that `accept` names.
@@ -110,7 +123,7 @@ class ApiServer:
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error), f"LIST {path}") from error
-        return _answer(response.status, text, f"LIST {path}")
+        return _answer(response, text, f"LIST {path}")
 
     async def _send(
         self,
@@ -134,15 +147,52 @@ class ApiServer:
         return await self._api.call_api(*serialized, _request_timeout=limit)
 
 
+def _always() -> bool:
+    return True
+
+
 def _read_timeout(query: dict[str, str]) -> float:
     return float(query.get("timeoutSeconds", "300")) + _REQUEST_SECONDS
 
 
-def _answer(status: int, text: bytes, request: str) -> Json:
+def _answer(response: Any, text: bytes, request: str) -> Json:
     try:
         body = documents.loads(text) if text else {}
     except ValueError:
-        body = {"message": text[:200].decode(errors="replace")}
-    if status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise ApiError(status, body.get("reason", ""), body.get("message", ""), request)
-    return dict(body)
+        body = text[:200].decode(errors="replace")
+    if not isinstance(body, dict):
+        body = {"message": f"no JSON object was answered: {str(body)[:200]}"}
+    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+        reason, message = str(body.get("reason") or ""), str(body.get("message") or "")
+        retry_after = _retry_after_seconds(response.headers)
+        raise ApiError(response.status, reason, message, request, retry_after_seconds=retry_after)
+    return body
+
+
+def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """As the API server writes it: whole seconds."""
+    text = headers.get("Retry-After", "")
+    return min(float(text), _LONGEST_RETRY_AFTER_SECONDS) if text.isdecimal() else None
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+    """The lines of a stream. aiohttp's own end it at the first that is longer than its buffer.
+
+    Raises:
+        ValueError: a line is longer than any object can be.
+    """
+    begun = bytearray()
+    async for chunk in content.iter_any():
+        ended, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            begun += ended
+            for line in begun.split(b"\n"):
+                if line.strip():
+                    yield bytes(line)
+            begun = bytearray(rest)
+        else:
+            begun += chunk
+        if len(begun) > _LONGEST_LINE_BYTES:
+            raise ValueError(f"an event of more than {_LONGEST_LINE_BYTES} bytes")
+    if begun.strip():
+        yield bytes(begun)

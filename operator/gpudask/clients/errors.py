@@ -5,20 +5,33 @@ from __future__ import annotations
 from enum import StrEnum
 from http import HTTPStatus
 
+# How the API server names what denied a request.
+# https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
+# https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
+_DENIALS = ("admission webhook", "ValidatingAdmissionPolicy")
+
 
 class ApiError(Exception):
     """The API server refused a request, or could not be reached (`status` 0)."""
 
-    def __init__(self, status: int, reason: str, message: str, request: str) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, request: str, *, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(f"{request}: {status} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after_seconds = retry_after_seconds  # as its header Retry-After says
 
     @property
     def not_found(self) -> bool:
         """Whether the object does not exist."""
         return self.status == HTTPStatus.NOT_FOUND
+
+    @property
+    def object_not_found(self) -> bool:
+        """Whether the API server itself says that the object does not exist, not one that starts, nor a proxy."""
+        return self.not_found and self.reason == "NotFound"
 
     @property
     def conflict(self) -> bool:
@@ -38,7 +51,14 @@ class ApiError(Exception):
     @property
     def forbidden(self) -> bool:
         """Whether a permission or a policy refused it."""
-        return self.status == HTTPStatus.FORBIDDEN and not self.quota
+        return (self.status == HTTPStatus.FORBIDDEN and not self.quota) or self.denied
+
+    @property
+    def denied(self) -> bool:
+        """Whether an admission webhook or policy refused it, for which each chooses its own status."""
+        if self.status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY):
+            return False
+        return any(mark in self.message for mark in _DENIALS)
 
     @property
     def ending(self) -> bool:
@@ -47,8 +67,13 @@ class ApiError(Exception):
 
     @property
     def invalid(self) -> bool:
-        """Whether the object itself is at fault, so that trying again is in vain."""
-        return self.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+        """Whether the object itself is at fault: an edit is the cure."""
+        return self.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY) and not self.denied
+
+    @property
+    def refused(self) -> bool:
+        """Whether the API server understood the request and said no: it, or the cluster around, has to change."""
+        return self.conflict or self.invalid or self.quota or self.forbidden
 
 
 class SchedulerTrouble(StrEnum):

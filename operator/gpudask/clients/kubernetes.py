@@ -31,12 +31,15 @@ class Kubernetes(ApiServer):
         self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
         self._large_limit = asyncio.Semaphore(_LARGE_AT_ONCE)
 
-    async def create(self, body: Json, *, dry_run: bool = False) -> Json:
-        """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped."""
+    async def create(self, body: Json, *, dry_run: bool = False, bulk: bool = False) -> Json:
+        """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped.
+
+        `bulk`: as `request`.
+        """
         query = {"fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
         if dry_run:
             query["dryRun"] = "All"
-        return await self.request("POST", collection(body), query=query, body=body)
+        return await self.request("POST", collection(body), query=query, body=body, bulk=bulk)
 
     async def create_large(self, body: Json) -> Json:
         """Create an object of many kilobytes, few of them at a time; its metadata alone come back."""
@@ -54,15 +57,18 @@ class Kubernetes(ApiServer):
         """A pod."""
         return await self.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
-    async def delete_pod(self, namespace: str, name: str, *, uid: str, never_ran: str | None = None) -> Json:
-        """Delete this very pod; with `never_ran`, its version, only if it did not change since, and without grace.
+    async def delete_pod(
+        self, namespace: str, name: str, *, uid: str, version: str | None = None, never_ran: bool = False
+    ) -> Json:
+        """Delete this very pod, with `version` only if it did not change since; `never_ran`: without grace.
 
         A process that is told to end while it starts, as process 1 without a handler, would not hear it: it would
         come up, take work, and be killed with it when the grace ends.
         """
         body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        if never_ran is not None:
-            body["preconditions"]["resourceVersion"] = never_ran
+        if version is not None:
+            body["preconditions"]["resourceVersion"] = version
+        if never_ran:
             body["gracePeriodSeconds"] = 1
         return await self.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", body=body)
 
@@ -105,10 +111,11 @@ class Kubernetes(ApiServer):
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         await self.request("DELETE", f"{collection(body)}/{body['metadata']['name']}", body=options)
 
-    async def write_status(self, namespace: str, name: str, *, uid: str, status: Json) -> Json:
-        """Replace the status of this very cluster."""
+    async def write_status(self, namespace: str, name: str, *, uid: str, version: str, status: Json) -> Json:
+        """Replace the status of this very cluster; one that is no longer at `version` is a conflict."""
         body = [
             {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/status", "value": status},
         ]
         path = f"{_clusters(namespace, name)}/status"

@@ -2,6 +2,12 @@
 
 Ours rather than kopf's index: after a watch that was too old it finds what vanished meanwhile and says so, and it
 keeps a few fields of each object instead of the whole. Our own writes are laid over it at once.
+
+Who may write one object must not stop the news of all others. An object that cannot be reduced is skipped alone,
+counted, and told once for each of its versions. What was known of it stays: it exists, since the API server speaks of
+it, and nothing may be made in its place or taken for gone because a reading failed. The old picture is out of date and
+is only good for that: a deletion by it names the object's uid, and where it names the version too, is refused. Word of
+its deletion, which takes no more than its uid, ends it, and so does a list in which it is no longer.
 """
 
 from __future__ import annotations
@@ -9,12 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import METADATA, Kubernetes
+from gpudask.planning import fields
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -24,6 +33,11 @@ _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0
 # How many vanished objects are remembered: an answer of our own that comes after the news must not revive them.
 _GONE_KEPT = 10_000
+# How many objects that cannot be read are remembered with the version that was told of.
+_UNREADABLE_KEPT = 10_000
+# Of such objects so many are told at once, and one in so many seconds from then on; the others are counted.
+_TOLD_AT_ONCE, _TOLD_SECONDS = 20, 3.0
+_WORDS = 200
 
 
 class Reflected(Protocol):
@@ -43,8 +57,12 @@ T = TypeVar("T", bound=Reflected)
 class Reflector(Generic[T]):
     """Objects under `path` that carry the label `label`, each reduced by `reduce`.
 
-    `changed(owner)` is called for each change, with the owner's uid. `deleted(item)` is called for what somebody
-    deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the server for no more.
+    `changed(owner)` is called for each change, with what the object is indexed by. `deleted(item)` is called for what
+    somebody deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the server for no more.
+
+    `synced` is set while everything under `path` is known, and `filled()` is called when it is set. It is not while the
+    API server refuses, as in a namespace that was deleted with the rights in it. `settled` is set from the first answer
+    on, be it a refusal: nobody has to wait for rights that may never come.
     """
 
     def __init__(
@@ -57,6 +75,7 @@ class Reflector(Generic[T]):
         changed: Callable[[str], None],
         deleted: Callable[[T], None] | None = None,
         metadata_only: bool = False,
+        filled: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
         self.path = path
@@ -67,16 +86,27 @@ class Reflector(Generic[T]):
         self._accept = (_METADATA_LIST, METADATA) if metadata_only else (_FULL, _FULL)
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
-        self._gone: dict[str, None] = {}
+        self._gone: dict[str, int] = {}  # uid -> the version at which it was gone
+        self._unreadable: dict[str, str] = {}  # uid -> the version that was told of
+        self._may_tell = float(_TOLD_AT_ONCE)
+        self._may_tell_at = 0.0
+        self._untold = 0
+        self._filled = filled
         self.synced = asyncio.Event()
+        self.settled = asyncio.Event()
 
     def owned(self, owner: str) -> tuple[T, ...]:
-        """The objects whose controller has this uid."""
+        """The objects whose `owner` is this."""
         return tuple(self._by_owner.get(owner, {}).values())
 
-    def lay_over(self, body: Json) -> None:
-        """Take in an object that one of our own writes returned, before the watch tells of it."""
-        self._put(self._reduce(body))
+    @property
+    def unreadable(self) -> int:
+        """How many objects there are that cannot be read."""
+        return len(self._unreadable)
+
+    def lay_over(self, body: Json) -> bool:
+        """Take in what one of our own writes returned, before the watch tells of it; whether it could be read."""
+        return self._take(body)
 
     def forget(self, uid: str) -> None:
         """Take out an object that the API server says is gone."""
@@ -90,20 +120,39 @@ class Reflector(Generic[T]):
             try:
                 if not version:
                     version = await self._list()
-                    self.synced.set()
+                    self._is_known()
                 async for event_version in self._watch(version):
                     version = event_version
                     delay = _FIRST_DELAY_SECONDS
             except ApiError as error:
                 if error.status != 0:
                     version = ""  # too old, or refused: what happened meanwhile is only in a list
-                if not error.gone:
+                if error.not_found or error.forbidden:
+                    self._is_refused(error)
+                elif not error.gone:
                     _LOG.warning("%s; trying again in %.1f s", error, delay)
-                    delay = await _hold_off(delay)
+                if not error.gone:
+                    delay = await _hold_off(delay, at_least=error.retry_after_seconds or 0.0)
             except Exception:  # noqa: BLE001 - a cache that stops would be believed for ever
                 _LOG.exception("watching %s: a defect; trying again in %.1f s", self.path, delay)
                 version = ""
                 delay = await _hold_off(delay)
+
+    def _is_known(self) -> None:
+        if self.settled.is_set() and not self.synced.is_set():
+            _LOG.warning("LIST %s: allowed again", self.path)
+        self.synced.set()
+        self.settled.set()
+        self._filled()
+
+    def _is_refused(self, error: ApiError) -> None:
+        """Say so once: it may last for ever, as where a watched namespace was deleted."""
+        if self.synced.is_set() or not self.settled.is_set():
+            _LOG.warning(
+                "%s; trying again every %.0f s, what is there is unknown until then", error, _LAST_DELAY_SECONDS
+            )
+        self.synced.clear()
+        self.settled.set()
 
     async def _list(self) -> str:
         """Take in everything that exists, take out what does not; the version to watch from."""
@@ -112,16 +161,18 @@ class Reflector(Generic[T]):
         while True:
             page = await self._api.list_page(self.path, query=query, accept=self._accept[0])
             for body in page["items"] or ():  # null where there is none
-                seen.add(body["metadata"]["uid"])
-                self._put(self._reduce(body))
+                seen.add(_uid(body))
+                self._take(body)
             proceed = page["metadata"].get("continue")
             if not proceed:
                 break
             query = query | {"continue": proceed}
         version = str(page["metadata"]["resourceVersion"])
-        for uid in [uid for uid in self._by_uid if uid not in seen]:
-            if int(self._by_uid[uid].version) <= int(version):  # else we made it while the list was read
-                self._drop(uid)
+        for uid in [uid for uid in (*self._by_uid, *self._unreadable) if uid not in seen]:
+            known = self._by_uid.get(uid)
+            made_since = known is not None and fields.is_version(version) and int(known.version) > int(version)
+            if not made_since:  # by ourselves, while the list was read
+                self._drop(uid, version)
         return version
 
     async def _watch(self, version: str) -> Any:
@@ -135,23 +186,75 @@ class Reflector(Generic[T]):
         }
         async with aclosing(self._api.stream(self.path, query=query, accept=self._accept[1])) as events:
             async for event in events:
-                kind, body = event["type"], event["object"]
+                kind, body = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
                 if kind == "ERROR":
-                    raise ApiError(
-                        body.get("code", 500), body.get("reason", ""), body.get("message", ""), f"WATCH {self.path}"
-                    )
+                    raise self._error(body)
                 if kind == "DELETED":
-                    self._tell_deletion(body["metadata"]["uid"])
-                    self._drop(body["metadata"]["uid"])
-                elif kind != "BOOKMARK":
-                    self._put(self._reduce(body))
-                yield body["metadata"]["resourceVersion"]
+                    uid = _uid(body)
+                    if not uid:  # which one, only a list can tell
+                        raise ApiError(HTTPStatus.BAD_GATEWAY, "Unreadable", "a deletion of nothing", self._shown)
+                    self._tell_deletion(uid)
+                    self._drop(uid, _version(body))
+                elif kind in ("ADDED", "MODIFIED"):
+                    self._take(body)
+                if reached := _version(body):
+                    yield reached
 
-    def _put(self, item: T) -> None:
-        if item.uid in self._gone:
+    def _error(self, body: Any) -> ApiError:
+        """What the server ended a watch with."""
+        of = body if isinstance(body, dict) else {}
+        code = of.get("code")
+        status = code if isinstance(code, int) and code else int(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return ApiError(status, _words(of, "reason"), _words(of, "message"), self._shown)
+
+    @property
+    def _shown(self) -> str:
+        return f"WATCH {self.path}"
+
+    def _take(self, body: Any) -> bool:
+        """Reduce an object and keep it; whether that went well. Whatever is wrong with it, it is skipped alone."""
+        try:
+            item = self._reduce(body)
+            version = int(item.version)
+        except Exception as error:  # noqa: BLE001 - in no object may stand what ends the news of all others
+            self._skip(body, error)
+            return False
+        self._unreadable.pop(item.uid, None)
+        self._put(item, version)
+        return True
+
+    def _skip(self, body: Any, error: Exception) -> None:
+        """Count an object that cannot be read, and tell of it, once for each of its versions."""
+        uid, version = _uid(body), _version(body)
+        if self._unreadable.get(uid) == version:
             return
+        self._unreadable.pop(uid, None)
+        self._unreadable[uid] = version
+        if len(self._unreadable) > _UNREADABLE_KEPT:
+            del self._unreadable[next(iter(self._unreadable))]
+        now = time.monotonic()
+        self._may_tell = min(_TOLD_AT_ONCE, self._may_tell + (now - self._may_tell_at) / _TOLD_SECONDS)
+        self._may_tell_at = now
+        if self._may_tell < 1:
+            self._untold += 1
+            return
+        self._may_tell -= 1
+        more, self._untold = f", and {self._untold} more since the last such line" if self._untold else "", 0
+        _LOG.warning(
+            "%s: %s cannot be read: %s; it is skipped, and what was known of it stays (%d such objects%s)",
+            self.path,
+            _named(body),
+            f"{type(error).__name__}: {error}"[:_WORDS],
+            self.unreadable,
+            more,
+        )
+
+    def _put(self, item: T, version: int) -> None:
+        if version <= self._gone.get(item.uid, -1):
+            return  # older than the news that it is gone; it comes back where its label was off for a while
+        self._gone.pop(item.uid, None)
         old = self._by_uid.get(item.uid)
-        if old is not None and int(item.version) <= int(old.version):
+        if old is not None and version <= int(old.version):
             return
         self._by_uid[item.uid] = item
         if old is not None and old.owner != item.owner:
@@ -159,11 +262,14 @@ class Reflector(Generic[T]):
         self._by_owner.setdefault(item.owner, {})[item.uid] = item
         self._changed(item.owner)
 
-    def _drop(self, uid: str) -> None:
-        self._gone[uid] = None
+    def _drop(self, uid: str, version: str = "") -> None:
+        """Take out what is gone; `version`: the one in which the API server says so, where it does."""
+        self._unreadable.pop(uid, None)
+        item = self._by_uid.pop(uid, None)
+        last = max(_number(version), int(item.version) if item is not None else 0, self._gone.pop(uid, 0))
+        self._gone[uid] = last
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
-        item = self._by_uid.pop(uid, None)
         if item is not None:
             self._unindex(item)
             self._changed(item.owner)
@@ -180,7 +286,41 @@ class Reflector(Generic[T]):
             del self._by_owner[item.owner]
 
 
-async def _hold_off(delay: float) -> float:
-    """Wait before the next try; how long the one after it waits, in seconds."""
-    await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+def _metadata(body: Any) -> Json:
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _uid(body: Any) -> str:
+    """The object's uid, empty where it has none."""
+    uid = _metadata(body).get("uid")
+    return uid if isinstance(uid, str) and len(uid) <= fields.NAME_LENGTH else ""
+
+
+def _version(body: Any) -> str:
+    """The object's resourceVersion, empty where it has none that could be compared."""
+    version = _metadata(body).get("resourceVersion")
+    return str(version) if fields.is_version(version) else ""
+
+
+def _number(version: str) -> int:
+    return int(version) if fields.is_version(version) else 0
+
+
+def _named(body: Any) -> str:
+    """The object's namespace and name, for a log."""
+    metadata = _metadata(body)
+    return f"{_words(metadata, 'namespace')}/{_words(metadata, 'name')}"
+
+
+def _words(of: Json, name: str) -> str:
+    """The text in the field `name`, short and on one line."""
+    value = of.get(name)
+    return "".join(c if c.isprintable() else " " for c in value[:_WORDS]) if isinstance(value, str) else ""
+
+
+async def _hold_off(delay: float, *, at_least: float = 0.0) -> float:
+    """Wait before the next try; how long the one after it waits, in seconds. `at_least`: as the server asked for."""
+    spread = random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries
+    await asyncio.sleep(max(delay * spread, at_least))
     return min(2 * delay, _LAST_DELAY_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -37,7 +38,8 @@ _BODY_SECONDS = 20.0
 class SchedulerClient:
     """All schedulers, without a limit of connections: each holds a poll open."""
 
-    def __init__(self, silence_seconds: float = SILENCE_SECONDS) -> None:
+    def __init__(self, may_tell: Callable[[], bool] = lambda: True, silence_seconds: float = SILENCE_SECONDS) -> None:
+        self._may_tell = may_tell  # of several operators one may
         self._silence_seconds = silence_seconds
         self._session: aiohttp.ClientSession | None = None
         self._large: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
@@ -74,6 +76,8 @@ class SchedulerClient:
         Raises:
             SchedulerError: no answer, or a refusal.
         """
+        if not self._may_tell():
+            raise SchedulerError(SchedulerTrouble.REFUSED, "another operator acts, this one stands by")
         body = {"protocol": PROTOCOL, **desired}
         answer, _ = await self._request("POST", f"{base}/gpudask/v1/desired", token, _TELL_SECONDS, json=body)
         try:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
 
 from gpudask.api.resource import GROUP, PLURAL, VERSION
+from gpudask.handlers.health import Health
 from gpudask.handlers.session import Session, session
 from gpudask.reconcile.start import Operator, ResourceMissingError
 
 Json = dict[str, Any]
 _RETRY_SECONDS = 3.0  # kopf's own pause is a minute: long, where the API server just restarts
+_FIRST_BACKOFFS_SECONDS, _LAST_BACKOFF_SECONDS = (0.5, 1, 2, 3, 5, 8, 13, 21), 30
+_CONNECT_SECONDS = 10.0
 
 
 def register(operator: Operator) -> kopf.OperatorRegistry:
     """A registry with the handlers of `operator`."""
     registry = kopf.OperatorRegistry()
+    health = Health(operator)
 
     @kopf.on.startup(registry=registry, backoff=_RETRY_SECONDS)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
+        await health.start(operator.settings.health_port)  # before the caches fill, which may take minutes
         try:
             await operator.start()
         except ResourceMissingError as error:
+            operator.cannot_start = str(error)
             raise kopf.PermanentError(str(error)) from error
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
         # kopf cancels what it does not know five seconds into its shutdown: ours ends here, in order.
         await operator.stop()
+        await health.stop()
 
     @kopf.on.login(registry=registry)
     async def login(**kwargs: Any) -> Session | None:
@@ -39,13 +48,9 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
         if type == "DELETED":
-            operator.registry.gone(body["metadata"]["uid"])
+            operator.registry.gone(body["metadata"])
         else:
             operator.registry.seen(_plain(body))
-
-    @kopf.on.probe(id="synced", registry=registry)
-    def synced(**_: Any) -> bool:
-        return operator.synced
 
     return registry
 
@@ -60,6 +65,17 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.server_timeout = 300
     settings.watching.inactivity_timeout = 400
     settings.peering.standalone = True
+    # kopf gives up after 54 s of refusals or silence by default, and ends the whole operator: for an API server that is
+    # away for minutes, or for one of many namespaces that was deleted together with the rights in it.
+    settings.networking.error_backoffs = Backoffs()
+    settings.networking.connect_timeout = _CONNECT_SECONDS
+
+
+class Backoffs:
+    """Pauses between one request's attempts, in seconds, without end. Each request has its own."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain(_FIRST_BACKOFFS_SECONDS, itertools.repeat(_LAST_BACKOFF_SECONDS))
 
 
 class _NoDiffs(kopf.DiffBaseStorage):

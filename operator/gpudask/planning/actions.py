@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpudask.api.status import Reason
 from gpudask.planning.observed import Pod, Retirement
 from gpudask.scaling.assignment import Assignment
 from gpudask.scaling.sizing import Size
@@ -72,7 +71,7 @@ Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkGuarded
 class Announcement:
     """An event to record, once the pass has written the status. Those of one `series` count up instead of adding."""
 
-    reason: Reason
+    reason: str
     message: str
     series: str
     warning: bool = False

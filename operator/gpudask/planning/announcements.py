@@ -8,7 +8,7 @@ from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, Sch
 from gpudask.planning.actions import Announcement
 
 # A condition whose status became this is worth a warning.
-_WARNINGS = {
+_WARNINGS: dict[str, str] = {
     ConditionType.DEGRADED: "True",
     ConditionType.ACCEPTED: "False",
     ConditionType.DEMAND_SERVABLE: "False",

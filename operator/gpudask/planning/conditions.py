@@ -13,7 +13,7 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed import Observation
 from gpudask.planning.times import iso
-from gpudask.planning.troubles import trouble, trouble_of_scheduler
+from gpudask.planning.troubles import failure_of, refusal_of, stays_deleted, trouble, trouble_of_scheduler
 from gpudask.scaling.assignment import refusal
 
 # Of many requirements that no pool serves, or features that are off, so many are named.
@@ -22,12 +22,12 @@ _NOT_HEARD = "the scheduler has not been heard yet"
 _STARTED_SECONDS = 20.0  # a scheduler's HTTP server answers a moment before its preload does
 _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 
-Verdict = tuple[Literal["True", "False", "Unknown"], Reason, str]
+Verdict = tuple[Literal["True", "False", "Unknown"], str, str]
 
 
 def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> Status:
     """`status` with its conditions, phase and reason."""
-    verdicts: dict[ConditionType, Verdict] = {
+    verdicts: dict[str, Verdict] = {
         ConditionType.ACCEPTED: _accepted(seen),
         ConditionType.SCHEDULER_READY: _scheduler_ready(seen),
         ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
@@ -42,7 +42,7 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
     return with_verdicts(status, verdicts, before, seen.now)
 
 
-def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before: Status, now: float) -> Status:
+def with_verdicts(status: Status, verdicts: dict[str, Verdict], before: Status, now: float) -> Status:
     """`status` with these conditions; a transition time moves only when a condition's status does."""
     earlier = {condition.type: condition for condition in before.conditions}
     conditions = []
@@ -65,12 +65,25 @@ def with_verdicts(status: Status, verdicts: dict[ConditionType, Verdict], before
 
 def invalid(message: str, *, generation: int, before: Status, now: float) -> Status:
     """The status of a spec that cannot be acted on: what exists is left as it is."""
-    verdicts: dict[ConditionType, Verdict] = {
+    verdicts: dict[str, Verdict] = {
         ConditionType.ACCEPTED: ("False", Reason.INVALID, message),
         ConditionType.READY: ("False", Reason.INVALID, message),
     }
     kept = before.model_copy(update={"observed_generation": generation})
     return with_verdicts(kept, verdicts, before, now)
+
+
+def defect(message: str, *, before: Status, now: float) -> Status:
+    """The status of a cluster on which the operator itself fails: what was said stays, but for Degraded."""
+    kept = {condition.type: condition for condition in before.conditions}
+    verdicts: dict[str, Verdict] = {
+        kind: (condition.status, condition.reason, condition.message) for kind, condition in kept.items()
+    }
+    verdicts.setdefault(ConditionType.ACCEPTED, ("Unknown", Reason.OPERATOR_FAILED, message))
+    verdicts.setdefault(ConditionType.READY, ("Unknown", Reason.OPERATOR_FAILED, message))
+    return with_verdicts(
+        before, verdicts | {ConditionType.DEGRADED: ("True", Reason.OPERATOR_FAILED, message)}, before, now
+    )
 
 
 def _accepted(seen: Observation) -> Verdict:
@@ -113,7 +126,8 @@ def _scheduler_ready(seen: Observation) -> Verdict:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
         memory = seen.memory.get("")
-        return "False", Reason.SCHEDULER_PENDING, (memory.refusal if memory else "") or "no scheduler pod yet"
+        said = refusal_of(seen, memory) if memory else ""
+        return "False", Reason.SCHEDULER_PENDING, said or "no scheduler pod yet"
     if not pod.ready:
         if (found := trouble_of_scheduler(seen)) is not None:
             return "False", Reason.SCHEDULER_PENDING, found[1]
@@ -161,8 +175,8 @@ def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
 
 
 def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
-    if seen.support_refusal is not None:
-        return "True", seen.support_refusal.reason, seen.support_refusal.message
+    if seen.failures:
+        return "True", seen.failures[0].reason, "; ".join(failure_of(failure) for failure in seen.failures[:_NAMED])
     if (of_scheduler := trouble_of_scheduler(seen)) is not None:
         return "True", of_scheduler[0], f"scheduler: {of_scheduler[1]}"
     if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
@@ -179,7 +193,8 @@ def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
         if found is not None:
             reason, message = found
             return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
-    return "False", Reason.HEALTHY, ""
+    kept = stays_deleted(seen, seen.schedulers)
+    return ("True", kept[0], f"scheduler: {kept[1]}") if kept else ("False", Reason.HEALTHY, "")
 
 
 def _mirrored(refusal: str) -> Verdict:
@@ -227,7 +242,7 @@ def _least(pool: Pool, status: PoolStatus) -> int:
     return min(status.desired, pool.autoscale.min) if pool.autoscale else status.desired
 
 
-def _phase(verdicts: dict[ConditionType, Verdict]) -> tuple[Phase, str]:
+def _phase(verdicts: dict[str, Verdict]) -> tuple[Phase, str]:
     accepted, ready = verdicts[ConditionType.ACCEPTED], verdicts[ConditionType.READY]
     degraded = verdicts.get(ConditionType.DEGRADED, ("False", Reason.HEALTHY, ""))
     servable = verdicts.get(ConditionType.DEMAND_SERVABLE, ("True", Reason.SERVABLE, ""))

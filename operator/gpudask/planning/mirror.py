@@ -38,7 +38,7 @@ def superfluous(cluster: Cluster, objects: tuple[Mirrored, ...], wanted: list[Js
     """What is to be deleted: groups of removed pools, and an autoscaler whose limits hold no more."""
     known = {(body["kind"], body["metadata"]["name"]) for body in wanted}
     extra = [item for item in objects if (item.kind, item.name) not in known and item.kind != mirror.CLUSTER]
-    return [item for item in extra if item.controller == cluster.uid or _is_our_autoscaler(cluster, item)]
+    return [item for item in extra if item.controller == cluster.owner_key or _is_our_autoscaler(cluster, item)]
 
 
 def _is_our_autoscaler(cluster: Cluster, item: Mirrored) -> bool:

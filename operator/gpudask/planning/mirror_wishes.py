@@ -54,8 +54,9 @@ def in_the_way(cluster: Cluster, objects: tuple[Mirrored, ...]) -> str:
                 f"{item.kind} {item.name} is handled by another operator, which left {FOREIGN} on it: remove the stock"
                 " Dask operator, or switch the mirror off (mirror.enabled in the chart)"
             )
-        if item.controller not in ("", cluster.uid) and (item.kind == mirror.CLUSTER or _pool(cluster, item)):
-            return f"{item.kind} {item.name} belongs to an object with uid {item.controller}: delete it"
+        if item.controller not in ("", cluster.owner_key) and (item.kind == mirror.CLUSTER or _pool(cluster, item)):
+            uid = item.controller.rpartition("/")[2]
+            return f"{item.kind} {item.name} belongs to an object with uid {uid}: delete it"
     return ""
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from gpudask.api.resource import ANNOTATION_MIRRORED
 from gpudask.desired import mirror
-from gpudask.planning.reduce import owner_uid
+from gpudask.planning import fields
+from gpudask.planning.reduce import owner_key
 
 Json = dict[str, Any]
 FOREIGN = "kopf.zalando.org/"
@@ -25,9 +26,9 @@ _OURS = "gpudask"
 class Mirrored:
     """A `kubernetes.dask.org` object, as far as it matters. Counts are pods.
 
-    `owner`: the cluster that it is of, as `namespace/name`, by which it is found. `controller`: its owner's uid.
-    `mirrored`: what it said when the operator last wrote it. `editor`: who set the size. `foreign`: another operator
-    handles it.
+    `owner`: the cluster that it is of, as `namespace/name`, by which it is found. `controller`: its owner's
+    `Identity.owner_key`, or the words for another kind of owner. `mirrored`: what it said when the operator last wrote
+    it. `editor`: who set the size. `foreign`: another operator handles it.
     """
 
     uid: str
@@ -62,32 +63,47 @@ def observe_mirrored(kind: str) -> Callable[[Json], Mirrored]:
 
 
 def _reduce(kind: str, body: Json) -> Mirrored:
-    meta, spec = body["metadata"], body.get("spec") or {}
-    annotations = meta.get("annotations") or {}
-    cluster = meta["name"] if kind == mirror.CLUSTER else spec.get("cluster", "")
-    marks = [*annotations, *meta.get("finalizers", ())]
+    """An object of the mirror, reduced.
+
+    Raises:
+        UnreadableError: it has not the shape of one.
+    """
+    meta, spec = fields.mapping(body, "metadata"), fields.mapping(body, "spec")
+    annotations = fields.mapping(meta, "annotations")
+    name = fields.identifier(meta, "name")
+    cluster = name if kind == mirror.CLUSTER else fields.text(spec, "cluster")
+    mirrored = annotations.get(ANNOTATION_MIRRORED)
     return Mirrored(
-        uid=meta["uid"],
-        name=meta["name"],
+        uid=fields.identifier(meta, "uid"),
+        name=name,
         kind=kind,
-        owner=f"{meta['namespace']}/{cluster}",
-        controller=owner_uid(meta),
-        version=meta["resourceVersion"],
-        size=(spec.get("worker") or {}).get("replicas"),
-        minimum=spec.get("minimum"),
-        maximum=spec.get("maximum"),
-        mirrored=annotations.get(ANNOTATION_MIRRORED),
+        owner=f"{fields.identifier(meta, 'namespace')}/{cluster}",
+        controller=_controller(meta),
+        version=fields.version(meta),
+        size=fields.number(fields.mapping(spec, "worker"), "replicas"),
+        minimum=fields.number(spec, "minimum"),
+        maximum=fields.number(spec, "maximum"),
+        mirrored=None if mirrored is None else fields.text(annotations, ANNOTATION_MIRRORED),
         editor=_editor(meta),
-        foreign=any(mark.startswith(FOREIGN) for mark in marks),
+        foreign=any(mark.startswith(FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
     )
+
+
+def _controller(meta: Json) -> str:
+    """Its cluster's `owner_key`; of what something else controls, what that is, which is no cluster's key."""
+    if key := owner_key(meta):
+        return key
+    controllers = [item for item in fields.items(meta, "ownerReferences") if item.get("controller") is True]
+    return " ".join(f"{fields.text(item, 'kind')} {fields.text(item, 'uid')}" for item in controllers[:1])
 
 
 def _editor(meta: Json) -> str:
     """Who set the size last, as the API server calls the program: `kubectl`, for example."""
-    found = [entry for entry in meta.get("managedFields", ()) if entry["manager"] != _OURS and _sets_size(entry)]
-    return str(max(found, key=lambda entry: entry.get("time", ""))["manager"]) if found else ""
+    found = [entry for entry in fields.items(meta, "managedFields") if _sets_size(entry)]
+    editors = [(fields.text(entry, "time"), fields.text(entry, "manager")) for entry in found]
+    return max((item for item in editors if item[1] != _OURS), key=lambda item: item[0], default=("", ""))[1]
 
 
 def _sets_size(entry: Json) -> bool:
-    spec = entry.get("fieldsV1", {}).get("f:spec", {})
-    return "f:replicas" in spec.get("f:worker", {}) or "f:minimum" in spec or "f:maximum" in spec
+    spec = fields.mapping(fields.mapping(entry, "fieldsV1"), "f:spec")
+    return "f:replicas" in fields.mapping(spec, "f:worker") or "f:minimum" in spec or "f:maximum" in spec

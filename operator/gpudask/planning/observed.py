@@ -55,7 +55,9 @@ class Pod:
 
     `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
     with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
-    `serves`: whether the cluster's Service leads to it.
+    `serves`: whether the cluster's Service leads to it. `finalizers`: what others put there, which keeps it after its
+    deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,
+    and not itself.
     """
 
     uid: str
@@ -82,6 +84,8 @@ class Pod:
     marks: tuple[str, ...] = ()
     gpus: int = 0
     serves: bool = False
+    finalizers: tuple[str, ...] = ()
+    preempted: bool = False
 
     @property
     def deleting(self) -> bool:
@@ -105,11 +109,14 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """What the API server would not take, in its words."""
+class Failure:
+    """What a pass cannot do, in the API server's words. `since` and `next_try`: seconds since the epoch."""
 
+    what: str
     reason: Reason
     message: str
+    since: float
+    next_try: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,8 @@ class PoolMemory:
 
     `start_seconds`: how long the last pod took from its creation until its workers were registered. `held_seconds`:
     for how long the first one held its node until then, when the pool last had none before it (`planning.starts`).
+    `not_before`: when the next pod may be created at the soonest. `refused_since`: since when it is refused; 0.0 where
+    that holds nothing back.
     """
 
     size: int | None = None
@@ -126,6 +135,7 @@ class PoolMemory:
     not_before: float = 0.0
     refusal: str = ""
     refusal_reason: str = ""
+    refused_since: float = 0.0
     taken: frozenset[str] = frozenset()
 
 
@@ -135,7 +145,7 @@ class Observation:
 
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
-    `support_refusal`: what kept the Service, ConfigMap or Secret from being applied.
+    `failures`: what fails again and again, such as a Service that cannot be applied, the oldest first.
     `joined`: worker's name -> since when it is heard of; one that is missing joined long ago. `first_joined`: the same,
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
@@ -152,7 +162,7 @@ class Observation:
     demand_at: float = 0.0
     demand_problem: str = ""
     deaf: bool = False
-    support_refusal: Refusal | None = None
+    failures: tuple[Failure, ...] = ()
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
     memory: dict[str, PoolMemory] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpudask.api.spec import Spec
 from gpudask.planning import idleness, limits, sizes
 from gpudask.planning.actions import Plan
+from gpudask.planning.creations import limited
 from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
 from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
 from gpudask.planning.observed import Observation
@@ -14,6 +15,7 @@ from gpudask.planning.pools import plan_pool
 from gpudask.planning.removed import plan_removed
 from gpudask.planning.rooms import rooms
 from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
+from gpudask.planning.troubles import stays_deleted_after
 from gpudask.scaling.assignment import assign
 
 
@@ -29,9 +31,10 @@ def plan(seen: Observation) -> Plan:
     shares = with_guests(assignment.shares, fallbacks.values())
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}
     unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
-    pools = {pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools}
+    pools = limited({pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools})
     removed = plan_removed(seen)
     moments = [scheduler_wake_after(seen), markers_wake_after(seen), idleness.idle_wake_after(seen)]
+    moments.append(stays_deleted_after(seen))
     moments += [p.wake_after_seconds for p in pools.values()]
     moments += [fallback.wake_after_seconds for fallback in fallbacks.values()]
     wakes = [moment for moment in moments if moment is not None]

@@ -1,104 +1,187 @@
-"""Objects of the API server, reduced to the few fields that a pass reads."""
+"""Objects of the API server, reduced to the few fields that a pass reads.
+
+All of it is hostile input: who may write in a namespace writes what stands there, annotations and owner references
+above all. Whatever JSON comes, each function here returns a value, or raises `fields.UnreadableError`; and what it
+returns is small. An annotation of ours with nonsense in it is as good as none: the pod runs all the same, and one that
+is not counted would be made a second time.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
-from datetime import datetime
 from typing import Any
 
 from gpudask.api import resource
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
+from gpudask.planning import fields
+from gpudask.planning.fields import TEXT_LENGTH
 from gpudask.planning.observed import Ended, Pod, Retirement
 
 Json = dict[str, Any]
+_LABEL_LENGTH = 63
+_RETIREMENT_LENGTH = 4096  # of the annotation's text: ours has some 200 characters
+_GPU_DIGITS = 4
+_FINALIZERS = 4  # of a pod, so many are kept
+_BY_ANNOTATION = Retirement("asked for by annotation")
+# The kubelet's reasons for pods that it ends, or rejects, because of their node: it shuts down, as a spot node does, or
+# is lost, or a critical pod needs the room.
+_PREEMPTIONS = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLost", "Preempting", "Preempted"})
+_NODE_PRESSURE = "The node "  # "was low on resource: ...", "had condition: [...]"
 
 
-def owner_uid(metadata: Json) -> str:
-    """The uid of the GpuDaskCluster that controls an object, empty where none does."""
-    for reference in metadata.get("ownerReferences", ()):
-        if reference.get("kind") == resource.KIND and reference.get("controller"):
-            return str(reference["uid"])
-    return ""
+def owner_key(metadata: Json) -> str:
+    """The `Identity.owner_key` of the GpuDaskCluster that controls an object, empty where none does.
+
+    An owner is in the object's own namespace. So a reference in another namespace to a cluster of this one, by the uid
+    that everybody can read in its pods' labels, names no cluster that exists.
+    """
+    controllers = [item for item in fields.items(metadata, "ownerReferences") if item.get("controller") is True]
+    if len(controllers) != 1:
+        return ""
+    (reference,) = controllers
+    group, slash, _ = fields.text(reference, "apiVersion").partition("/")
+    if not slash or group != resource.GROUP or reference.get("kind") != resource.KIND:
+        return ""
+    return resource.owner_key(fields.identifier(metadata, "namespace"), fields.identifier(reference, "uid"))
 
 
 def observe_pod(body: Json) -> Pod:
-    """A pod of the API server, reduced."""
-    metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
-    labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
-    conditions = {item["type"]: item for item in status.get("conditions", ())}
-    container = _main(status.get("containerStatuses", ()))
+    """A pod of the API server, reduced.
+
+    Raises:
+        UnreadableError: it has not the shape of a pod.
+    """
+    metadata, spec, status = (fields.mapping(body, part) for part in ("metadata", "spec", "status"))
+    labels, annotations = fields.mapping(metadata, "labels"), fields.mapping(metadata, "annotations")
+    conditions = {fields.text(item, "type"): item for item in fields.items(status, "conditions")}
+    container = _main(fields.items(status, "containerStatuses"))
     scheduled = conditions.get("PodScheduled", {})
+    created = fields.time(metadata, "creationTimestamp")
+    placed = fields.time(scheduled, "lastTransitionTime") if scheduled.get("status") == "True" else 0.0
+    unschedulable = scheduled.get("reason") == "Unschedulable"
     return Pod(
-        uid=metadata["uid"],
-        name=metadata["name"],
-        namespace=sys.intern(metadata["namespace"]),  # as all that many pods share
-        owner=sys.intern(owner_uid(metadata)),
-        version=metadata["resourceVersion"],
-        pool=sys.intern(labels.get(resource.LABEL_POOL, "")),
-        dask_name=annotations.get(resource.ANNOTATION_DASK_NAME, ""),
-        spec_hash=sys.intern(annotations.get(resource.ANNOTATION_SPEC_HASH, "")),
-        phase=sys.intern(status.get("phase", "Pending")),
+        uid=fields.identifier(metadata, "uid"),
+        name=fields.identifier(metadata, "name"),
+        namespace=sys.intern(fields.identifier(metadata, "namespace")),  # as all that many pods share
+        owner=sys.intern(owner_key(metadata)),
+        version=fields.version(metadata),
+        pool=sys.intern(fields.text(labels, resource.LABEL_POOL, _LABEL_LENGTH)),
+        dask_name=fields.text(annotations, resource.ANNOTATION_DASK_NAME),
+        spec_hash=sys.intern(fields.text(annotations, resource.ANNOTATION_SPEC_HASH, _LABEL_LENGTH)),
+        phase=sys.intern(fields.text(status, "phase", _LABEL_LENGTH) or "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        started=_time(container.get("state", {}).get("running", {}).get("startedAt")),
-        node=sys.intern(spec.get("nodeName", "")),
-        placed=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else 0.0,
-        ip=status.get("podIP", ""),
-        created=_time(metadata.get("creationTimestamp")),
-        delete_by=_time(metadata.get("deletionTimestamp")),
-        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        started=_started(container, created),
+        node=sys.intern(fields.text(spec, "nodeName")),
+        placed=placed,
+        ip=fields.text(status, "podIP", _LABEL_LENGTH),
+        created=created,
+        delete_by=fields.time(metadata, "deletionTimestamp"),
+        unschedulable=fields.text(scheduled, "message", TEXT_LENGTH) if unschedulable else "",
         waiting=_waiting(container),
-        restarts=container.get("restartCount", 0),
+        restarts=fields.number(container, "restartCount") or 0,
         ended=_ended(container, status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
         serves=bool(labels.get(resource.LABEL_SERVES)),
-        marks=tuple(sys.intern(annotations.get(name, "")) for name in MARKERS),
+        preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
+        finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
+        marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in MARKERS),
     )
 
 
-def _main(statuses: Any) -> Json:
-    return next((item for item in statuses if item["name"] == MAIN_CONTAINER), {})
+def _main(statuses: list[Json]) -> Json:
+    return next((item for item in statuses if item.get("name") == MAIN_CONTAINER), {})
+
+
+def _started(container: Json, created: float) -> float:
+    """Since when the main container runs, 0.0 where it does not. One that does not say since when runs all the same."""
+    running = fields.mapping(container, "state").get("running")
+    if running is None:
+        return 0.0
+    return fields.time(fields.mapping(container["state"], "running"), "startedAt") or fields.bounded_time(created)
 
 
 def _waiting(container: Json) -> str:
-    waiting = container.get("state", {}).get("waiting", {})
-    reason = waiting.get("reason", "")
+    waiting = fields.mapping(fields.mapping(container, "state"), "waiting")
+    reason = fields.text(waiting, "reason")
     if not reason or reason in ("ContainerCreating", "PodInitializing"):
         return ""
-    return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
+    return f"{reason}: {fields.text(waiting, 'message', TEXT_LENGTH)}".rstrip(": ")
 
 
 def _ended(container: Json, status: Json) -> Ended | None:
-    ended = container.get("lastState", {}).get("terminated") or container.get("state", {}).get("terminated")
+    last, now = fields.mapping(container, "lastState"), fields.mapping(container, "state")
+    ended = fields.mapping(last, "terminated") or fields.mapping(now, "terminated")
     if ended:
-        at = _time(ended.get("finishedAt"))
-        return Ended(ended.get("reason", ""), ended.get("exitCode", 0), ended.get("message", "")[-1024:], at)
+        at, code = fields.time(ended, "finishedAt"), fields.number(ended, "exitCode") or 0
+        return Ended(fields.text(ended, "reason"), code, _end_of(ended), at)
     if status.get("phase") == "Failed":
-        return Ended(status.get("reason", ""), 0, status.get("message", "")[-1024:])
+        return Ended(fields.text(status, "reason"), 0, _end_of(status))
     return None
 
 
-def _retirement(text: str | None) -> Retirement | None:
+def _end_of(of: Json) -> str:
+    """The end of its message: the last words say why."""
+    message = of.get("message")
+    if isinstance(message, str):
+        return fields.clean(message[-TEXT_LENGTH:])
+    return fields.text(of, "message")
+
+
+def _preempted(status: Json, disruption: Json) -> bool:
+    """Whether a pod was ended for its node's or another pod's sake.
+
+    The kubelet's evictions carry the condition DisruptionTarget, but for those of a pod that exceeded a limit of its
+    own: its successor would too. Kubelets before Kubernetes 1.26 say the same in their message only.
+    https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+    """
+    if disruption.get("status") == "True":
+        return True
+    reason = fields.text(status, "reason")
+    if reason == "Evicted":
+        return fields.text(status, "message").startswith(_NODE_PRESSURE)
+    return reason in _PREEMPTIONS
+
+
+def _retirement(text: Any) -> Retirement | None:
+    """The retirement that an annotation asks for: whatever stands in it, it asks for one."""
     if text is None:
         return None
+    if not isinstance(text, str):
+        raise fields.UnreadableError(resource.ANNOTATION_RETIRE, "a string", text)
+    if len(text) > _RETIREMENT_LENGTH:
+        return _BY_ANNOTATION
     try:
         value = json.loads(text)
         return Retirement(
-            str(value["why"]),
+            _why(value["why"]),
             bool(value["ifIdle"]),
             bool(value["release"]),
             bool(value.get("final", False)),
-            float(value.get("at", 0.0)),
+            _began(value.get("at", 0.0)),
         )
-    except (ValueError, KeyError, TypeError):
-        return Retirement("asked for by annotation")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _BY_ANNOTATION
 
 
-def _count(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0
+def _why(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return fields.clean(value[:TEXT_LENGTH])
 
 
-def _time(text: str | None) -> float:
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
+def _began(value: object) -> float:
+    """When a drain began; 0.0 where that is no moment: then it is noted anew."""
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        return 0.0
+    return float(fields.bounded_time(value))
+
+
+def _count(text: Any) -> int:
+    """How many GPUs an annotation says; 0 where it says no such number."""
+    if not isinstance(text, str) or len(text) > _GPU_DIGITS or not (text.isascii() and text.isdecimal()):
+        return 0
+    return int(text)

@@ -19,6 +19,7 @@ from gpudask.scaling.sizing import Size
 
 # A worker that is up but unknown to the scheduler for this long has nothing that anybody waits for.
 UNREGISTERED_SECONDS = 15.0
+_DIGITS = 9  # of a worker pod's number
 
 
 def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Candidate]]:
@@ -81,8 +82,9 @@ def staying(seen: Observation, pool: Pool) -> list[Pod]:
 
 
 def pod_number(pod: Pod) -> int:
-    """The number at the end of a worker pod's name."""
-    return int(pod.name.rpartition("-")[2])
+    """The number at the end of a worker pod's name; the highest for a pod that somebody else gave its name."""
+    digits = pod.name.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS else 10**_DIGITS
 
 
 def surge(size: int) -> int:

@@ -18,7 +18,8 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
     """The status after this pass; `before` is the last one computed, for counters and transition times."""
     seen = limits.in_force(seen)
     earlier = {pool.name: pool for pool in before.pools}
-    elapsed = max(0.0, seen.now - epoch(before.counted_at)) if before.counted_at else 0.0
+    counted_at = epoch(before.counted_at)
+    elapsed = 0.0 if counted_at is None else max(0.0, seen.now - counted_at)
     pools = [
         pool_status(
             seen,
@@ -72,7 +73,8 @@ def _idle_since(seen: Observation, before: str) -> str:
     if seen.cluster.spec.idle.delete_after is None or not unused:
         return ""
     since = seen.now - unused
-    return before if before and abs(epoch(before) - since) < _ABOUT_SECONDS else iso(since)
+    said = epoch(before)
+    return before if said is not None and abs(said - since) < _ABOUT_SECONDS else iso(since)
 
 
 def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:

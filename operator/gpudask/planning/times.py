@@ -10,10 +10,9 @@ def iso(now: float, *, to: str = "milliseconds") -> str:
     return datetime.fromtimestamp(now, UTC).isoformat(timespec=to).replace("+00:00", "Z")
 
 
-def epoch(text: str) -> float:
-    """The same back.
-
-    Raises:
-        ValueError: this is no such text.
-    """
-    return datetime.fromisoformat(text).timestamp()
+def epoch(text: str) -> float | None:
+    """The same back; None where this is no such text, which somebody else may have written into a status."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

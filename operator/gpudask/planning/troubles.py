@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpudask.api import addresses
 from gpudask.api.status import PoolStatus, Reason
 from gpudask.planning import drains, replacing
 from gpudask.planning.last_words import last_words
-from gpudask.planning.observed import Observation, Pod
+from gpudask.planning.observed import Failure, Observation, Pod, PoolMemory
+from gpudask.planning.times import iso
 
 # A container that came back this often without staying up is not merely starting.
 _CRASHING_RESTARTS = 2
@@ -15,6 +18,9 @@ _SILENT_SECONDS = 120.0
 # So long after a new scheduler's start workers may still end because its name led nowhere.
 _SETTLED_SECONDS = 60.0
 
+# So long after a pod's deletion is due its finalizers are told: whoever set them usually takes them off in seconds.
+_TERMINATING_SECONDS = 60.0
+
 Trouble = tuple[Reason, str]
 
 
@@ -22,7 +28,7 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
     """The trouble of `pool`, None where there is none."""
     memory = seen.memory.get(pool.name)
     if memory and memory.refusal:
-        return Reason(memory.refusal_reason), memory.refusal
+        return Reason(memory.refusal_reason), refusal_of(seen, memory)
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     pods = [pod for pod in seen.workers(pool.name) if pod.live]
@@ -30,7 +36,37 @@ def trouble(seen: Observation, pool: PoolStatus) -> Trouble | None:
         for pod in pods:
             if (found := look(seen, pod)) is not None:
                 return found
-    return _sick(seen, pool, pods) or _draining(seen, pool, pods)
+    return _sick(seen, pool, pods) or _draining(seen, pool, pods) or stays_deleted(seen, seen.workers(pool.name))
+
+
+def stays_deleted(seen: Observation, pods: Iterable[Pod]) -> Trouble | None:
+    """Which of `pods` should be gone, and who keeps it; another pod has taken its place meanwhile."""
+    for pod in pods:
+        if pod.deleting and pod.finalizers and seen.now - pod.delete_by >= _TERMINATING_SECONDS:
+            held = ", ".join(pod.finalizers)
+            advice = "whoever set them has to take them off"
+            return Reason.TERMINATING, f"{pod.name} is deleted, but its finalizers keep it: {held}: {advice}"
+    return None
+
+
+def stays_deleted_after(seen: Observation) -> float | None:
+    """In how many seconds the next deleted pod is kept for so long that it is told."""
+    moments = (p.delete_by + _TERMINATING_SECONDS - seen.now for p in seen.pods if p.deleting and p.finalizers)
+    return min((moment for moment in moments if moment > 0), default=None)
+
+
+def refusal_of(seen: Observation, memory: PoolMemory) -> str:
+    """What the API server refuses, since when, and when it is asked again; empty where it refuses nothing."""
+    if not memory.refused_since:
+        return memory.refusal
+    again = f", next try at {iso(memory.not_before, to='seconds')}" if memory.not_before > seen.now else ""
+    return f"{memory.refusal}; since {iso(memory.refused_since, to='seconds')}{again}"
+
+
+def failure_of(failure: Failure) -> str:
+    """What fails, since when, and when it is tried again."""
+    since, next_try = iso(failure.since, to="seconds"), iso(failure.next_try, to="seconds")
+    return f"{failure.what}: {failure.message}; since {since}, next try at {next_try}"
 
 
 def trouble_of_scheduler(seen: Observation) -> Trouble | None:

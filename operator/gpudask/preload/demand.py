@@ -114,6 +114,11 @@ class Demand:
         """Whether not all tasks are counted yet: the figures may be a moment old."""
         return self._counting is not None
 
+    @property
+    def has_restricted(self) -> bool:
+        """Whether any task that asks for a resource is counted."""
+        return bool(self._counts.totals())
+
     def follow(self, now: float) -> dict[Requirement, int]:
         """Bring the clocks up to date and return the edges of each requirement that has tasks: O(requirements).
 

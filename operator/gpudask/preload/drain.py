@@ -18,7 +18,7 @@ from distributed.comm.core import CommClosedError
 from distributed.core import Status
 
 from .evacuate import EMPTY, STUCK, Evacuation, is_only_copy
-from .release import Recipes, let_go
+from .release import Recipes
 from .workers import describe, words_for_pinned
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .pinned import Pinned
     from .pools import Pools
     from .recall import Recall
+    from .release import Release
 
 DRAINING, BLOCKED, DRAINED = "draining", "blocked", "drained"
 # Until another look where nothing is heard: while results move, while tasks run, and else.
@@ -57,6 +58,7 @@ class Parts:
     pools: Pools
     recall: Recall
     pinned: Pinned
+    release: Release
     fence: Fence | None
     look: Look
     changed: Callable[[Drain], None]  # is told when a drain's state is another
@@ -159,7 +161,7 @@ class Drain:
         if self.state == DRAINED and self.wish.data == "release":
             leaving, recipes = self._parts.look.leaving, Recipes()
             only = [ts for ts in self.ws.has_what if is_only_copy(ts, leaving) and recipes.has(ts)]
-            let_go(self._parts.scheduler, self.ws, only)
+            self._parts.release.let_go(self.ws, only)
 
     def is_drained(self) -> bool:
         """Return whether nothing is left there: as the last step found, and no task has come since."""

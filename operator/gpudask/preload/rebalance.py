@@ -95,8 +95,13 @@ class Rebalance:
 
     def soon(self) -> None:
         """Look whether there is something to move, as soon as it may take time again."""
-        if self._timer is None:
+        if self._timer is None and (self._demand.has_restricted or self._remembers):
             self._timer = self._loop.call_at(max(self._loop.time(), self._rests_until), self._on_timer)
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether there is anything that `_forget` could drop."""
+        return bool(self._asked or self._begun or self._fruitless or self._looked_at)
 
     def on_status(self, **message: Any) -> None:
         """Follow a worker that becomes ready: only now it may be given tasks."""

@@ -10,7 +10,7 @@ What has no recipe is never let go: data that a client scattered, and what was m
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.serialize import Serialized, serialize
 
@@ -46,23 +46,77 @@ class Recipes:
         return True
 
 
-def let_go(scheduler: Scheduler, ws: WorkerState, results: Iterable[TaskState]) -> None:
-    """Give up `results`, of which `ws` has the only copies and which have recipes.
+class Release:
+    """Lets go of results, and has those computed again that turn out to be needed. One for a scheduler."""
 
-    Left to Dask is what it has to compute again at once, because a task waits for it: that is demand. They go at once,
-    as distributed lets go of what was on a worker that is removed, which is what happens next.
-    """
-    stimulus_id = f"gpudask-let-go-{time.monotonic()}"
-    error = RuntimeError(
-        f"the result was let go with the idle worker {ws.name}, which alone had it: its pool's heldData.releaseAfter"
-        " has passed, or the cluster is suspended. Client.retry([future]) computes it again"
-    )
-    serialized = Serialized(*serialize(error))  # type: ignore[no-untyped-call]
-    for ts in list(results):
-        if ts.waiters:
-            continue
-        scheduler.transition(ts.key, "released", stimulus_id=stimulus_id)  # it recommends to compute it: not now
-        ts.exception_blame = ts
-        ts.exception = serialized
-        ts.exception_text = str(error)
-        scheduler.transitions({ts.key: "erred"}, stimulus_id=stimulus_id)
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._gone: dict[TaskState, None] = {}  # let go, and something was computed of them
+
+    def let_go(self, ws: WorkerState, results: Iterable[TaskState]) -> None:
+        """Give up `results`, of which `ws` has the only copies and which have recipes.
+
+        Left to Dask is what it has to compute again at once, because a task waits for it, and what that was computed
+        of: that is demand. They go at once, as distributed lets go of what was on a worker that is removed, which is
+        what happens next.
+        """
+        scheduler = self._scheduler
+        stimulus_id = _stimulus()
+        error = RuntimeError(
+            f"the result was let go with the idle worker {ws.name}, which alone had it: its pool's"
+            " heldData.releaseAfter has passed, or the cluster is suspended. Client.retry([future]) computes it again"
+        )
+        serialized = Serialized(*serialize(error))  # type: ignore[no-untyped-call]
+        only = dict.fromkeys(results)
+        needed = _needed(only)
+        for ts in only:
+            if ts in needed:
+                continue
+            scheduler.transition(ts.key, "released", stimulus_id=stimulus_id)  # it recommends to compute it: not now
+            ts.exception_blame = ts
+            ts.exception = serialized
+            ts.exception_text = str(error)
+            scheduler.transitions({ts.key: "erred"}, stimulus_id=stimulus_id)
+            if ts.dependents:
+                self._gone[ts] = None
+
+    def look(self) -> None:
+        """Compute again what was let go and is needed by now: what was computed of it was lost, and somebody wants it.
+
+        distributed computes a lost result again, but not where it takes what that needs for failed.
+        """
+        if not self._gone:
+            return
+        tasks = self._scheduler.tasks
+        self._gone = {ts: None for ts in self._gone if tasks.get(ts.key) is ts and ts.exception_blame is ts}
+        lost = {dts for ts in self._gone for dts in ts.dependents if _is_stuck(dts)}
+        if not lost:
+            return
+        stimulus_id = _stimulus()
+        roots: dict[Any, Any] = {dts.key: "waiting" for ts in lost for dts in ts.dependencies if dts in self._gone}
+        for ts in lost:
+            if ts.state == "waiting":  # for what has failed: it waits anew, for what is computed
+                self._scheduler.transition(ts.key, "released", stimulus_id=stimulus_id)
+        self._scheduler.transitions(roots, stimulus_id=stimulus_id)
+        again: dict[Any, Any] = {ts.key: "waiting" for ts in lost if ts.state == "released"}
+        self._scheduler.transitions(again, stimulus_id=stimulus_id)
+
+
+def _needed(results: dict[TaskState, None]) -> set[TaskState]:
+    """Return those for which a task waits, and all that they have to be computed of again."""
+    stack = [ts for ts in results if ts.waiters]
+    needed = set(stack)
+    while stack:
+        for dts in stack.pop().dependencies:
+            if dts not in needed and (dts in results or not dts.who_has):
+                needed.add(dts)
+                stack.append(dts)
+    return needed
+
+
+def _is_stuck(ts: TaskState) -> bool:
+    return ts.state in ("released", "waiting") and bool(ts.who_wants or ts.waiters)
+
+
+def _stimulus() -> str:
+    return f"gpudask-let-go-{time.monotonic()}"

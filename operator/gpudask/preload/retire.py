@@ -18,6 +18,7 @@ from distributed.core import Status
 from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, Look, Parts
 from .names import by_pod, pods_of
 from .recall import Recall
+from .release import Release
 from .transfers import plain_words
 from .workers import describe, in_shuffle, words_for_pinned
 
@@ -62,11 +63,13 @@ class Retire:
         self._next = 0  # drain whose turn it is in the next look
         self._change_status = scheduler.handle_worker_status_change
         self.recall = Recall(scheduler, watch.touch)
+        self._release = Release(scheduler)
         self._parts = Parts(
             scheduler=scheduler,
             pools=pools,
             recall=self.recall,
             pinned=pinned,
+            release=self._release,
             fence=fence,
             look=self._look,
             changed=self._on_changed,
@@ -79,6 +82,7 @@ class Retire:
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
         self._watch.listen(self._soon)
+        self._watch.listen(self._release.look)
         for op, heard in ((ERRED, self._on_erred), (NOT_FOUND, self._on_not_found)):
             if op in scheduler.stream_handlers:  # without them a failed transfer shows after a while only
                 scheduler.stream_handlers[op] = _listened(scheduler.stream_handlers[op], heard)

@@ -1,9 +1,10 @@
 """When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
 
-Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges, at most 25
-a second. An edge makes a new version at once, unless the same thing changed within the last 0.2 s; what goes on to
-change so often makes one ever more rarely, down to one a second, until it rests. Plain counts follow at most once a
-second. A version is new only if the answer differs: where nothing changes, none is made.
+Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges: at once
+after a rest, then 25 a second, and 6 where tasks go on ending. An edge makes a new version at once, unless the same
+thing changed within the last 0.2 s; what goes on to change so often makes one ever more rarely, down to one a second,
+until it rests. Plain counts follow at most once a second. A version is new only if the answer differs: where nothing
+changes, none is made.
 
 In large clusters looking takes longer; then it rests in proportion, so that it never takes more than a small share of
 the scheduler's time.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOK_SECONDS = 0.04
+LOOK_SECONDS, LAST_LOOK_SECONDS = 0.04, 0.16  # between two looks: twice as long while each follows the one before
 INTERVAL_SECONDS = 0.2
 FLAPPING_SECONDS = 1.0  # between two versions by what changes again and again
 COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
@@ -41,6 +42,7 @@ class Watch:
         self._edges: Edges = {}
         self.is_looking = False  # whether a look is due already: a touch more does nothing
         self._look_after = -math.inf
+        self._look_seconds = LOOK_SECONDS
         self._interval_seconds = INTERVAL_SECONDS
         self._ring_seconds = 0.0
         self._rung: dict[Any, tuple[float, float]] = {}  # topic -> its last version, until when the next waits
@@ -91,8 +93,10 @@ class Watch:
         self.want(COUNTS)
         for listener in self._listeners:
             listener()
-        rest_seconds = max(LOOK_SECONDS, (time.thread_time() - started) / LOOK_SHARE)
-        self._look_after = self._loop.time() + rest_seconds
+        now = self._loop.time()
+        has_rested = now > self._look_after + LAST_LOOK_SECONDS
+        self._look_seconds = LOOK_SECONDS if has_rested else min(2 * self._look_seconds, LAST_LOOK_SECONDS)
+        self._look_after = now + max(self._look_seconds, (time.thread_time() - started) / LOOK_SHARE)
 
     def want(self, topic: Any) -> None:
         """Make a version as soon as the topic may have another one."""

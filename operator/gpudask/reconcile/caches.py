@@ -16,12 +16,16 @@ class Caches:
         self.reflectors = reflectors
 
     def owned(self, owner: str) -> tuple[Any, ...]:
-        """The objects whose controller has this uid."""
+        """The objects of the cluster with this `Identity.owner_key`, or of the mirror of the one of this key."""
         return tuple(item for reflector in self.reflectors for item in reflector.owned(owner))
 
-    def lay_over(self, namespace: str, body: Json) -> None:
-        """Take in what one of our own writes returned."""
-        self._of(namespace).lay_over(body)
+    def know(self, namespace: str) -> bool:
+        """Whether what there is in `namespace` is known."""
+        return self._of(namespace).synced.is_set()
+
+    def lay_over(self, namespace: str, body: Json) -> bool:
+        """Take in what one of our own writes returned; whether it could be read."""
+        return self._of(namespace).lay_over(body)
 
     def forget(self, namespace: str, uid: str) -> None:
         """Take out what is gone."""

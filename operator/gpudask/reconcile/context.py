@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import random
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api.resource import Identity
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.planning import fields
 from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import owner_uid
+from gpudask.planning.reduce import owner_key
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
+from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
@@ -34,11 +38,12 @@ class Owned:
 
 
 def observe_owned(kind: str) -> Callable[[Json], Owned]:
-    """How objects of `kind` are reduced."""
+    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
 
     def reduce(body: Json) -> Owned:
-        meta = body["metadata"]
-        return Owned(meta["uid"], meta["name"], kind, owner_uid(meta), meta["resourceVersion"])
+        meta = fields.mapping(body, "metadata")
+        uid, name = fields.identifier(meta, "uid"), fields.identifier(meta, "name")
+        return Owned(uid, name, kind, owner_key(meta), fields.version(meta))
 
     return reduce
 
@@ -49,7 +54,9 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
-    `starts`: how long pods took to start, in all clusters.
+    `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
+    `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
+    `key`: empty until this operator leads for the first time.
     """
 
     api: Kubernetes
@@ -63,12 +70,20 @@ class Context:
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    random: Callable[[], float] = random.random
+    look_again_seconds: float = 1.0
+    patience_seconds: float = 1.0
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
+
+    def knows(self, namespace: str) -> bool:
+        """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
+        return all(caches.know(namespace) for caches in (self.pods, *self.support.values()))
 
     def token(self, uid: str) -> str:
         """The token of the cluster with this uid: derived, so that no Secret need be read or watched."""
         return hmac.new(self.key, uid.encode(), hashlib.sha256).hexdigest()
 
-    def pods_of(self, uid: str) -> tuple[Pod, ...]:
+    def pods_of(self, cluster: Identity) -> tuple[Pod, ...]:
         """The pods of a cluster, by name."""
-        return tuple(sorted(self.pods.owned(uid), key=lambda pod: pod.name))
+        return tuple(sorted(self.pods.owned(cluster.owner_key), key=lambda pod: pod.name))

@@ -7,12 +7,14 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol
 
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.planning.observed import Pod
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.turns import Turns
 from gpudask.scaling.demand import Demand
 from gpudask.scaling.urgency import is_urgent
 
@@ -22,6 +24,9 @@ _WAIT_SECONDS = 30.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 # A scheduler that starts, or is busy with a large graph, is no problem worth a word before this.
 _PATIENCE_SECONDS = 20.0
+# A scheduler with ever new versions is asked so often, after as many answers that come without a pause. A long answer
+# counts for several: reading it costs as much.
+_POLLS_A_SECOND, _POLLS_AT_ONCE, _BYTES_OF_A_POLL = 4.0, 12.0, 250_000
 
 
 class Changed(Protocol):
@@ -48,6 +53,9 @@ class DemandFeed:
         self._trouble = ""
         self._told = ""
         self._complained = False
+        self._is_broken = False
+        self._namespace = cluster["metadata"]["namespace"]
+        self._polls = Turns(_POLLS_A_SECOND, _POLLS_AT_ONCE)
         self.demand: Demand | None = None
         self.heard_at = 0.0
         self.scheduler_since = 0.0
@@ -68,7 +76,9 @@ class DemandFeed:
         self._pod = reachable
         if reachable is not None:
             self._silent_since = self._context.clock()
-            self._task = asyncio.create_task(self._listen(reachable), name=f"demand {reachable.name}")
+            self._task = self._context.supervisor.start(
+                partial(self._listen, reachable), kind="demand feed", name=self._key, failed=self._failed
+            )
 
     def forget_workers_but_of(self, pods: Iterable[str]) -> None:
         """Drop what is known of workers whose pods, by their Dask names, are gone."""
@@ -91,15 +101,16 @@ class DemandFeed:
         if self.demand is not None or self._pod is None:
             return ""
         silent = self._context.clock() - self._silent_since
-        return self._trouble if self.deaf or silent >= _PATIENCE_SECONDS else ""
+        return self._trouble if self.deaf or self._is_broken or silent >= _PATIENCE_SECONDS else ""
 
     async def ask(self) -> None:
         """Hear the demand as it is now: what was said last may be older than a graph that is being taken in."""
         if self._pod is None:
             return
         try:
-            token = self._context.token(self._uid)
-            self._take(await self._context.schedulers.demand(_base(self._pod), token, seen="", wait_seconds=0.0))
+            demand = await self._poll(self._pod, seen="", wait_seconds=0.0)
+            self._next_turn(demand)
+            self._take(demand)
         except SchedulerError as error:
             self._lost(error)
 
@@ -129,12 +140,11 @@ class DemandFeed:
         return True
 
     async def _listen(self, pod: Pod) -> None:
-        token = self._context.token(self._uid)
         delay = _FIRST_RETRY_SECONDS
         while True:
             seen = self.demand.version if self.demand else ""
             try:
-                demand = await self._context.schedulers.demand(_base(pod), token, seen=seen, wait_seconds=_WAIT_SECONDS)
+                demand = await self._poll(pod, seen=seen, wait_seconds=_WAIT_SECONDS)
             except SchedulerError as error:
                 self._lost(error)
                 await asyncio.sleep(delay)
@@ -142,6 +152,23 @@ class DemandFeed:
                 continue
             delay = _FIRST_RETRY_SECONDS
             self._take(demand)
+            await asyncio.sleep(self._next_turn(demand))
+
+    async def _poll(self, pod: Pod, *, seen: str, wait_seconds: float) -> Demand:
+        return await self._context.schedulers.demand(
+            _base(pod), self._context.token(self._uid), seen=seen, wait_seconds=wait_seconds, namespace=self._namespace
+        )
+
+    def _next_turn(self, demand: Demand) -> float:
+        """In how many seconds to ask again, after this answer."""
+        now = asyncio.get_running_loop().time()
+        return self._polls.take(now, 1 + demand.answer_bytes / _BYTES_OF_A_POLL) - now
+
+    def _failed(self, why: str, seconds: float) -> None:
+        """Tell of a defect; sizes stay until the scheduler is heard again."""
+        self._forget()
+        self._trouble, self._is_broken = f"the operator failed to listen ({why}); tried again in {seconds:g} s", True
+        self._changed()
 
     def _take(self, demand: Demand) -> None:
         now = self._context.clock()
@@ -155,7 +182,7 @@ class DemandFeed:
             self._told = demand.desired_version
             news = urgent = True
         self.demand, self.heard_at, self._trouble, self._complained = demand, now, "", False
-        self.deaf = False  # its preload may come up a moment after its HTTP server
+        self.deaf = self._is_broken = False  # its preload may come up a moment after its HTTP server
         if news:
             self._changed(urgent=urgent)
 
@@ -163,7 +190,7 @@ class DemandFeed:
         known = self.demand is not None
         if known:
             self._silent_since = self._context.clock()
-        if error.trouble == SchedulerTrouble.UNREACHABLE and not known and self._trouble:
+        if error.trouble == SchedulerTrouble.UNREACHABLE and not known and self._trouble and not self._is_broken:
             if self.problem and not self._complained:
                 self._complained = True
                 self._changed()
@@ -176,7 +203,7 @@ class DemandFeed:
 
     def _forget(self) -> None:
         self.demand, self.heard_at, self._told = None, 0.0, ""
-        self.deaf = False
+        self.deaf = self._is_broken = False
         self.refused = frozenset()
 
 

@@ -1,18 +1,23 @@
-"""Carry out a plan's actions: each on its own, so that one that fails holds back no other."""
+"""Carry out a plan's actions: those of each pool and kind apart, so that none that fails holds back another's."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Marks
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
+from gpudask.planning import fields
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
@@ -22,13 +27,32 @@ from gpudask.planning.actions import (
     MarkRetiring,
     TakeOffService,
 )
-from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import owner_uid
+from gpudask.planning.observed import Pod, PoolMemory
+from gpudask.planning.reduce import owner_key
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.retries import Work
 
 Json = dict[str, Any]
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
+# Surprises in a row, such as a pod that changed meanwhile, after which the next pass comes at once.
+_SURPRISES_AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class _Surprise:
+    """What a pod turned out to be by now, in the API server's words."""
+
+    error: ApiError
+
+
+class _Outcome(Enum):
+    """What became of a creation."""
+
+    CREATED = auto()
+    NAME_IN_USE = auto()
+    REFUSED = auto()
 
 
 class Executor:
@@ -38,41 +62,67 @@ class Executor:
         self._context = context
         self._memory = memory
         self._rendering = asyncio.Lock()
+        self._surprises: Counter[str] = Counter()  # in a row, by what was done
 
-    async def execute(self, cluster: Cluster, actions: tuple[Action, ...]) -> bool:
-        """Carry out `actions` at once; whether any surprise asks for another pass.
+    def memory_of(self, pool: str) -> PoolMemory:
+        """What is remembered of `pool`."""
+        return self._memory.of(pool)
 
-        Raises:
-            ApiError: the API server could not be reached or failed; the others were carried out all the same.
-        """
+    def work(self, cluster: Cluster, actions: tuple[Action, ...]) -> dict[str, Work]:
+        """How to carry out `actions`, by pool and kind. Another pass is asked for after creations, and a surprise."""
         creations: dict[str, list[Action]] = {}
-        others: list[Action] = []
+        others: dict[str, list[Action]] = {}
         for action in actions:
             if isinstance(action, CreateWorker):
-                creations.setdefault(action.pool, []).append(action)
+                creations.setdefault(f"creation of pods of pool {action.pool}", []).append(action)
+            elif isinstance(action, CreateScheduler):
+                creations.setdefault("creation of the scheduler pod", []).append(action)
             else:
-                others.append(action)
-        return await _together(
-            *(self._one(cluster, action) for action in others),
-            *(self._create_for(cluster, pool, group) for pool, group in creations.items()),
-        )
+                pods = f"pods of pool {action.pod.pool}" if action.pod.pool else "scheduler pods"
+                verb = "deletion" if isinstance(action, DeletePod) else "annotation"
+                others.setdefault(f"{verb} of {pods}", []).append(action)
+        work: dict[str, Work] = {what: partial(self._create_all, cluster, group) for what, group in creations.items()}
+        return work | {what: partial(self._do_all, what, group) for what, group in others.items()}
 
-    async def _create_for(self, cluster: Cluster, pool: str, creations: list[Action]) -> bool:
-        """The first alone: what refuses it, such as a quota, would refuse the others too."""
-        surprise = await self._one(cluster, creations[0])
-        if self._memory.of(pool).not_before > self._context.clock():
-            return surprise
-        return await _together(*(self._one(cluster, creation) for creation in creations[1:])) or surprise
+    async def _create_all(self, cluster: Cluster, creations: list[Action]) -> bool:
+        """Create one pod, then two, four, ..., while none is refused: what refuses one would refuse the others too.
 
-    def _one(self, cluster: Cluster, action: Action) -> Awaitable[bool]:
+        As the ReplicaSet controller does, whose slow start this is:
+        https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/replicaset/replica_set.go
+        """
+        batch, made = 1, 0
+        while made < len(creations):
+            group = creations[made : made + batch]
+            outcomes = await _together(*(self._create(cluster, action, bulk=made > 0) for action in group))
+            if _Outcome.REFUSED in outcomes:
+                return False
+            if _Outcome.NAME_IN_USE in outcomes:
+                return True
+            self._memory.created(_pool_of(group[0]))
+            made, batch = made + len(group), 2 * batch
+        return True
+
+    async def _do_all(self, what: str, actions: list[Action]) -> bool:
+        """Carry out actions on pods that exist; a surprise asks for another pass. Many in a row are a failure."""
+        surprises = [found for found in await _together(*(self._do(action) for action in actions)) if found is not None]
+        in_a_row = self._surprises[what] = self._surprises[what] + 1 if surprises else 0
+        if in_a_row > _SURPRISES_AT_ONCE:
+            raise surprises[0].error
+        return bool(surprises)
+
+    def _create(self, cluster: Cluster, action: Action, *, bulk: bool) -> Awaitable[_Outcome]:
+        """Create a pod. `bulk`: it waits behind the first pods of its cluster's pools."""
+        if isinstance(action, CreateScheduler):
+            preload = self._context.preload
+            return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, preload), bulk=bulk)
+        assert isinstance(action, CreateWorker)
+        pool = next(pool for pool in cluster.spec.pools if pool.name == action.pool)
+        nonce = self._context.nonce()
+        return self._post(cluster, pool.name, lambda: worker_pod(cluster, pool, action.number, nonce), bulk=bulk)
+
+    def _do(self, action: Action) -> Awaitable[_Surprise | None]:
+        """Change or delete a pod; what surprised, such as that it is another pod by now."""
         match action:
-            case CreateScheduler(name):
-                preload = self._context.preload
-                return self._create(cluster, "", lambda: scheduler_pod(cluster, name, preload))
-            case CreateWorker(pool_name, number):
-                pool = next(pool for pool in cluster.spec.pools if pool.name == pool_name)
-                nonce = self._context.nonce()
-                return self._create(cluster, pool_name, lambda: worker_pod(cluster, pool, number, nonce))
             case DeletePod(pod, why, only_if_unchanged):
                 return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement, failed):
@@ -83,6 +133,8 @@ class Executor:
                 return self._mark(pod, annotations=dict(annotations))
             case TakeOffService(pod):
                 return self._mark(pod, labels={LABEL_SERVES: None})
+            case _:
+                raise AssertionError(f"{action} is a creation")
 
     async def try_out(self, pool: str, render: Callable[[], Json]) -> None:
         """Ask the API server whether it would create such a pod, so that a typo shows before the pod is needed."""
@@ -91,77 +143,121 @@ class Executor:
         except ApiError as error:
             if error.invalid:
                 self._memory.refused(pool, error, self._context.clock())
-            elif not (error.conflict or error.status == HTTPStatus.FORBIDDEN):
+            elif not (error.conflict or error.denied or error.status == HTTPStatus.FORBIDDEN):
                 raise
         else:
             self._memory.created(pool)
 
-    async def _create(self, cluster: Cluster, pool: str, render: Callable[[], Json]) -> bool:
+    async def _post(self, cluster: Cluster, pool: str, render: Callable[[], Json], *, bulk: bool) -> _Outcome:
         name = ""
         try:
             async with self._rendering:
                 body = _rendered(render)
                 await asyncio.sleep(0)  # a pod in a turn: other clusters come in between
             name = body["metadata"]["name"]
-            self._context.pods.lay_over(cluster.namespace, await self._context.api.create(body))
+            answer = await self._context.api.create(body, bulk=bulk)
         except ApiError as error:
             if error.conflict:
-                return await self._look_at(cluster, pool, name)
+                await self._look_at(cluster, pool, name)
+                return _Outcome.NAME_IN_USE
             if error.ending or error.status == 0:
                 raise
             _LOG.warning("%s: %s", cluster.key, error)
             self._memory.refused(pool, error, self._context.clock())
-            return False
-        self._memory.created(pool)
+            return _Outcome.REFUSED
         _LOG.info("%s: created pod %s", cluster.key, name)
-        return False
+        if not self._context.pods.lay_over(cluster.namespace, answer):
+            self._memory.failed(pool, self._context.clock())  # it would be made again, and again
+            return _Outcome.REFUSED
+        return _Outcome.CREATED
 
-    async def _look_at(self, cluster: Cluster, pool: str, name: str) -> bool:
-        """The name exists: it is ours and was not seen yet, or ours and ending, or somebody else's."""
+    async def _look_at(self, cluster: Cluster, pool: str, name: str) -> None:
+        """The name exists: it is ours and was not seen yet, or ours and ending, or somebody else's.
+
+        Whatever it is, the next pass does not ask for the same again at once: it sees the pod and takes another name,
+        or this name is taken for now. And passes that all end here come ever slower.
+        """
+        now = self._context.clock()
+        self._memory.met_a_name(pool, now)
         try:
             body = await self._context.api.get_pod(cluster.namespace, name)
         except ApiError as error:
             if error.not_found:
-                return True
+                return
             raise
-        owner = owner_uid(body["metadata"])
-        if owner == cluster.uid:
-            self._context.pods.lay_over(cluster.namespace, body)
+        if _owner(body) != cluster.owner_key:
+            self._memory.name_taken(pool, name)
         else:
-            self._memory.name_taken(pool, name, f"its owner is {owner or 'nobody'}")
-        return True
+            self._context.pods.lay_over(cluster.namespace, body)
+            if name not in {pod.name for pod in self._context.pods_of(cluster)}:
+                self._memory.name_held(pool, name, now)
 
-    async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> bool:
-        never_ran = pod.version if only_if_unchanged else None
+    async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> _Surprise | None:
+        # One that may run goes only as it was when that was decided: whoever leads now may have called it back.
+        version = None if pod.finished else pod.version
         try:
-            body = await self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=never_ran)
+            body = await self._context.api.delete_pod(
+                pod.namespace, pod.name, uid=pod.uid, version=version, never_ran=only_if_unchanged
+            )
         except ApiError as error:
-            if error.not_found:
+            if error.object_not_found:
                 self._context.pods.forget(pod.namespace, pod.uid)
-                return True
+                return _Surprise(error)
             if error.conflict:
-                return True  # it changed, or is another pod by now: look again
+                await self._look_again(pod)
+                return _Surprise(error)
             raise
         self._memory.made_room(pod.pool, self._context.clock())
-        if pod.finished:
+        if pod.finished and not pod.preempted:
             self._memory.failed(pod.pool, self._context.clock())
-        if body.get("kind") == "Pod" and body["metadata"].get("deletionGracePeriodSeconds", 1) > 0:
+        if body.get("kind") == "Pod" and _stays_for_now(body):
             self._context.pods.lay_over(pod.namespace, body)
         else:
             self._context.pods.forget(pod.namespace, pod.uid)
         _LOG.info("%s/%s: deleted: %s", pod.namespace, pod.name, why)
-        return False
+        return None
 
-    async def _mark(self, pod: Pod, **marks: Marks) -> bool:
+    async def _look_again(self, pod: Pod) -> None:
+        """It changed, or is another pod by now: the next pass decides on what it is, whether the watch told or not."""
+        try:
+            body = await self._context.api.get_pod(pod.namespace, pod.name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            body = None
+        if body is None or body["metadata"]["uid"] != pod.uid:
+            self._context.pods.forget(pod.namespace, pod.uid)
+        else:
+            self._context.pods.lay_over(pod.namespace, body)
+
+    async def _mark(self, pod: Pod, **marks: Marks) -> _Surprise | None:
         try:
             body = await self._context.api.mark_pod(pod.namespace, pod.name, uid=pod.uid, **marks)
         except ApiError as error:
-            if error.not_found or error.conflict or error.invalid:
-                return True
+            if error.object_not_found or error.conflict or (error.invalid and "metadata.uid" in error.message):
+                return _Surprise(error)  # it is another pod by now: look again
             raise
         self._context.pods.lay_over(pod.namespace, body)
         _LOG.info("%s/%s: %s", pod.namespace, pod.name, marks)
-        return False
+        return None
+
+
+def _owner(body: Json) -> str:
+    """The cluster that a pod belongs to, empty where it is none's, or cannot be read."""
+    try:
+        return owner_key(fields.mapping(body, "metadata"))
+    except fields.UnreadableError:
+        return ""
+
+
+def _stays_for_now(body: Json) -> bool:
+    """Whether a pod whose deletion was answered so is still there: it has its grace period, or a finalizer holds it."""
+    metadata = fields.mapping(body, "metadata")
+    return metadata.get("deletionGracePeriodSeconds") != 0 or bool(metadata.get("finalizers"))
+
+
+def _pool_of(creation: Action) -> str:
+    return creation.pool if isinstance(creation, CreateWorker) else ""
 
 
 def _rendered(render: Callable[[], Json]) -> Json:
@@ -177,10 +273,12 @@ def _rendered(render: Callable[[], Json]) -> Json:
         raise ApiError(status, "Invalid", f"template.{error}", "merge of the template") from error
 
 
-async def _together(*work: Awaitable[bool]) -> bool:
-    """All of `work` at once and to its end; whether any was true. Raises the first failure."""
+async def _together(*work: Awaitable[T]) -> list[T]:
+    """All of `work` at once and to its end. Raises the first failure."""
     results = await asyncio.gather(*work, return_exceptions=True)
+    found: list[T] = []
     for result in results:
         if isinstance(result, BaseException):
             raise result
-    return any(results)
+        found.append(result)
+    return found

@@ -7,19 +7,24 @@ import contextlib
 import logging
 from typing import Any
 
+from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
+from gpudask.clients.fair_queue import CLUSTER
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import RESYNC_SECONDS, Passes
 from gpudask.reconcile.resource_copy import News, ResourceCopy
+from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
-_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot be made at all
 # How soon demand is looked at again of which only counts have changed; the preload says them about as often.
 _COUNTS_SECONDS = 0.2
+# Passes of one cluster, whoever wakes it: what a tenant makes flap costs others so much and no more.
+_PASSES_A_SECOND, _PASSES_AT_ONCE = 5.0, 30.0
 
 
 class ClusterLoop:
@@ -30,6 +35,7 @@ class ClusterLoop:
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
+        self._turns = Turns(_PASSES_A_SECOND, _PASSES_AT_ONCE)
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
         self._passes = Passes(context, self._copy, self.mirror, self)
@@ -63,40 +69,55 @@ class ClusterLoop:
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
+        CLUSTER.set(self._copy.body["metadata"]["uid"])  # from here on requests take this cluster's turns
         self._wake.set()
-        delay, wait = _FIRST_RETRY_SECONDS, RESYNC_SECONDS
+        failures, wait = 0, RESYNC_SECONDS
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._wake.wait()
+                await self._turn()
                 self._wake.clear()
                 try:
                     wait = await self._passes.make()
-                    delay = _FIRST_RETRY_SECONDS
+                    failures = 0
                 except ClusterGoneError:
                     raise
                 except ApiError as error:
                     if error.ending:
                         _LOG.info("%s: its namespace is being deleted: nothing is made for it any more", self._copy.key)
                         return
+                    failures += 1
+                    delay = backoff.delay(failures, error.retry_after_seconds)
                     _LOG.warning("%s: %s; trying again in %.1f s", self._copy.key, error, delay)
-                    delay = await self._hold_off(delay)
-                except Exception:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
+                    await self._hold_off(delay)
+                except Exception as error:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
+                    failures += 1
+                    delay = backoff.delay(failures)
                     _LOG.exception("%s: a defect; trying again in %.1f s", self._copy.key, delay)
-                    delay = await self._hold_off(delay)
+                    self._context.supervisor.restarts["pass"] += 1
+                    await self._passes.tell_defect(error)
+                    await self._hold_off(delay)
         except ClusterGoneError:
             _LOG.info("%s: gone", self._copy.key)
         finally:
-            self._passes.stop()
             if self._soon is not None:
                 self._soon.cancel()
+            await self._passes.stop()
 
-    async def _hold_off(self, delay: float) -> float:
-        """Wait before the next try, but for an edit, which is perhaps the cure; how long the one after it waits."""
+    async def _turn(self) -> None:
+        """Wait for this cluster's next turn: at rest there is nothing to wait for."""
+        now = asyncio.get_running_loop().time()
+        turn = self._turns.take(now)
+        if turn > now:
+            await asyncio.sleep(turn - now)
+
+    async def _hold_off(self, delay: float) -> None:
+        """Wait before the next try, but for an edit, which is perhaps the cure."""
         self._edited.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._edited.wait()
         self._wake.set()
-        return min(2 * delay, _LAST_RETRY_SECONDS)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.api.status import Reason
+from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
-from gpudask.planning.observed import PoolMemory, Refusal
+from gpudask.planning.observed import PoolMemory
 from gpudask.planning.starts import Start
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
 _SAME_SECONDS = 0.5
-_NEVER = float("inf")
+# Creations in a row that met a name in use, after which the next is tried at once.
+_MET_AT_ONCE = 2
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +27,20 @@ class _Failures:
 
 
 class Memory:
-    """Per pool (the scheduler under ""): size, back-off, refusal, names that others hold."""
+    """Per pool (the scheduler under ""): size, back-off, refusal, names that others hold.
 
-    def __init__(self) -> None:
+    `random`: as `Backoff`; without jitter unless it is given.
+    """
+
+    def __init__(self, random: Callable[[], float] = lambda: 0.5) -> None:
         self.pools: dict[str, PoolMemory] = {}
-        self.support: Refusal | None = None
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS, random)
         self.busy_at: dict[str, float] = {}
         self.frozen_at: dict[str, float] = {}
         self._started: set[str] = set()
         self._failures: dict[str, _Failures] = {}
+        self._met: dict[str, _Failures] = {}  # by pool: creations in a row that met a pod of their name
+        self._held: dict[tuple[str, str], _Failures] = {}  # by pool and name: how often a pod of our own had it
 
     def of(self, pool: str) -> PoolMemory:
         """What is remembered of `pool`."""
@@ -65,46 +74,77 @@ class Memory:
         if seen[-1].seconds != self.of(pool).start_seconds:
             self.pools[pool] = replace(self.of(pool), start_seconds=seen[-1].seconds)
 
-    def failed(self, pool: str, now: float) -> None:
-        """A pod of `pool` ended: wait before the next, twice as long each time, up to five minutes."""
+    def failed(self, pool: str, now: float, *, retry_after_seconds: float | None = None) -> None:
+        """A pod of `pool` ended, or was not made: wait before the next, twice as long each time, up to five minutes."""
         past = self._failures.get(pool, _Failures())
         if past.count and now - past.last < _SAME_SECONDS:
             return  # many pods that end at once are one failure
         count = past.count + 1 if now - past.last < _FORGIVEN_SECONDS else 1
         self._failures[pool] = _Failures(count, now)
-        delay = min(_FIRST_BACKOFF_SECONDS * 2 ** (count - 1), _LAST_BACKOFF_SECONDS)
-        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, now + delay))
+        not_before = now + self._backoff.delay(count, retry_after_seconds)
+        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
     def refused(self, pool: str, error: ApiError, now: float) -> None:
-        """A creation was refused: keep the API server's words; try again later, or after the next edit."""
-        reason = _reason(error)
-        self.failed(pool, now)
-        not_before = _NEVER if reason is Reason.TEMPLATE_REFUSED else self.of(pool).not_before
-        self.pools[pool] = replace(
-            self.of(pool), refusal=error.message or str(error), refusal_reason=reason, not_before=not_before
-        )
+        """A creation was refused: keep the API server's message; try again later, or after the next edit.
 
-    def support_refused(self, errors: list[ApiError]) -> None:
-        """Keep what the objects beside the pods met, until it is over."""
-        self.support = None
-        for error in errors:
-            self.support = Refusal(Reason.NAME_CONFLICT if error.conflict else _reason(error), str(error))
+        Also where the template is at fault: what refuses it may be a policy that somebody else mends.
+        """
+        self.failed(pool, now, retry_after_seconds=error.retry_after_seconds)
+        before, reason = self.of(pool), reason_of(error)
+        since = before.refused_since if before.refusal_reason == reason and before.refused_since else now
+        message = error.message or str(error)
+        self.pools[pool] = replace(before, refusal=message, refusal_reason=reason, refused_since=since)
 
-    def name_taken(self, pool: str, name: str, owner: str) -> None:
+    def met_a_name(self, pool: str, now: float) -> None:
+        """A creation met a pod of its name: the next tries another, but many in a row wait."""
+        past = self._met.get(pool, _Failures())
+        if past.count and now - past.last < _SAME_SECONDS / 10:
+            return  # pods that are created together are one try
+        self._met[pool] = _Failures(past.count + 1, now)
+        not_before = now + _pause_seconds(past.count + 1)
+        if not_before > now:
+            self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
+
+    def name_taken(self, pool: str, name: str) -> None:
         """A name belongs to somebody else: the next number serves."""
-        self.pools[pool] = replace(
-            self.of(pool),
-            taken=self.of(pool).taken | {name},
-            refusal=f"a pod {name} exists that is not this cluster's ({owner}): another number is used",
-            refusal_reason=Reason.NAME_CONFLICT,
-        )
+        self._tell_of_name(pool, f"a pod {name} exists that is not this cluster's: another name is used")
+        self._take(pool, name)
+
+    def name_held(self, pool: str, name: str, now: float) -> None:
+        """A name belongs to a pod of ours that is not among those that we see: the next number serves meanwhile.
+
+        Most likely it is just going. Told once that lasts: then its label was taken off, or it cannot be read.
+        """
+        held = _Failures(self._held.get((pool, name), _Failures()).count + 1, now)
+        self._held[pool, name] = held
+        self._take(pool, name)
+        if held.count > 1:
+            why = f"its label {LABEL_CLUSTER} is missing, or it cannot be read"
+            self._tell_of_name(pool, f"a pod {name} of this cluster exists that is not counted: {why}: delete it")
+
+    def free_names(self, now: float) -> None:
+        """Let names be tried again whose pods may be gone by now, each time later."""
+        for (pool, name), held in list(self._held.items()):
+            if now - held.last < self._backoff.delay(held.count):
+                continue
+            if name in self.of(pool).taken:
+                self.pools[pool] = replace(self.of(pool), taken=self.of(pool).taken - {name})
+            elif now - held.last >= _FORGIVEN_SECONDS:
+                del self._held[pool, name]
+
+    def _take(self, pool: str, name: str) -> None:
+        self.pools[pool] = replace(self.of(pool), taken=self.of(pool).taken | {name})
+
+    def _tell_of_name(self, pool: str, words: str) -> None:
+        conflict = Reason.NAME_CONFLICT
+        self.pools[pool] = replace(self.of(pool), refusal=words, refusal_reason=conflict, refused_since=0.0)
 
     def satisfied(self, pool: str) -> None:
         """`pool` lacks no pod: what was refused is not wanted any more. A bad template stays bad."""
         memory = self.of(pool)
         if memory.refusal and memory.refusal_reason != Reason.TEMPLATE_REFUSED:
             self._failures.pop(pool, None)
-            self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
+            self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
     def made_room(self, pool: str, now: float) -> None:
         """A pod of `pool` goes: what a quota refused may fit soon."""
@@ -114,20 +154,31 @@ class Memory:
 
     def created(self, pool: str) -> None:
         """A creation went well: refusals are over."""
+        self._met.pop(pool, None)
         memory = self.of(pool)
         if memory.refusal:
-            self.pools[pool] = replace(memory, refusal="", refusal_reason="", not_before=0.0)
+            self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
     def edited(self) -> None:
         """The spec changed: what was refused may be well now."""
         self._failures.clear()
+        self._met.clear()
         self.pools = {
             name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds, held_seconds=memory.held_seconds)
             for name, memory in self.pools.items()
         }
 
 
-def _reason(error: ApiError) -> Reason:
+def _pause_seconds(met: int) -> float:
+    """How long to wait after so many creations in a row that met a name in use."""
+    late = met - _MET_AT_ONCE - 1
+    return 0.0 if late < 0 else min(_FIRST_PAUSE_SECONDS * 2.0 ** min(late, 16), _LAST_PAUSE_SECONDS)
+
+
+def reason_of(error: ApiError) -> Reason:
+    """The reason that a condition gives for `error`."""
+    if error.conflict:
+        return Reason.NAME_CONFLICT
     if error.quota:
         return Reason.QUOTA
     if error.invalid:

@@ -21,7 +21,7 @@ from gpudask.planning.mirrored import Mirrored
 from gpudask.planning.observed import Observation
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
-from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.gone import ClusterGoneError, look_again
 from gpudask.reconcile.mirror_deletions import Deletions
 from gpudask.reconcile.mirror_writer import MirrorWriter
 
@@ -30,14 +30,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class Mirror:
-    """`refusal`: why there is no mirror, None where nobody asked for one, empty where there is."""
+    """`refusal`: why there is no mirror, None where nobody asked for one, empty where there is.
+
+    `off`: there is none, and nothing to do.
+    """
 
     def __init__(self, context: Context, definitions: Definitions | None) -> None:
         self._context = context
         self._definitions = definitions or Definitions()
         self._deletions = Deletions()
         self._writer = MirrorWriter(context, self._definitions, self._deletions)
-        self._off = definitions is None or bool(definitions.refusal)
+        self.off = definitions is None or bool(definitions.refusal)
         self.refusal = definitions.refusal if definitions is not None else None
 
     def deleted(self, item: Mirrored) -> None:
@@ -53,7 +56,7 @@ class Mirror:
             ApiError: the API server could not be reached, or failed.
             ClusterGoneError: the DaskCluster was deleted, and the cluster with it.
         """
-        if self._off:
+        if self.off:
             return None
         items = self._definitions.of(cluster)
         self._writer.consider(items)
@@ -88,7 +91,7 @@ class Mirror:
             newer = await self._context.api.set_overrides(body, overrides, manager=MIRROR_MANAGER)
         except ApiError as error:
             if error.not_found:
-                raise ClusterGoneError from error
+                await look_again(self._context, cluster, error)
             raise
         _LOG.info("%s: sizes set through the mirror: %s", cluster.key, wanted)
         return newer
@@ -99,7 +102,7 @@ class Mirror:
             return await self._context.api.get_cluster(cluster.namespace, cluster.name)
         except ApiError as error:
             if error.not_found:
-                raise ClusterGoneError from error
+                await look_again(self._context, cluster, error)
             raise
 
     async def _delete_too(self, cluster: Cluster) -> None:
@@ -117,7 +120,9 @@ class Mirror:
         try:
             await self._context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
-            if not (error.not_found or error.conflict):
+            if error.not_found:
+                await look_again(self._context, cluster, error)
+            if not error.conflict:
                 raise
             raise ClusterGoneError from error
         why = f"{objects.CLUSTER} {cluster.name} was deleted, which is this cluster's name in the stock client"
@@ -134,7 +139,7 @@ class Mirror:
         Raises:
             ApiError: the API server could not be reached, or failed.
         """
-        if self._off or self.refusal:
+        if self.off or self.refusal:
             return
         cluster = seen.cluster
         desired = {name: pool.size.pods for name, pool in planned.pools.items()}

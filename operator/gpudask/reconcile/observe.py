@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from gpudask.api.resource import Cluster
 from gpudask.desired import spec_hash
-from gpudask.planning.observed import Observation, current_scheduler
+from gpudask.planning.observed import Failure, Observation, current_scheduler
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.memory import Memory
 
 
 def observe(
-    context: Context, cluster: Cluster, feed: DemandFeed, memory: Memory, *, mirror_refusal: str | None
+    context: Context,
+    cluster: Cluster,
+    feed: DemandFeed,
+    memory: Memory,
+    *,
+    failures: tuple[Failure, ...],
+    mirror_refusal: str | None,
 ) -> Observation:
     """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
 
-    Nothing is asked of a server. `mirror_refusal`: as `Mirror.refusal`.
+    Nothing is asked of a server. `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`.
     """
-    pods, now = context.pods_of(cluster.uid), context.clock()
+    pods, now = context.pods_of(cluster), context.clock()
     feed.listen_to(current_scheduler(pods))
     feed.forget_workers_but_of(pod.dask_name for pod in pods)
     return Observation(
@@ -28,7 +34,7 @@ def observe(
         demand_at=feed.heard_at,
         demand_problem=feed.problem,
         deaf=feed.deaf,
-        support_refusal=memory.support,
+        failures=failures,
         scheduler_since=feed.scheduler_since,
         refused=feed.refused,
         joined=feed.joined,

@@ -5,9 +5,14 @@ Running a pass twice changes nothing; a lost event is healed by the next.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable
+from enum import Enum, auto
+from functools import partial
 from typing import Any, Protocol
 
-from gpudask.api.resource import Cluster, InvalidSpecError, parse_status
+from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
@@ -17,6 +22,7 @@ from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import named_by_service
 from gpudask.planning.starts import starts
 from gpudask.planning.status import report
+from gpudask.planning.troubles import failure_of
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
@@ -27,16 +33,26 @@ from gpudask.reconcile.observe import observe
 from gpudask.reconcile.reporter import Reporter
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.retiring import retiring
+from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.support import Support
 from gpudask.reconcile.trials import Trials
 
 Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
 # The slow resync, which reads the caches only.
 RESYNC_SECONDS = 600.0
-# How soon a Service or ConfigMap that was refused is tried again: whose name it has may be deleted meanwhile.
-_SUPPORT_RETRY_SECONDS = 30.0
+# How soon a mirror that was refused is tried again.
+_MIRROR_RETRY_SECONDS = 30.0
 # How soon the scheduler is told again what is wanted.
 _TELL_RETRY_SECONDS = 5.0
+
+
+class _Mirrored(Enum):
+    """What became of the wishes in the mirror."""
+
+    UNKNOWN = auto()
+    TAKEN_IN = auto()
+    CHANGED = auto()  # the cluster, of which there is a newer copy
 
 
 class Wakes(Protocol):
@@ -60,42 +76,80 @@ class Passes:
         self._copy = copy
         self._mirror = mirror
         self._loop = loop
-        self._memory = Memory()
+        self._memory = Memory(context.random)
+        self._retries = Retries(
+            copy.key,
+            context.clock,
+            loop.wake,
+            context.random,
+            context.supervisor,
+            patience_seconds=context.patience_seconds,
+        )
         self._feed = DemandFeed(context, copy.body, loop.heard)
         self._support = Support(context)
         self._executor = Executor(context, self._memory)
         self._trials = Trials(context, self._executor)
-        self._reporter = Reporter(context, parse_status(copy.body))
+        self._reporter = Reporter(context, copy)
         self._live: set[str] = set()
 
     def edited(self) -> None:
         """The spec is another one: what was refused may be taken now."""
         self._memory.edited()
+        self._retries.forget()
         self._trials.forget()
 
-    def stop(self) -> None:
-        """No pass follows."""
+    async def stop(self) -> None:
+        """No pass follows: returns when nothing of this cluster acts any more."""
         self._feed.stop()
+        await self._retries.stop()
+
+    async def tell_defect(self, error: Exception) -> None:
+        """Say in the status that a pass failed, which is a defect. The log has its traceback.
+
+        Raises:
+            ClusterGoneError: there is no such cluster any more.
+        """
+        name = type(error).__name__
+        message = f"the operator fails on this cluster ({name}): what exists stays, and it tries again; see its log"
+        try:
+            await self._written(self._reporter.write_defect(self._copy.body, message))
+        except ApiError as failure:
+            _LOG.warning("%s: its status was not written: %s", self._copy.key, failure)
 
     async def make(self) -> float:
         """One pass; for how many seconds at most the next may wait."""
         try:
             cluster = self._copy.cluster()
         except InvalidSpecError as error:
-            await self._reporter.write_invalid(self._copy.body, str(error))
-            return RESYNC_SECONDS
+            await self._retries.run(Kind.STATUS, {"status": partial(self._write_invalid, str(error))})
+            return self._at_most(RESYNC_SECONDS)
         if cluster.deleting:
             self._feed.stop()
             return RESYNC_SECONDS
-        newer = await self._mirror.take_in(cluster, self._copy.body, self._reporter.status)
-        if newer is not None:
-            self._loop.seen(newer)
-            self._loop.wake()
+        mirrored = await self._take_in(cluster)
+        if mirrored is _Mirrored.CHANGED:
             return RESYNC_SECONDS
-        return await self._pass_over(cluster)
+        return await self._pass_over(cluster, show_mirror=mirrored is _Mirrored.TAKEN_IN)
 
-    async def _pass_over(self, cluster: Cluster) -> float:
+    async def _take_in(self, cluster: Cluster) -> _Mirrored:
+        """Act on what people changed in the mirror: before a plan is made, since it may change the spec."""
+        if self._mirror.off or self._retries.is_running(Kind.MIRROR_READ, Kind.MIRROR_WRITTEN):
+            return _Mirrored.UNKNOWN
+        found = [_Mirrored.UNKNOWN]
+
+        async def take_in() -> bool:
+            newer = await self._mirror.take_in(cluster, self._copy.body, self._reporter.status)
+            found.append(_Mirrored.TAKEN_IN if newer is None else _Mirrored.CHANGED)
+            if newer is not None:
+                self._loop.seen(newer)
+            return newer is not None
+
+        await self._retries.run(Kind.MIRROR_READ, {"what people changed there": take_in})
+        return found[-1]
+
+    async def _pass_over(self, cluster: Cluster, *, show_mirror: bool) -> float:
         """The pass, of a spec that can be acted on and holds all that people asked for."""
+        self._memory.free_names(self._context.clock())
         seen = self._observe(cluster)
         self._memory.saw((pod.uid for pod in seen.pods), at_work(seen), seen.now)
         live = {pod.uid for pod in seen.pods if pod.live}
@@ -112,15 +166,17 @@ class Passes:
             self._loop.wake()
             return RESYNC_SECONDS
         self._remember(seen, planned)
-        trouble = await self._execute(cluster, planned)
+        await self._execute(cluster, planned, show_mirror=show_mirror)
         seen = self._observe(cluster)
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
-        soon = await self._reporter.write(cluster, seen, report(seen, planned, self._reporter.status))
-        if trouble is not None:
-            raise trouble
-        again = _SUPPORT_RETRY_SECONDS if self._memory.support or self._mirror.refusal else None
+        soon = await self._report(cluster, seen, planned)
+        again = _MIRROR_RETRY_SECONDS if self._mirror.refusal else None
         moments = [RESYNC_SECONDS, planned.wake_after_seconds, soon, again, None if told else _TELL_RETRY_SECONDS]
-        return max(0.01, min(moment for moment in moments if moment is not None))
+        return self._at_most(*moments)
+
+    def _at_most(self, *moments: float | None) -> float:
+        """The soonest of `moments`, and of the next tries of what failed, in seconds."""
+        return max(0.01, min(moment for moment in (*moments, self._retries.next_try_in()) if moment is not None))
 
     def _remember(self, seen: Observation, planned: Plan) -> None:
         """What later passes have to know of this one."""
@@ -135,52 +191,89 @@ class Passes:
             if not pool.missing:
                 self._memory.satisfied(name)
 
-    async def _execute(self, cluster: Cluster, planned: Plan) -> ApiError | None:
-        """Do all of it; the last failure, for which the scheduler is still told and the status still written.
+    async def _execute(self, cluster: Cluster, planned: Plan, *, show_mirror: bool) -> None:
+        """Do all of it, each piece by itself.
 
         Raises:
             ApiError: the namespace is being deleted.
+            ClusterGoneError: the cluster does not exist any more.
         """
-        trouble = None
-        steps = (self._ensure_support, self._execute_actions, self._trials.make, self._show_mirror, self._delete_unused)
-        for step in steps:
-            try:
-                await step(cluster, planned)
-            except ApiError as error:
-                if error.ending:
-                    raise
-                trouble = error
-        return trouble
-
-    async def _ensure_support(self, cluster: Cluster, planned: Plan) -> None:
-        if any(isinstance(action, CreateScheduler) for action in planned.actions):
+        creates_scheduler = any(isinstance(action, CreateScheduler) for action in planned.actions)
+        if creates_scheduler:
             self._support.forget_blind()
         name = named_by_service(self._observe(cluster))
-        self._memory.support_refused(await self._support.ensure(cluster, name, guarded=planned.guarded))
+        objects = self._retries.run(Kind.OBJECTS, self._support.work(cluster, name, guarded=planned.guarded))
+        if creates_scheduler:
+            await objects  # the pod mounts them: where they come later, the kubelet looks again only after a while
+            await self._execute_actions(cluster, planned)
+        else:
+            await asyncio.gather(objects, self._execute_actions(cluster, planned))
+        if show_mirror:
+            work = {"what it shows": partial(self._show_mirror, cluster, planned)}
+            await self._retries.run(Kind.MIRROR_WRITTEN, work)
+        if planned.delete_why:
+            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_why)}
+            await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
-        if await self._executor.execute(cluster, (*planned.actions, *planned.markers)):
-            self._loop.wake()
+        work = self._executor.work(cluster, (*planned.actions, *planned.markers))
+        await self._retries.run(Kind.PODS, work | self._trials.work(cluster, planned))
 
-    async def _show_mirror(self, cluster: Cluster, planned: Plan) -> None:
+    async def _show_mirror(self, cluster: Cluster, planned: Plan) -> bool:
         await self._mirror.show(self._observe(cluster), planned)
+        return False
 
-    async def _delete_unused(self, cluster: Cluster, planned: Plan) -> None:
-        if not planned.delete_why:
-            return
-        try:
-            newer = await delete_unused(self._context, cluster, planned.delete_why)
-        except ApiError as error:
-            if not error.forbidden:
-                raise
-            self._memory.support_refused([error])  # an administrator's to mend: told, and tried again at times
-            return
+    async def _delete_unused(self, cluster: Cluster, why: str) -> bool:
+        newer = await delete_unused(self._context, cluster, why)
         if newer is not None:
             self._loop.seen(newer)
+        return True
+
+    async def _report(self, cluster: Cluster, seen: Observation, planned: Plan) -> float | None:
+        """Write the status; in how many seconds to come back for that, where its turn is later."""
+        if self._copy.status_is_news:
+            self._reporter.adopt()
+        status = self._reporter.status = report(seen, planned, self._reporter.status)
+        waits: list[float | None] = []
+
+        async def write() -> bool:
+            waits.append(await self._written(self._reporter.write(cluster, seen, status)))
+            return False
+
+        await self._retries.run(Kind.STATUS, {"status": write})
+        return waits[0] if waits else None
+
+    async def _write_invalid(self, why: str) -> bool:
+        await self._written(self._reporter.write_invalid(self._copy.body, why))
+        return False
+
+    async def _written(self, writing: Awaitable[float | None]) -> float | None:
+        """When to come back to write the status, as `Reporter.write`; at once where the resource is another by now.
+
+        Raises:
+            ClusterGoneError: there is no such cluster any more.
+            ApiError: it could not be written.
+        """
+        try:
+            return await writing
+        except ApiError as error:
+            if not error.conflict:
+                raise
+        self._loop.seen(await self._copy.look_up())
+        self._reporter.adopt()
         self._loop.wake()
+        return None
 
     def _observe(self, cluster: Cluster) -> Observation:
-        return observe(self._context, cluster, self._feed, self._memory, mirror_refusal=self._mirror.refusal)
+        of_mirror = self._retries.failures(Kind.MIRROR_READ, Kind.MIRROR_WRITTEN)
+        return observe(
+            self._context,
+            cluster,
+            self._feed,
+            self._memory,
+            failures=self._retries.failures(Kind.OBJECTS, Kind.PODS, Kind.DELETION),
+            mirror_refusal=self._mirror.refusal or (failure_of(of_mirror[0]) if of_mirror else self._mirror.refusal),
+        )
 
     async def _is_current(self, cluster: Cluster) -> bool:
         """Whether `cluster` is what the API server has; if not, the newer copy is taken in.
@@ -189,7 +282,7 @@ class Passes:
             ClusterGoneError: it was deleted, and nobody told.
             ApiError: the API server refuses, or could not be reached.
         """
-        body = await self._copy.looked_up(cluster)
+        body = await self._copy.looked_up()
         if body is None:
             return True
         self._loop.seen(body)

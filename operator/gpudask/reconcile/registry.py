@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+from gpudask.api.resource import owner_key
 from gpudask.desired.mirror import AUTOSCALER
 from gpudask.planning.mirrored import Mirrored
 from gpudask.reconcile.context import Context
@@ -17,66 +19,93 @@ _LOG = logging.getLogger(__name__)
 
 
 class Registry:
-    """Cluster uid -> its loop. Keyed by uid: a cluster deleted and applied again is another one."""
+    """A cluster's `owner_key` -> its loop. Its uid is a part of it: one deleted and applied again is another one.
+
+    While another operator leads there are no loops, and the clusters are kept as last seen: who takes over begins at
+    once.
+    """
 
     def __init__(self) -> None:
         self._context: Context | None = None
         self._definitions: Definitions | None = None
-        self._uids: dict[str, str] = {}  # by namespace/name: the uid of the one that exists
+        self._leads = False
+        self._bodies: dict[str, Json] = {}  # by key
+        self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
         self._loops: dict[str, ClusterLoop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def start(self, context: Context, definitions: Definitions | None = None) -> None:
-        """Begin to act: the caches are complete. `definitions`: of the mirror, where it is switched on."""
-        self._context, self._definitions = context, definitions
+    def lead(self, context: Context, definitions: Definitions | None = None) -> None:
+        """Begin to act, on the clusters that are known and those that come. `definitions`: of the mirror, if any."""
+        self._context, self._definitions, self._leads = context, definitions, True
+        self.begin()
 
-    def seen(self, body: Json) -> None:
-        """A cluster exists."""
-        uid = body["metadata"]["uid"]
-        self._uids[f"{body['metadata']['namespace']}/{body['metadata']['name']}"] = uid
-        if uid in self._loops:
-            self._loops[uid].seen(body)
-            return
-        assert self._context is not None, "clusters are seen only after start"
-        loop = ClusterLoop(self._context, body, self._definitions)
-        self._loops[uid] = loop
-        task = asyncio.create_task(loop.run(), name=f"cluster {body['metadata']['name']}")
-        self._tasks[uid] = task
-        task.add_done_callback(lambda done: self._ended(uid, done))
+    def begin(self) -> None:
+        """Begin to act on the clusters of namespaces whose caches have filled meanwhile."""
+        for key, body in list(self._bodies.items()):
+            self._begin(key, body)
 
-    def gone(self, uid: str) -> None:
-        """A cluster was deleted; what it owned, Kubernetes collects."""
-        task = self._tasks.get(uid)
-        if task is not None:
-            task.cancel()
-
-    def changed(self, uid: str) -> None:
-        """Something that this cluster owns changed."""
-        loop = self._loops.get(uid)
-        if loop is not None:
-            loop.wake()
-
-    def mirror_changed(self, key: str) -> None:
-        """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""
-        self.changed(self._uids.get(key, ""))
-
-    def mirror_deleted(self, item: Mirrored) -> None:
-        """Somebody deleted an object of a cluster's mirror, or its autoscaler before it was made a part of that."""
-        made_by_person = item.kind == AUTOSCALER and not item.controller
-        loop = self._loops.get(self._uids.get(item.owner, "") if made_by_person else item.controller)
-        if loop is not None:
-            loop.mirror.deleted(item)
-
-    async def stop(self) -> None:
+    async def stand_by(self) -> None:
         """End all loops; the clusters stay as they are."""
+        self._leads = False
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
-        self._loops.pop(uid, None)
-        self._tasks.pop(uid, None)
-        self._uids = {key: known for key, known in self._uids.items() if known != uid}
-        if not task.cancelled() and task.exception() is not None:
+    def seen(self, body: Json) -> None:
+        """A cluster exists."""
+        metadata = body["metadata"]
+        key = owner_key(metadata["namespace"], metadata["uid"])
+        self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
+        self._bodies[key] = body
+        if key in self._loops:
+            self._loops[key].seen(body)
+        else:
+            self._begin(key, body)
+
+    def gone(self, metadata: Mapping[str, Any]) -> None:
+        """The cluster with these metadata was deleted; what it owned, Kubernetes collects."""
+        key = owner_key(metadata["namespace"], metadata["uid"])
+        self._forget(key)
+        task = self._tasks.get(key)
+        if task is not None:
+            task.cancel()
+
+    def _begin(self, key: str, body: Json) -> None:
+        metadata, context = body["metadata"], self._context
+        if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
+            return
+        loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    def changed(self, owner: str) -> None:
+        """Something that the cluster with this `owner_key` owns changed."""
+        loop = self._loops.get(owner)
+        if loop is not None:
+            loop.wake()
+
+    def mirror_changed(self, key: str) -> None:
+        """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""
+        self.changed(self._named.get(key, ""))
+
+    def mirror_deleted(self, item: Mirrored) -> None:
+        """Somebody deleted an object of a cluster's mirror, or its autoscaler before it was made a part of that."""
+        made_by_person = item.kind == AUTOSCALER and not item.controller
+        loop = self._loops.get(self._named.get(item.owner, "") if made_by_person else item.controller)
+        if loop is not None:
+            loop.mirror.deleted(item)
+
+    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(key) is task:
+            del self._loops[key], self._tasks[key]
+        if task.cancelled():
+            return
+        self._forget(key)
+        if task.exception() is not None:
             _LOG.critical("a cluster's loop failed: this is a defect", exc_info=task.exception())
+
+    def _forget(self, key: str) -> None:
+        self._bodies.pop(key, None)
+        self._named = {name: known for name, known in self._named.items() if known != key}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from gpudask.api.resource import Cluster, Identity
+from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
@@ -13,29 +12,38 @@ from gpudask.planning.announcements import announcements
 from gpudask.planning.observed import Observation
 from gpudask.planning.status_forms import lively, pressing, significant
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.gone import look_again
+from gpudask.reconcile.resource_copy import ResourceCopy
 
 Json = dict[str, Any]
-_LOG = logging.getLogger(__name__)
 # How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
 _PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 
 
 class Reporter:
-    """The status of one cluster: as last computed (`status`), and as last written."""
+    """The status of one cluster: as last computed (`status`), and as last written.
 
-    def __init__(self, context: Context, written: Status) -> None:
+    A write is refused where somebody else, such as another operator, wrote the resource since `copy` saw it.
+    """
+
+    def __init__(self, context: Context, copy: ResourceCopy) -> None:
         self._context = context
-        self._written = written
+        self._copy = copy
+        self._written = written = parse_status(copy.body)
         self._written_at = 0.0
         self._turn: float | None = None  # when live figures may be written, once they are due
         self.status = written
+
+    def adopt(self) -> None:
+        """Go on from the status that the copy has: another operator's perhaps, and what counts up never goes back."""
+        self._written = self.status = parse_status(self._copy.body)
+        self._copy.status_is_news = False
 
     async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
         """Write `status` if it says something new; in how many seconds to come back to say it, if later.
 
         Raises:
-            ApiError: it could not be written.
+            ApiError: it could not be written; a conflict: the resource changed since it was seen.
             ClusterGoneError: there is no such cluster any more.
         """
         self.status = status
@@ -68,27 +76,38 @@ class Reporter:
         identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
         await self._put(identity, status, now)
 
+    async def write_defect(self, body: Json, message: str) -> None:
+        """Say that the operator itself fails on this cluster; once, until a pass succeeds.
+
+        Raises:
+            ApiError: as `write`.
+            ClusterGoneError: as `write`.
+        """
+        metadata, now = body["metadata"], self._context.clock()
+        status = conditions.defect(message, before=self._written, now=now)
+        if significant(status) == significant(self._written):
+            return
+        await self._put(Identity(metadata["name"], metadata["namespace"], metadata["uid"]), status, now)
+
     async def _put(self, cluster: Identity, status: Status, now: float) -> None:
         before = self._written
-        if not await self._send(cluster.namespace, cluster.name, cluster.uid, status, now):
-            return
+        await self._send(cluster, status, now)
         for item in announcements(before, status):
             await self._context.events.record(
                 cluster, item.reason, item.message, series=item.series, warning=item.warning, now=now
             )
 
-    async def _send(self, namespace: str, name: str, uid: str, status: Status, now: float) -> bool:
-        """Write it; whether the API server took it. One that it refuses is not tried again until it changes."""
+    async def _send(self, cluster: Identity, status: Status, now: float) -> None:
         body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        taken = True
         try:
-            await self._context.api.write_status(namespace, name, uid=uid, status=body)
+            version = self._copy.version
+            self._copy.wrote(
+                await self._context.api.write_status(
+                    cluster.namespace, cluster.name, uid=cluster.uid, version=version, status=body
+                )
+            )
         except ApiError as error:
-            if error.not_found:
-                raise ClusterGoneError from error
-            if not error.invalid:
-                raise
-            _LOG.warning("%s/%s: the status was not written: %s", namespace, name, error)
-            taken = False
+            if error.not_found or error.invalid:  # also another cluster of this name: the test of the uid fails
+                await look_again(self._context, cluster, error)
+            raise
         self._written, self._written_at, self._turn = status, now, None
-        return taken

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Any
 
-from gpudask.api.resource import Cluster, parse, parse_again
+from gpudask.api.resource import Cluster, Identity, parse, parse_again
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.gone import ClusterGoneError, look_again
 
 Json = dict[str, Any]
 
@@ -26,10 +26,15 @@ class News(Enum):
 
 
 class ResourceCopy:
-    """`body`: the newest copy."""
+    """`body`: the newest copy. `version`: the newest that is known of, be it our own status write's.
+
+    `status_is_news`: the body came after our last write, so its status may be somebody else's.
+    """
 
     def __init__(self, context: Context, body: Json) -> None:
         self.body = body
+        self.version = str(body["metadata"].get("resourceVersion", "0"))
+        self.status_is_news = False
         self._context = context
         self._seen_at = context.clock()
         self._cluster: Cluster | None = None  # as last parsed, from this body:
@@ -47,10 +52,17 @@ class ResourceCopy:
         old, new = self.body["metadata"], body["metadata"]
         if new.get("generation", 0) < old.get("generation", 0):
             return News.NOTHING
+        if int(new.get("resourceVersion", 0)) > int(self.version):  # else word of it comes late
+            self.version = str(new["resourceVersion"])
+            self.status_is_news = True
         self.body, self._seen_at = body, self._context.clock()
         if old.get("generation") != new.get("generation"):
             return News.EDITED
         return News.ENDING if "deletionTimestamp" in new else News.NOTHING
+
+    def wrote(self, answer: Json) -> None:
+        """The API server has it at this version: our own write was answered so."""
+        self.version = str(answer["metadata"]["resourceVersion"])
 
     def doubt(self) -> None:
         """A pod was lost: perhaps the cluster was deleted, and word of it is still on its way."""
@@ -69,7 +81,7 @@ class ResourceCopy:
             self._parsed_from = self.body
         return self._cluster
 
-    async def looked_up(self, cluster: Cluster) -> Json | None:
+    async def looked_up(self) -> Json | None:
         """The resource as it is now, where the copy may be too old to make pods from; None where it is young.
 
         Raises:
@@ -78,13 +90,27 @@ class ResourceCopy:
         """
         if not self._doubtful and self._context.clock() - self._seen_at < _FRESH_SECONDS:
             return None
+        return await self.look_up()
+
+    async def look_up(self) -> Json:
+        """The resource as it is now.
+
+        Raises:
+            ClusterGoneError: it was deleted, and nobody told.
+            ApiError: the API server refuses, or could not be reached.
+        """
+        metadata = self.body["metadata"]
         try:
-            body = await self._context.api.get_cluster(cluster.namespace, cluster.name)
+            body = await self._context.api.get_cluster(metadata["namespace"], metadata["name"])
         except ApiError as error:
             if error.not_found:
-                raise ClusterGoneError from error
+                cluster = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
+                await look_again(self._context, cluster, error)
             raise
-        if body["metadata"]["uid"] != cluster.uid:
+        if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError
         self._doubtful = False
+        version = str(body["metadata"]["resourceVersion"])
+        if version != self.version:  # also where it is an older one, as after a restored backup
+            self.version, self.status_is_news = version, True
         return body

@@ -10,9 +10,11 @@ import socket
 from typing import Any
 
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, PLURAL
+from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.desired import mirror
@@ -22,17 +24,26 @@ from gpudask.preload import sources
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.definitions import Definitions, look_for
+from gpudask.reconcile.election import Election
 from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
-_SYNC_SECONDS = 120.0
+_RETRY_SECONDS = 3.0
+# The Lease is asked for every two seconds: without an answer for so long the API server is away.
+_SILENT_SECONDS = 60.0
 _KEY = "key"
+_KEY_BYTES = 16
 
 
 class ResourceMissingError(Exception):
     """The API server knows no GpuDaskCluster; the message says what to do."""
+
+
+class KeyRefusedError(Exception):
+    """The Secret with the operator's key holds none that could be used; the message says what to do."""
 
 
 class Operator:
@@ -41,33 +52,68 @@ class Operator:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.registry = Registry()
+        self.supervisor = Supervisor()
+        self.cannot_start = ""  # what somebody has to mend before it is tried again
         self._context: Context | None = None
-        self._watches: list[asyncio.Task[None]] = []
+        self._definitions: Definitions | None = None
+        self._election: Election | None = None
+        self._lease_api: ApiServer | None = None
+        self._no_key = ""  # why the key cannot be had
+        self._reflectors: list[Reflector[Any]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def synced(self) -> bool:
-        """Whether the caches are complete and the loops may act."""
-        return self._context is not None
+        """Whether the caches are as complete as the API server allows, and this operator stands for election."""
+        return self._election is not None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this operator acts, and no other."""
+        return self._election is not None and self._election.leads()
+
+    def trouble(self) -> str:
+        """Why this operator could not work if it led now; empty: it could."""
+        if self._context is None or self._election is None:
+            return "the caches are being filled"
+        namespaces = self.settings.watch_namespaces
+        if not any(self._context.knows(namespace) for namespace in namespaces or ("",)):
+            return f"the API server refuses to list what is in {', '.join(namespaces) or 'the cluster'}: see the log"
+        if self._no_key:
+            return self._no_key
+        silent = self._election.silent_seconds()
+        if silent > _SILENT_SECONDS:
+            return f"the API server has not answered for {silent:.0f} s"
+        return ""
+
+    def defects(self) -> list[str]:
+        """The names of tasks that ended, though none ever should: only a restart helps."""
+        return [task.get_name() for task in self._tasks if task.done()]
+
+    @property
+    def unreadable(self) -> int:
+        """How many objects there are that cannot be read; the log names them."""
+        return sum(reflector.unreadable for reflector in self._reflectors)
 
     async def start(self) -> None:
-        """Connect, fill the caches, and only then let the loops act: half a cache looks like missing pods.
+        """Connect, fill the caches, and only then stand for election: half a cache looks like missing pods.
+
+        That takes as long as it takes, minutes where the API server is away or has a hundred thousand pods.
 
         Raises:
             ApiError: the API server refuses what the operator needs.
             ResourceMissingError: the CRD is not installed.
-            TimeoutError: the caches did not fill.
         """
         api = await Kubernetes.connect(self.settings.kubeconfig or None)
         try:
             await self._start(api)
         except BaseException:
-            await self._end_watches()  # kopf tries again, from the beginning
+            await self._end_tasks()  # kopf tries again, from the beginning
             await api.close()
             raise
 
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
-        key = await _operator_key(api, self.settings.namespace, self.settings.key_secret)
         pods = self._caches(api, "pods", observe_pod, metadata_only=False)
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
@@ -77,23 +123,46 @@ class Operator:
                 ("PodDisruptionBudget", "poddisruptionbudgets", "apis/policy/v1"),
             )
         }
-        definitions = await self._mirror(api)
-        mirrored = definitions.caches.values() if definitions else ()
+        self._definitions = await self._mirror(api)
+        mirrored = self._definitions.caches.values() if self._definitions else ()
         every = [r for caches in (pods, *support.values(), *mirrored) for r in caches.reflectors]
-        self._watches = [asyncio.create_task(r.run(), name=f"watch {r.path}") for r in every]
-        async with asyncio.timeout(_SYNC_SECONDS):
-            await asyncio.gather(*(reflector.synced.wait() for reflector in every))
+        self._reflectors = every
+        self._tasks = [self.supervisor.start(r.run, kind="watch", name=r.path) for r in every]
+        await asyncio.gather(*(reflector.settled.wait() for reflector in every))
+        _LOG.info("the caches are complete")
+        # Connections of its own: what renews the Lease waits behind nothing else.
+        self._lease_api = await ApiServer.connect(self.settings.kubeconfig or None)
+        identity = self.settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
+        election = Election(lease, identity, self._lead, self.registry.stand_by)
+        api.may_write = election.leads
         self._context = Context(
             api=api,
-            schedulers=SchedulerClient(),
+            schedulers=SchedulerClient(election.leads),
             events=EventRecorder(api, socket.gethostname()),
             pods=pods,
             support=support,
             preload=sources(),
-            key=key,
+            key=b"",
+            supervisor=self.supervisor,
         )
-        self.registry.start(self._context, definitions)
-        _LOG.info("the caches are complete")
+        self._election = election
+        self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
+
+    async def _lead(self) -> None:
+        """Begin to act."""
+        assert self._context is not None, "only an operator with caches stands for election"
+        while not self._context.key:
+            try:
+                self._context.key = await _operator_key(
+                    self._context.api, self.settings.namespace, self.settings.key_secret
+                )
+            except (ApiError, KeyRefusedError) as error:
+                self._no_key = f"the operator's key: {error}"
+                _LOG.warning("%s; trying again in %.0f s", self._no_key, _RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
+        self._no_key = ""
+        self.registry.lead(self._context, self._definitions)
 
     async def _mirror(self, api: Kubernetes) -> Definitions | None:
         """The mirror's caches, still empty; None where it is switched off."""
@@ -122,17 +191,19 @@ class Operator:
         return Definitions(caches)
 
     async def stop(self) -> None:
-        """End all loops and watches, and close the connections. Clusters stay as they are."""
-        await self.registry.stop()
-        await self._end_watches()
+        """End all loops, let another operator lead at once, and close the connections. Clusters stay as they are."""
+        await self._end_tasks()
+        await self.registry.stand_by()
         if self._context is not None:
             await self._context.schedulers.close()
             await self._context.api.close()
+        if self._lease_api is not None:
+            await self._lease_api.close()
 
-    async def _end_watches(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1"
@@ -146,6 +217,7 @@ class Operator:
                     reduce=reduce,
                     changed=self.registry.changed,
                     metadata_only=metadata_only,
+                    filled=self.registry.begin,
                 )
                 for path in self._paths(version, plural)
             ]
@@ -158,21 +230,40 @@ class Operator:
 
 
 async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:
-    """Look whether the resource exists: kopf, with the rights that we ask for, would wait for it in silence."""
-    where = f"namespaces/{namespaces[0]}/" if namespaces else ""
-    try:
-        await api.request("GET", f"/apis/{API_VERSION}/{where}{PLURAL}", query={"limit": "1"})
-    except ApiError as error:
-        if error.not_found:
-            raise ResourceMissingError(
-                f"the API server knows no {PLURAL} of {API_VERSION}: install the chart's CRD,"
-                " kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml"
-            ) from error
-        raise
+    """Look whether the resource exists: kopf, with the rights that we ask for, would wait for it in silence.
+
+    Asked in one namespace after another: one that was deleted, with our rights in it, says nothing of the others.
+
+    Raises:
+        ApiError: no namespace answers.
+        ResourceMissingError: the CRD is not installed.
+    """
+    refusal: ApiError | None = None
+    for where in [f"namespaces/{name}/" for name in namespaces] or [""]:
+        try:
+            await api.request("GET", f"/apis/{API_VERSION}/{where}{PLURAL}", query={"limit": "1"})
+        except ApiError as error:
+            if error.not_found:
+                raise ResourceMissingError(
+                    f"the API server knows no {PLURAL} of {API_VERSION}: install the chart's CRD,"
+                    " kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml"
+                ) from error
+            if not error.forbidden:
+                raise
+            refusal = error
+        else:
+            return
+    if refusal is not None:
+        raise refusal
 
 
 async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
-    """The key from which tokens are derived; made once, by the first operator that starts."""
+    """The key from which tokens are derived; made once, by the first operator that leads.
+
+    Raises:
+        ApiError: the API server refuses, or could not be reached.
+        KeyRefusedError: there is a Secret of that name, without a key.
+    """
     path = f"/api/v1/namespaces/{namespace}/secrets"
     fresh = base64.b64encode(secrets.token_bytes(32)).decode()
     body = {
@@ -193,4 +284,21 @@ async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
             if not race.conflict:
                 raise
             secret = await api.request("GET", f"{path}/{name}")
-    return base64.b64decode(secret["data"][_KEY])
+    return _checked_key(secret, f"{namespace}/{name}", f"kubectl -n {namespace} delete secret {name}")
+
+
+def _checked_key(secret: Json, where: str, delete: str) -> bytes:
+    """The key; not an empty one, from which anybody could derive every cluster's token."""
+    text = (secret.get("data") or {}).get(_KEY)
+    try:
+        key = base64.b64decode(text, validate=True) if text is not None else b""
+    except ValueError:
+        came = "it is no base64"
+    else:
+        came = f"it has {len(key)} bytes" if text is not None else "it has none"
+        if len(key) >= _KEY_BYTES:
+            return key
+    raise KeyRefusedError(
+        f"Secret {where}: data.{_KEY} has to be at least {_KEY_BYTES} random bytes, and {came}: delete the Secret"
+        f" ({delete}), and the operator makes a new one"
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, support
 from gpudask.reconcile.context import Context, Owned
+from gpudask.reconcile.retries import Work
 
 Json = dict[str, Any]
 
@@ -33,37 +34,23 @@ class Support:
         """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
         self._applied = {what: seen for what, seen in self._applied.items() if what[0] in self._context.support}
 
-    async def ensure(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> list[ApiError]:
-        """Apply what differs. The Services name the pod `scheduler`; empty: none, its label says it.
+    def work(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> dict[str, Work]:
+        """How to apply what differs, by kind and name. The Services name the pod `scheduler`; empty: its label says it.
 
         `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
-
-        Returns:
-            What the API server refused, such as an object of that name that is somebody else's.
-
-        Raises:
-            ApiError: the API server could not be reached, or the namespace is being deleted.
         """
         existing: dict[tuple[str, str], Owned] = {
             (item.kind, item.name): item
             for caches in self._context.support.values()
-            for item in caches.owned(cluster.uid)
+            for item in caches.owned(cluster.owner_key)
         }
         self._guarded = self._guarded if guarded is None else guarded
-        results = await asyncio.gather(
-            *(
-                self._apply(body, digest, existing.get((body["kind"], body["metadata"]["name"])))
-                for body, digest in self._make(cluster, scheduler)
-            ),
-            return_exceptions=True,
-        )
-        refused = []
-        for result in results:
-            if isinstance(result, ApiError) and _refusal(result):
-                refused.append(result)
-            elif isinstance(result, BaseException):
-                raise result
-        return refused
+        work: dict[str, Work] = {}
+        for body, digest in self._make(cluster, scheduler):
+            what = body["kind"], body["metadata"]["name"]
+            if not self._is_applied(what, digest, existing.get(what)):
+                work[" ".join(what)] = partial(self._apply, body, digest, existing.get(what))
+        return work
 
     def _make(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
         """The wanted objects with their digests, made anew only for a new spec, scheduler pod or guard."""
@@ -81,18 +68,19 @@ class Support:
             self._inputs = inputs
         return self._wanted
 
-    async def _apply(self, body: Json, digest: str, existing: Owned | None) -> None:
-        kind = body["kind"]
-        what = kind, body["metadata"]["name"]
+    def _is_applied(self, what: tuple[str, str], digest: str, existing: Owned | None) -> bool:
         version = existing.version if existing else ""
-        if kind not in self._context.support:
+        if what[0] not in self._context.support:
             version = self._applied.get(what, ("", ""))[1]
-        if version and self._applied.get(what) == (digest, version):
-            return
+        return bool(version) and self._applied.get(what) == (digest, version)
+
+    async def _apply(self, body: Json, digest: str, existing: Owned | None) -> bool:
+        kind = body["kind"]
         answer = await self._put(body, existing)
-        self._applied[what] = (digest, answer["metadata"]["resourceVersion"])
+        self._applied[kind, body["metadata"]["name"]] = (digest, answer["metadata"]["resourceVersion"])
         if kind in self._context.support:
             self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
+        return False
 
     async def _put(self, body: Json, existing: Owned | None) -> Json:
         """Make the ConfigMap, or apply what it is; the object as the API server has it now.
@@ -108,7 +96,3 @@ class Support:
         # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
         ours = existing is not None or body["kind"] not in self._context.support
         return await self._context.api.apply(body, force=ours)
-
-
-def _refusal(error: ApiError) -> bool:
-    return not error.ending and (error.conflict or error.invalid or error.quota or error.forbidden)

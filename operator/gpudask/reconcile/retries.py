@@ -1,0 +1,175 @@
+"""What a pass has to do, piece by piece: each piece fails, hangs and is tried again by itself.
+
+A dead webhook on Services holds back neither pods nor the status. A pass waits for its pieces for a moment only; one
+that takes longer goes on beside the next passes, which leave it alone until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+from gpudask.api.status import Reason
+from gpudask.clients.backoff import Backoff
+from gpudask.clients.errors import ApiError
+from gpudask.planning.observed import Failure
+from gpudask.reconcile.gone import ClusterGoneError
+from gpudask.reconcile.memory import reason_of
+from gpudask.reconcile.supervisor import Supervisor
+
+# True: another pass has to follow at once.
+Work = Callable[[], Awaitable[bool]]
+
+
+class Kind(StrEnum):
+    """Kinds of work: what a pass does not plan anew for one of them, it no longer wants."""
+
+    MIRROR_READ = "mirror read"
+    MIRROR_WRITTEN = "mirror written"
+    OBJECTS = "objects"
+    PODS = "pods"
+    DELETION = "deletion"
+    STATUS = "status"
+
+
+_Key = tuple[Kind, str]
+_LOG = logging.getLogger(__name__)
+_FIRST_SECONDS, _LAST_SECONDS = 0.5, 60.0
+# What the API server refuses is told at once; what merely fails, such as an API server that restarts, after this.
+_TOLD_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    count: int
+    since: float
+    next_try: float
+    error: Exception
+
+    @property
+    def reason(self) -> Reason:
+        return reason_of(self.error) if isinstance(self.error, ApiError) else Reason.API_FAILED
+
+    @property
+    def refused(self) -> bool:
+        return isinstance(self.error, ApiError) and self.error.refused
+
+
+class Retries:
+    """The pieces of work of one cluster's passes, by kind and name.
+
+    `patience_seconds`: for how long a pass waits for those that it began.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        random: Callable[[], float],
+        supervisor: Supervisor,
+        *,
+        patience_seconds: float = 1.0,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._wake = wake
+        self._backoff = Backoff(_FIRST_SECONDS, _LAST_SECONDS, random)
+        self._supervisor = supervisor
+        self._patience_seconds = patience_seconds
+        self._running: dict[_Key, asyncio.Task[None]] = {}
+        self._failed: dict[_Key, _Failed] = {}
+        self._considered: set[Kind] = set()  # by the pass that goes on
+        self._end: Exception | None = None
+
+    async def run(self, kind: Kind, work: Mapping[str, Work]) -> None:
+        """Do what is due of `work`, all at once. It is all that is wanted of its kind: other failures are forgotten.
+
+        Raises:
+            ClusterGoneError: the cluster does not exist any more.
+            ApiError: its namespace is being deleted.
+        """
+        self._considered.add(kind)
+        self._failed = {key: failed for key, failed in self._failed.items() if key[0] != kind or key[1] in work}
+        begun = [self._begin((kind, what), do) for what, do in work.items() if self._is_due((kind, what))]
+        if begun:
+            _, late = await asyncio.wait(begun, timeout=self._patience_seconds)
+            for task in late:
+                task.add_done_callback(lambda _: self._wake())
+        if self._end is not None:
+            raise self._end
+
+    def is_running(self, *kinds: Kind) -> bool:
+        """Whether work of these kinds, which an earlier pass began, has not ended yet."""
+        return any(key[0] in kinds for key in self._running)
+
+    def failures(self, *kinds: Kind) -> tuple[Failure, ...]:
+        """What of these kinds fails and is worth telling, the oldest first."""
+        told = [
+            Failure(what, failed.reason, str(failed.error), failed.since, failed.next_try)
+            for (kind, what), failed in self._failed.items()
+            if kind in kinds and (failed.refused or self._clock() - failed.since >= _TOLD_SECONDS)
+        ]
+        return tuple(sorted(told, key=lambda failure: (failure.since, failure.what)))
+
+    def next_try_in(self) -> float | None:
+        """At the end of a pass: in how many seconds the next of what it wanted and failed is due; None: nothing is."""
+        considered, self._considered = self._considered, set()
+        tries = [
+            failed.next_try
+            for key, failed in self._failed.items()
+            if key[0] in considered and key not in self._running  # what runs wakes when it ends
+        ]
+        return max(0.0, min(tries) - self._clock()) if tries else None
+
+    def forget(self) -> None:
+        """Try everything again at once: the spec was edited."""
+        self._failed.clear()
+
+    async def stop(self) -> None:
+        """No pass follows: returns when no piece runs any more."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _is_due(self, key: _Key) -> bool:
+        failed = self._failed.get(key)
+        return key not in self._running and (failed is None or failed.next_try <= self._clock())
+
+    def _begin(self, key: _Key, do: Work) -> asyncio.Task[None]:
+        attempt = partial(self._attempt, key, do)
+        task = self._supervisor.start(attempt, kind="piece", name=f"{self._cluster}: {key[1]}", may_end=True)
+        self._running[key] = task
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+        return task
+
+    async def _attempt(self, key: _Key, do: Work) -> None:
+        try:
+            again = await do()
+        except ClusterGoneError as error:
+            self._end = error
+        except ApiError as error:
+            if error.ending:
+                self._end = error
+            else:
+                self._note(key, error, error.retry_after_seconds)
+                _LOG.warning("%s: %s: %s", self._cluster, key[1], error)
+        except Exception as error:  # noqa: BLE001 - one defect must not end all that a cluster needs
+            self._note(key, error, None)
+            self._supervisor.restarts["piece"] += 1
+            _LOG.exception("%s: %s: a defect", self._cluster, key[1])
+        else:
+            self._failed.pop(key, None)
+            if again:
+                self._wake()
+
+    def _note(self, key: _Key, error: Exception, retry_after_seconds: float | None) -> None:
+        now, before = self._clock(), self._failed.get(key)
+        count = before.count + 1 if before is not None else 1
+        delay = self._backoff.delay(count, retry_after_seconds)
+        self._failed[key] = _Failed(count, before.since if before is not None else now, now + delay, error)

@@ -1,0 +1,67 @@
+"""kopf outlives an API server that is away or refuses for minutes; what it cannot outlive begins it anew."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import kopf
+import pytest
+
+from gpudask.handlers import running
+from gpudask.handlers.clusters import Backoffs, configure
+from gpudask.settings import Settings
+
+
+def test_kopf_never_gives_up_a_request():
+    settings = kopf.OperatorSettings()
+    configure(settings)
+    backoffs = settings.networking.error_backoffs
+    assert not hasattr(backoffs, "__len__"), "kopf takes what has a length to be finite"
+    pauses = list(itertools.islice(iter(backoffs), 1000))  # type: ignore[arg-type]
+    assert len(pauses) == 1000
+    assert max(pauses) == 30, "whoever comes back is found again within half a minute"
+    assert sum(pauses[:4]) < 10, "a short restart costs little"
+
+
+def test_each_request_begins_with_the_shortest_pause():
+    backoffs = Backoffs()
+    assert next(iter(backoffs)) == next(iter(backoffs)) == 0.5
+
+
+class Kopf:
+    """kopf that ends as the test says: with an error each, or because it was told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | None, cannot_start: str = "") -> None:
+        self.ends = list(ends)
+        self.pauses: list[float] = []
+        self.operators: list[Any] = []
+        self._cannot_start = cannot_start
+        monkeypatch.setattr(running, "_run_once", self._run_once)
+        monkeypatch.setattr(running.time, "sleep", self.pauses.append)
+
+    def _run_once(self, operator: Any) -> None:
+        self.operators.append(operator)
+        operator.cannot_start = self._cannot_start
+        end = self.ends.pop(0)
+        if end is not None:
+            raise end
+
+
+def test_an_error_that_ends_kopf_begins_it_anew_ever_slower(monkeypatch: pytest.MonkeyPatch):
+    ours = Kopf(monkeypatch, *[ValueError("half a line")] * 8, None)
+    running.run(Settings())
+    assert ours.pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert len(set(map(id, ours.operators))) == 9, "nothing of the last one is left over"
+
+
+def test_told_to_end_it_ends(monkeypatch: pytest.MonkeyPatch):
+    ours = Kopf(monkeypatch, None)
+    running.run(Settings())
+    assert ours.pauses == []
+
+
+def test_what_somebody_has_to_mend_ends_it_with_its_message(monkeypatch: pytest.MonkeyPatch):
+    Kopf(monkeypatch, RuntimeError("install the CRD"), cannot_start="install the CRD")
+    with pytest.raises(RuntimeError, match="install the CRD"):
+        running.run(Settings())

@@ -1,0 +1,158 @@
+"""An API server of a few objects, in memory: creations, deletions with finalizers, and watches that tell of them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from http import HTTPStatus
+from typing import Any
+
+from gpudask.clients.errors import ApiError
+from gpudask.clients.events import EventRecorder
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.reflector import Reflector
+from gpudask.planning.reduce import observe_pod
+from gpudask.reconcile.caches import Caches
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.mirror import Mirror
+from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.resource_copy import ResourceCopy
+from tests.planning.builders import NOW
+
+Json = dict[str, Any]
+
+
+class FakeApi(Kubernetes):
+    """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others."""
+
+    def __init__(self) -> None:
+        self._status_limit = asyncio.Semaphore(1)
+        self._large_limit = asyncio.Semaphore(1)
+        self._versions = itertools.count(10)
+        self.objects: dict[str, Json] = {}
+        self.asked: list[str] = []
+        self.finalizers: list[str] = []
+
+    def put(self, path: str, body: Json) -> Json:
+        """An object as it is from now on."""
+        body = copy.deepcopy(body)
+        version = str(next(self._versions))
+        body["metadata"] = {"uid": f"uid-{version}"} | body["metadata"] | {"resourceVersion": version}
+        self.objects[path] = body
+        return copy.deepcopy(body)
+
+    async def request(self, method: str, path: str, *, query: Any = None, body: Any = None, **_: Any) -> Json:
+        self.asked.append(f"{method} {path}")
+        if method == "POST":
+            return self._post(path, body, dry_run="dryRun" in (query or {}))
+        if method == "PATCH" and path.endswith("/status"):
+            status = next(op["value"] for op in body if op["path"] == "/status")
+            return self.put(
+                path.removesuffix("/status"), self._there(path.removesuffix("/status")) | {"status": status}
+            )
+        if method == "PATCH" and query and query.get("force"):
+            return self.put(path, self.objects.get(path, {}) | body)
+        there = self._there(path)
+        if method == "PATCH":
+            return self.put(path, there)
+        return self._delete(path, there) if method == "DELETE" else copy.deepcopy(there)
+
+    def _there(self, path: str) -> Json:
+        if path not in self.objects:
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "there is none", path)
+        return self.objects[path]
+
+    def _post(self, path: str, body: Json, *, dry_run: bool) -> Json:
+        path = f"{path}/{body['metadata']['name']}"
+        if path in self.objects:
+            raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f"{path} exists", f"POST {path}")
+        made = {"finalizers": list(self.finalizers)} if self.finalizers and body["kind"] == "Pod" else {}
+        made["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        return body if dry_run else self.put(path, body | {"metadata": body["metadata"] | made})
+
+    def _delete(self, path: str, there: Json) -> Json:
+        """A pod that is on no node has no grace period: it is gone, or waits for its finalizers alone."""
+        there["metadata"] |= {"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 0}
+        left = self.put(path, there)
+        if not there["metadata"].get("finalizers"):
+            del self.objects[path]
+        return left
+
+
+class Bench:
+    """One cluster's passes on a fake API server, one after another in simulated time, and the pods' cache."""
+
+    def __init__(self, api: FakeApi, cluster: Json) -> None:
+        self.api, self.now = api, NOW
+        self.registry = Registry()
+        self.woken = 0
+        self.pods: Reflector[Any] = Reflector(
+            api, "/api/v1/pods", label="l", reduce=observe_pod, changed=self.registry.changed
+        )
+        schedulers: Any = None  # none of the pods has an address
+        self.context = Context(
+            api=api,
+            schedulers=schedulers,
+            events=EventRecorder(api, "test"),
+            pods=Caches([self.pods]),
+            support={},
+            preload={"x.py": ""},
+            key=b"key",
+            clock=lambda: self.now,
+            random=lambda: 0.5,
+            look_again_seconds=0.01,
+        )
+        metadata = cluster["metadata"]
+        self.path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
+        name = f"/apis/gpudask.dev/v1alpha1/namespaces/{metadata['namespace']}/gpudaskclusters/{metadata['name']}"
+        self._resource = name
+        api.put(name, cluster)
+        self._copy = ResourceCopy(self.context, api.objects[name])
+        self.passes = Passes(self.context, self._copy, Mirror(self.context, None), self)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def heard(self, *, urgent: bool = True) -> None:  # noqa: ARG002 - the loop's form
+        self.woken += 1
+
+    def seen(self, body: Json) -> None:
+        self._copy.take(body)
+
+    def edit(self, spec: Json) -> None:
+        """What a person's edit does."""
+        there = self.api.objects[self._resource]
+        generation = there["metadata"]["generation"] + 1
+        body = there | {"spec": spec, "metadata": there["metadata"] | {"generation": generation}}
+        self._copy.take(self.api.put(self._resource, body))
+        self.passes.edited()
+
+    def watch(self) -> None:
+        """What a watch would tell: the pods as they are."""
+        for path, body in self.api.objects.items():
+            if "/pods/" in path:
+                self.pods.lay_over(body)
+
+    async def run(self, seconds: float, *, most: int = 1000) -> None:
+        """Make passes for so many seconds, each when the one before asks for it."""
+        end = self.now + seconds
+        for _ in range(most):
+            self.woken = 0
+            wait = await self.passes.make()
+            self.now += 0.02 if self.woken else wait  # a pass and its requests take a moment
+            if self.now >= end:
+                self.now = end
+                return
+        raise AssertionError(f"{most} passes in {seconds - (end - self.now):.1f} s: {self.api.asked[-6:]}")
+
+    def count(self, method: str, what: str = "/pods") -> int:
+        return sum(1 for asked in self.api.asked if asked.startswith(method) and what in asked)
+
+    def names(self) -> list[str]:
+        return sorted(path.rpartition("/")[2] for path in self.api.objects if path.startswith(self.path))
+
+    def condition(self, kind: str) -> str:
+        items = self.api.objects[self._resource].get("status", {}).get("conditions", ())
+        return next((f"{c['status']} {c['reason']}: {c.get('message', '')}" for c in items if c["type"] == kind), "")

@@ -1,0 +1,126 @@
+"""A cluster's loop on an API server in memory: the passes as they are, without a Kubernetes and its seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from gpudask.api.resource import API_VERSION, Identity
+from gpudask.clients.events import EventRecorder
+from gpudask.clients.reflector import Reflector
+from gpudask.planning.observed import Pod
+from gpudask.planning.reduce import observe_pod
+from gpudask.reconcile.caches import Caches
+from gpudask.reconcile.context import Context, observe_owned
+from gpudask.reconcile.loop import ClusterLoop
+from tests.builders import a_manifest
+from tests.clients.fake_api_server import FakeApiServer
+from tests.planning.builders import NOW, stored
+
+Json = dict[str, Any]
+_KINDS = {"Service": "services", "ConfigMap": "configmaps", "PodDisruptionBudget": "poddisruptionbudgets"}
+
+
+class Operated:
+    """Clusters of one namespace, each with its loop. Pods stay pending: there is no kubelet."""
+
+    def __init__(self, **context: Any) -> None:
+        self.server = FakeApiServer()
+        self._loops: dict[str, ClusterLoop] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.context = Context(
+            api=self.server,
+            schedulers=None,  # type: ignore[arg-type] - no scheduler pod gets an address
+            events=EventRecorder(self.server, "test"),
+            pods=self._caches("pods", observe_pod),
+            support={kind: self._caches(plural, observe_owned(kind)) for kind, plural in _KINDS.items()},
+            preload={"entry.py": ""},
+            key=b"k" * 32,
+            **{"look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock} | context,
+        )
+
+    def apply(self, *pools: Json, name: str = "demo", **spec: Any) -> None:
+        """A cluster is there from now on, and somebody works for it."""
+        body = self.server.put(self._path(name), stored(a_manifest(*pools, name=name, **spec), uid=f"uid-of-{name}"))
+        loop = self._loops[Identity(name, "default", body["metadata"]["uid"]).owner_key] = ClusterLoop(
+            self.context, body
+        )
+        self.tasks[name] = asyncio.create_task(loop.run())
+
+    def loop(self, name: str = "demo") -> ClusterLoop:
+        """The loop of a cluster."""
+        return self._loops[self._identity(name).owner_key]
+
+    def seen(self, name: str = "demo") -> tuple[Pod, ...]:
+        """The pods of a cluster, as its loop sees them."""
+        return self.context.pods_of(self._identity(name))
+
+    def _identity(self, name: str) -> Identity:
+        return Identity(name, "default", f"uid-of-{name}")
+
+    def delete(self, name: str = "demo") -> None:
+        """The cluster is deleted, and nobody tells its loop."""
+        del self.server.objects[self._path(name)]
+
+    def replace(self, name: str = "demo") -> None:
+        """The same, and another one of its name is made."""
+        self.server.put(self._path(name), self.server.objects[self._path(name)] | {"metadata": {"uid": "another"}})
+
+    def lose(self, pod: str) -> None:
+        """A pod vanishes, and the watch tells."""
+        body = self.server.objects.pop(f"/api/v1/namespaces/default/pods/{pod}")
+        self.context.pods.forget("default", body["metadata"]["uid"])
+
+    def condition(self, kind: str, name: str = "demo") -> str:
+        """A condition as last written: `True AllReady: message`."""
+        items = self.server.objects[self._path(name)].get("status", {}).get("conditions", ())
+        item = next((item for item in items if item["type"] == kind), {})
+        return f"{item.get('status')} {item.get('reason')}: {item.get('message', '')}"
+
+    def pods(self) -> list[str]:
+        return self.server.names("pods")
+
+    async def stop(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await self.server.close()
+
+    def _caches(self, plural: str, reduce: Any) -> Caches:
+        path = f"/api/v1/namespaces/default/{plural}"
+        return Caches([Reflector(self.server, path, label="", reduce=reduce, changed=self._changed)])
+
+    def _changed(self, owner: str) -> None:
+        if owner in self._loops:
+            self._loops[owner].wake()
+
+    def _path(self, name: str) -> str:
+        return f"/apis/{API_VERSION}/namespaces/default/gpudaskclusters/{name}"
+
+
+def _clock() -> float:
+    return NOW + asyncio.get_running_loop().time()
+
+
+@contextlib.asynccontextmanager
+async def operated(**context: Any) -> AsyncIterator[Operated]:
+    """An operator in memory, until the block ends."""
+    operated = Operated(**context)
+    try:
+        yield operated
+    finally:
+        await operated.stop()
+
+
+async def becomes(look: Callable[[], Any], wanted: Any, seconds: float = 20.0) -> float:
+    """Wait until `look()` is `wanted`, or is accepted by it; how many seconds that took."""
+    accept = wanted if callable(wanted) else lambda found: found == wanted
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while not accept(found := look()):
+        assert clock() - began < seconds, f"not within {seconds:g} s; seen last: {json.dumps(found)}"
+        await asyncio.sleep(0.005)
+    return clock() - began

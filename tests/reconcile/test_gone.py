@@ -1,0 +1,96 @@
+"""A cluster's loop ends when the cluster is gone, and not because an API server once says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.builders import a_pool
+from tests.clients.fake_api_server import Answer, refusal
+from tests.reconcile.in_memory import Operated, becomes, operated
+from tests.virtual_time import VirtualPolicy
+
+STARTING = Answer(404, b"404 page not found\n")
+UNKNOWN = refusal(404, "the server could not find the requested resource", "NotFound")
+CLUSTER = "gpudaskclusters/demo"
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """Back-offs of minutes pass at once."""
+    return VirtualPolicy()
+
+
+async def a_status_is_written(on: Operated) -> None:
+    on.context.pods.lay_over("default", _unschedulable(on))
+
+
+async def pods_are_made(on: Operated) -> None:
+    on.lose("demo-cpu-worker-0")
+
+
+def _unschedulable(on: Operated) -> dict[str, object]:
+    """The pod as the Kubernetes scheduler says that it finds no node."""
+    path = "/api/v1/namespaces/default/pods/demo-cpu-worker-0"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    return on.server.put(path, on.server.objects[path] | {"status": {"conditions": [condition]}})
+
+
+async def begun(on: Operated) -> None:
+    on.apply(a_pool("cpu", replicas=2))
+    await becomes(on.pods, lambda pods: "demo-cpu-worker-1" in pods)
+    passes = on.loop()._passes
+    await becomes(lambda: len(passes._live), 3)  # that one is lost, only a pass notices that has seen it
+    await becomes(lambda: on.condition("SchedulerReady"), lambda said: "starting" in said)
+
+
+@pytest.mark.parametrize("happens", [a_status_is_written, pods_are_made])
+@pytest.mark.parametrize("answer", [STARTING, UNKNOWN], ids=["starting", "unknown"])
+async def test_one_false_404_ends_nothing(happens, answer: Answer):  # noqa: ANN001
+    async with operated() as on:
+        await begun(on)
+        method, path = ("PATCH", f"{CLUSTER}/status") if happens is a_status_is_written else ("GET", CLUSTER)
+        fault = on.server.fail(method, path, answer, times=1)
+        await happens(on)
+        await becomes(lambda: fault.met, 1)
+        on.lose("demo-cpu-worker-1")
+        await becomes(on.pods, lambda pods: {"demo-cpu-worker-0", "demo-cpu-worker-1"} <= set(pods))
+        assert not on.tasks["demo"].done()
+
+
+async def test_an_api_server_that_starts_ends_nothing_however_often_it_is_asked():
+    async with operated(random=lambda: 0.0) as on:
+        await begun(on)
+        fault = on.server.fail("GET", CLUSTER, STARTING)
+        await pods_are_made(on)
+        await becomes(lambda: fault.met, lambda met: met >= 4)
+        assert not on.tasks["demo"].done()
+        on.server.mend()
+        await becomes(on.pods, lambda pods: "demo-cpu-worker-0" in pods)
+
+
+@pytest.mark.parametrize("happens", [a_status_is_written, pods_are_made])
+@pytest.mark.parametrize("ends", [Operated.delete, Operated.replace], ids=["deleted", "another"])
+async def test_a_cluster_that_is_gone_gets_nothing_more(happens, ends):  # noqa: ANN001
+    async with operated() as on:
+        await begun(on)
+        ends(on)
+        asked = len(on.server.log)
+        await happens(on)
+        if ends is Operated.replace and happens is a_status_is_written:
+            on.lose("demo-cpu-worker-1")  # a status for another uid is refused; the next creation finds out why
+        async with asyncio.timeout(10):
+            await on.tasks["demo"]
+        assert not [said for said in on.server.log[asked:] if said.startswith("POST pods")]
+
+
+async def test_a_deletion_that_a_starting_server_answers_with_404_leaves_no_ghost():
+    async with operated() as on:
+        await begun(on)
+        loop = on.loop()
+        (pod, _) = [pod for pod in on.seen() if pod.pool]
+        on.server.fail("DELETE", "/pods/", STARTING, times=1)
+        with pytest.raises(Exception, match="404"):
+            await loop._passes._executor._delete(pod, "a test", only_if_unchanged=False)
+        assert pod in on.seen(), "it exists, and so it is seen"

@@ -1,0 +1,126 @@
+"""Clusters are known all the time, and acted on only while this operator leads and knows what is in their namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from gpudask.reconcile import registry as module
+from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.supervisor import Supervisor
+
+Json = dict[str, Any]
+
+
+class Loop:
+    """A cluster's loop that does nothing but say which copies it saw, until it is told to end."""
+
+    running: ClassVar[list[Loop]] = []
+
+    def __init__(self, _context: Any, body: Json, _definitions: Any) -> None:
+        self.copies = [body["metadata"]["resourceVersion"]]
+        self.uid = body["metadata"]["uid"]
+        self.over = asyncio.Event()
+
+    def seen(self, body: Json) -> None:
+        self.copies.append(body["metadata"]["resourceVersion"])
+
+    async def run(self) -> None:
+        Loop.running.append(self)
+        try:
+            await self.over.wait()
+        finally:
+            Loop.running.remove(self)
+
+
+@pytest.fixture(autouse=True)
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
+    Loop.running = []
+    monkeypatch.setattr(module, "ClusterLoop", Loop)
+    return Loop.running
+
+
+def body(uid: str, version: int = 1, namespace: str = "team") -> Json:
+    return {"metadata": {"uid": uid, "name": uid, "namespace": namespace, "resourceVersion": str(version)}}
+
+
+def context(*known: str) -> Any:
+    return SimpleNamespace(knows=lambda namespace: namespace in known, supervisor=Supervisor())
+
+
+async def acting() -> list[str]:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return sorted(loop.uid for loop in Loop.running)
+
+
+async def test_a_standby_acts_on_nothing_and_begins_with_the_newest_copy():
+    registry = Registry()
+    registry.seen(body("a", 1))
+    registry.seen(body("a", 2))
+    registry.seen(body("b"))
+    assert await acting() == []
+    registry.lead(context("team"))
+    assert await acting() == ["a", "b"]
+    assert [loop.copies for loop in Loop.running if loop.uid == "a"] == [["2"]]
+
+
+async def test_who_leads_no_more_acts_on_nothing_and_may_lead_again():
+    registry = Registry()
+    registry.lead(context("team"))
+    registry.seen(body("a", 1))
+    assert await acting() == ["a"]
+    await registry.stand_by()
+    assert await acting() == []
+    registry.seen(body("a", 2))
+    registry.seen(body("b", 3))
+    assert await acting() == []
+    registry.lead(context("team"))
+    assert await acting() == ["a", "b"]
+    assert [loop.copies for loop in Loop.running if loop.uid == "a"] == [["2"]]
+
+
+async def test_what_was_deleted_meanwhile_is_not_acted_on():
+    registry = Registry()
+    registry.seen(body("a"))
+    registry.gone(body("a")["metadata"])
+    registry.lead(context("team"))
+    assert await acting() == []
+
+
+async def test_a_loop_that_ended_by_itself_is_begun_by_the_next_copy_alone():
+    registry = Registry()
+    registry.lead(context("team"))
+    registry.seen(body("a"))
+    await acting()
+    Loop.running[0].over.set()
+    await acting()
+    registry.begin()
+    assert await acting() == [], "as far as we know it is gone"
+    registry.seen(body("a", 2))
+    assert await acting() == ["a"]
+
+
+async def test_a_namespace_whose_caches_are_not_filled_waits_alone():
+    registry = Registry()
+    known = ["team"]
+    context: Any = SimpleNamespace(knows=lambda namespace: namespace in known, supervisor=Supervisor())
+    registry.lead(context)
+    registry.seen(body("a"))
+    registry.seen(body("b", namespace="lost"))
+    assert await acting() == ["a"]
+    known.append("lost")
+    registry.begin()
+    assert await acting() == ["a", "b"]
+
+
+async def test_a_deleted_cluster_ends_its_loop():
+    registry = Registry()
+    registry.lead(context("team"))
+    registry.seen(body("a"))
+    assert await acting() == ["a"]
+    registry.gone(body("a")["metadata"])
+    assert await acting() == []

@@ -1,0 +1,22 @@
+"""Whatever the operator runs beside its passes is begun by the supervisor."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gpudask.reconcile
+
+PACKAGE = Path(gpudask.reconcile.__file__).parent.parent
+_BEGINS = re.compile(r"create_task|ensure_future|TaskGroup|run_in_executor|\.Thread\(")
+
+
+def test_only_the_supervisor_begins_tasks():
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for room in ("reconcile", "handlers", "clients")
+        for path in (PACKAGE / room).rglob("*.py")
+        if _BEGINS.search(path.read_text())
+    }
+    # The election's own tasks catch whatever happens, and end with it: it is supervised as a whole.
+    assert found == {"reconcile/supervisor.py", "reconcile/election.py"}

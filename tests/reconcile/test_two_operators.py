@@ -1,0 +1,118 @@
+"""Two operators on one API server: one acts, another takes over; and without an election they still do no harm."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpudask.clients.lease import Lease, Record
+from gpudask.settings import Settings
+from tests.builders import a_pool
+from tests.planning.builders import gpu_pool
+from tests.reconcile.stage import OperatorProcess, Stage, eventually, operating
+
+pytestmark = pytest.mark.api
+
+
+def named(settings: Settings, identity: str, lease: str = "gpudask") -> Settings:
+    return replace(settings, identity=identity, lease=lease)
+
+
+async def lease(stage: Stage) -> Record:
+    found = await Lease(stage.api, stage.namespace, "gpudask").get()
+    return found or Record("", 0, "", 0, "")
+
+
+async def holder(stage: Stage) -> str:
+    return (await lease(stage)).holder
+
+
+async def test_the_second_stands_by_with_warm_caches(stage: Stage):
+    async with operating(named(stage.settings, "second")) as second:
+        await stage.becomes(lambda: holder(stage), "second")
+        async with operating(named(stage.settings, "first")) as first:
+            await stage.apply(a_pool(replicas=2))
+            await stage.shows("Ready", "True AllReady")
+            assert (first.leads, second.leads) == (False, True)
+            assert first.registry._loops == {}, "who stands by acts on nothing"
+            await eventually(lambda: _known(first), lambda known: known == 1, "and knows the cluster")
+
+
+async def test_a_clean_stop_hands_over_within_a_second(stage: Stage):
+    async with operating(named(stage.settings, "second")) as second:
+        await stage.becomes(lambda: holder(stage), "second")
+        async with operating(named(stage.settings, "third")) as third:
+            await stage.apply(a_pool(replicas=1))
+            await stage.shows("Ready", "True AllReady")
+            began = time.monotonic()
+            (election,) = (task for task in second._tasks if task.get_name().startswith("election "))
+            election.get_loop().call_soon_threadsafe(election.cancel)
+            await eventually(lambda: _leads(third), bool, "the third leads", seconds=10)
+            assert time.monotonic() - began < 1.0
+            await stage.apply(a_pool(replicas=3))
+            await eventually(stage.names, lambda names: len(names) == 3, "it acts")
+
+
+async def test_a_killed_one_that_is_started_again_goes_on_without_waiting(stage: Stage, tmp_path: Path):
+    first = OperatorProcess(named(stage.settings, "pod"), tmp_path / "first.log")
+    try:
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Ready", "True AllReady")
+    finally:
+        first.kill()
+    began = time.monotonic()
+    async with operating(named(stage.settings, "pod")):
+        await stage.apply(a_pool(replicas=2))
+        await eventually(stage.names, lambda names: len(names) == 2, "it acts")
+    assert time.monotonic() - began < 10
+    assert (await lease(stage)).transitions == 0
+
+
+async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(stage: Stage, tmp_path: Path):
+    first = OperatorProcess(named(stage.settings, "first"), tmp_path / "first.log")
+    try:
+        await stage.apply(a_pool(replicas=1))
+        await stage.shows("Ready", "True AllReady")
+        async with operating(named(stage.settings, "second")) as second:
+            first.kill()
+            began = time.monotonic()
+            await stage.apply(a_pool(replicas=2))
+            await eventually(stage.names, lambda names: len(names) == 2, "the second acts")
+            assert 10 < time.monotonic() - began < 20
+            assert second.leads
+    finally:
+        first.kill()
+
+
+async def test_without_an_election_two_make_no_pod_twice_and_never_count_back(stage: Stage):
+    held: list[float] = []
+    async with operating(named(stage.settings, "a", "lease-a")), operating(named(stage.settings, "b", "lease-b")):
+        await stage.apply(a_pool(replicas=2), gpu_pool(idle="1s"))
+        await stage.shows("Ready", "True AllReady")
+        scheduler = await stage.scheduler()
+        for _ in range(4):
+            await scheduler.want(1, GPU=1)
+            await eventually(lambda: stage.names(pool="gpu"), lambda names: len(names) == 1, "a GPU pod, one")
+            await scheduler.want(0)
+            await stage.becomes(lambda: stage.names(pool="gpu"), [])
+            held.append((await stage.status())["pools"][1].get("gpuSecondsHeld", 0.0))
+        pods = {pod["metadata"]["uid"] for pod in await stage.pods(pool="cpu")}
+        versions = set()
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            versions.add((await stage.cluster())["metadata"]["resourceVersion"])
+            assert {pod["metadata"]["uid"] for pod in await stage.pods(pool="cpu")} == pods
+            held.append((await stage.status())["pools"][1].get("gpuSecondsHeld", 0.0))
+    assert held == sorted(held)
+    assert len(versions) < 15, "they do not write one over the other all the time"
+
+
+async def _known(operator: object) -> int:
+    return len(operator.registry._bodies)  # type: ignore[attr-defined]
+
+
+async def _leads(operator: object) -> bool:
+    return bool(operator.leads)  # type: ignore[attr-defined]
