@@ -69,8 +69,6 @@ def soak(args: argparse.Namespace) -> int:
         if args.replay or args.digests:
             print(f"seed {seed}: {outcome.events} messages, digest {outcome.digest & 0xFFFFFFFF:08x}")
         seed += 1
-        if histories % 20 == 0:
-            gc.collect()
     for sign, n in signs.most_common():
         print(f"{n:6d} x {sign}")
     told = " ".join(f"{kind}={kinds[kind]}" for kind in KINDS if kind in TOLD)

@@ -70,6 +70,9 @@ class _Nothing:
     close = release = stop = add_handlers = update
 
 
+_UNIT_TEST = _Nothing()
+
+
 def calm() -> None:
     """Make distributed cheap and deterministic. Once a process."""
     assert distributed.metrics.time == CLOCK.read, "tests.histories.loop has to be imported before distributed"
@@ -128,6 +131,7 @@ def calm() -> None:
     # A worker makes a client of its own: here it would take that of another simulated process
     distributed.client.default_client = _no_default_client
     Client.__del__ = nothing  # clients of dead processes close nothing
+    Scheduler._instances.add(_UNIT_TEST)  # a worker that cannot close would end this process where there is none
     # Sets of tasks have the same order in each run
     for keyed in (distributed.worker_state_machine.TaskState, distributed.client.Future):
         keyed.__hash__ = lambda self: hash(self.key)
@@ -160,8 +164,7 @@ async def _then_schedule_next(timer: Any, waiting: Any) -> None:
         await waiting
     except Exception:
         logging.getLogger("distributed").exception("Exception in callback %r", timer.callback)
-    finally:
-        timer._schedule_next()
+    timer._schedule_next()
 
 
 def _no_default_client(*_args: Any, **_kwargs: Any) -> Any:

@@ -13,13 +13,16 @@ from typing import Any
 
 import dask
 import distributed.client
+import distributed.core
 import distributed.scheduler
 import distributed.utils
+from tornado.ioloop import IOLoop
 
 from . import tasks
 from .cluster import ACCEPTS, Cluster, seed_everything
 from .loop import CLOCK, REAL_TIME, START, IdleError, Loop, within
 from .moves import Generator, Move, World, play
+from .network import BACKEND
 from .oracle import LOGS, Failure, Oracle
 from .threads import Threads
 
@@ -43,9 +46,18 @@ class Outcome:
 
 
 def run(seed: int, moves: Sequence[Move] | None = None, *, stock: bool = False) -> Outcome:
-    """Play one history; without `moves` the seed draws them."""
-    started = REAL_TIME()
+    """Play one history; without `moves` the seed draws them. Nothing of it is left for the next one."""
     gc.disable()
+    outcome = _run(seed, moves, stock=stock)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of coroutines that dead processes began
+        while gc.collect():  # what is collected may end coroutines, which then are garbage themselves
+            pass
+    return outcome
+
+
+def _run(seed: int, moves: Sequence[Move] | None, *, stock: bool) -> Outcome:
+    started = REAL_TIME()
     seed_everything(seed)
     CLOCK.now = START
     tasks.Current.record = tasks.Record()
@@ -67,6 +79,7 @@ def run(seed: int, moves: Sequence[Move] | None = None, *, stock: bool = False) 
     finally:
         threads.kill()
         asyncio.set_event_loop(None)
+        loop.close()  # tornado forgets those alone that are closed
         _forget()
     return Outcome(
         seed=seed,
@@ -291,6 +304,11 @@ def _forget() -> None:
     """Drop what distributed keeps for the process."""
     distributed.client._global_clients.clear()
     distributed.Worker._initialized_clients.clear()
+    tasks.Current.record = tasks.Record()
+    del BACKEND.network
+    # These would keep every scheduler and worker that there ever was
+    distributed.core._expects_comm.cache_clear()
+    IOLoop._pending_tasks.clear()
     dask.config.config.pop("scheduler", None)
 
 

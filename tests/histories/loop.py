@@ -58,6 +58,7 @@ class Host:
         self.is_dead = False
         self.held_until = 0.0
         self.ports = 0
+        self.remains: set[asyncio.Task[Any]] = set()
         self._held: list[asyncio.Handle] = []
 
     def hold(self, loop: Loop, seconds: float) -> None:

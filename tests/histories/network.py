@@ -240,6 +240,8 @@ class Network:
     def kill(self, host: Host, *, noticed_after: float) -> None:
         """Stop a process at once, without a word to anybody."""
         host.is_dead = True
+        # A task that nobody holds would be collected: what stands in its `finally` would run, outside of the process
+        host.remains = asyncio.all_tasks(self.loop)
         for address in [address for address, listener in self.listeners.items() if listener.host is host]:
             del self.listeners[address]
         for connection in list(self.connections.values()):

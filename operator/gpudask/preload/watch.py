@@ -1,7 +1,7 @@
 """When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
 
 Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges: at once
-after a rest, then 25 a second, and 6 where tasks go on ending. An edge makes a new version at once, unless the same
+after a rest, then 25 a second, and 2 where tasks go on ending. An edge makes a new version at once, unless the same
 thing changed within the last 0.2 s; what goes on to change so often makes one ever more rarely, down to one a second,
 until it rests. Plain counts follow at most once a second. A version is new only if the answer differs: where nothing
 changes, none is made.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOK_SECONDS, LAST_LOOK_SECONDS = 0.04, 0.16  # between two looks: twice as long while each follows the one before
+LOOK_SECONDS, LAST_LOOK_SECONDS = 0.04, 0.5  # between two looks: twice as long while each follows the one before
 INTERVAL_SECONDS = 0.2
 FLAPPING_SECONDS = 1.0  # between two versions by what changes again and again
 COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
