@@ -20,9 +20,12 @@ MIRROR_SOURCE = CHARTS.parent / "crds" / "mirror.yaml"
 MIRROR_COPY = CHART / "files" / MIRROR_SOURCE.name
 TARGET = CHARTS / "rendered" / "gpudask.yaml"
 NAMESPACE = "gpudask-system"
+# No registry of this name exists: whoever applies the file writes their own.
+IMAGE = "registry.example/gpudask/operator"
 
 _HEADER = f"""\
-# Made by `make manifests` from charts/gpudask with its default values. Do not edit.
+# Made by `make manifests` from charts/gpudask with its default values. Do not edit, but write your image into the
+# Deployment: where your cluster finds it.
 #   kubectl apply --server-side -f charts/rendered/gpudask.yaml
 apiVersion: v1
 kind: Namespace
@@ -43,6 +46,7 @@ def rendered(helm: str = "helm") -> str:
         SystemExit: helm is not installed, or refuses the chart; the text is helm's own.
     """
     command = [helm, "template", "gpudask", str(CHART), "--namespace", NAMESPACE, "--include-crds"]
+    command += ["--set", f"image.repository={IMAGE}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

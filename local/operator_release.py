@@ -8,6 +8,13 @@ from pathlib import Path
 from local.commands import run
 
 NAMESPACE = "gpudask-system"
+# What a platform's administrators decide, switched on here: the tests try it, and drivers come by hostPath.
+_EVERYTHING = (
+    "deleteAfter=true",
+    "limits.serviceTypes={ClusterIP,NodePort,LoadBalancer}",
+    "limits.serviceAnnotations=true",
+    "limits.templateFields={serviceAccountName,hostPath}",
+)
 _CHART = Path(__file__).resolve().parents[1] / "charts" / "gpudask"
 
 
@@ -20,7 +27,7 @@ def install_operator(commands: Path, kubeconfig: Path, image: str, *settings: st
         LocalClusterError: kubectl or helm failed; the text has what it printed.
     """
     tools = Tools(commands / "kubectl", commands / "helm", str(kubeconfig))
-    tools.install(image, *settings, "image.pullPolicy=Never", patience_seconds=120)
+    tools.install(image, *_EVERYTHING, *settings, "image.pullPolicy=Never", patience_seconds=120)
 
 
 @dataclass(frozen=True)

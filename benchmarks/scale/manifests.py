@@ -64,14 +64,14 @@ def creation(body: Json) -> Request:
 
 
 def made_of(body: Json) -> list[Json]:
-    """What the operator makes of a cluster with a fixed CPU pool: Service, ConfigMap, Secret and pods."""
+    """What the operator makes of a cluster with a fixed CPU pool: Service, ConfigMaps and pods."""
     owner, files = _owner(body), sources()
     name = scheduler_pod_name(owner.name, owner.uid, frozenset())
     pool = owner.spec.pools[0]
     return [
         *support.services(owner),
         support.preload(owner, files),
-        support.token_secret(owner, "0" * 64),
+        support.token_digest(owner, "0" * 64),
         scheduler_pod(owner, name, files),
         *(worker_pod(owner, pool, number, "0bare") for number in range(pool.replicas or 0)),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -32,9 +33,9 @@ def scheduler(folder: Path, where: Path, *, preload: bool) -> Iterator[subproces
             file = folder / path
             file.parent.mkdir(exist_ok=True)
             file.write_text(text)
-        (folder / "token").write_text(TOKEN)
+        (folder / "token").write_text(hashlib.sha256(TOKEN.encode()).hexdigest())
         (folder / "pools").write_text(json.dumps(POOLS))
-        environment = {"GPUDASK_TOKEN_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}
+        environment = {"GPUDASK_TOKEN_SHA256_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}
         command += ["--preload", str(folder / "gpudask_entry.py")]
     with _dask(command, environment, _SCHEDULER_CORES) as process:
         yield process

@@ -52,7 +52,7 @@ class Floor:
     async def remove(self, cluster: str) -> None:
         """DELETE what is beside the pods."""
         base = self._rendered(cluster).base()
-        kinds = {"Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
+        kinds = {"Service": "services", "ConfigMap": "configmaps"}
         await asyncio.gather(
             *(self._delete(kinds[b["kind"]], b["metadata"]["name"]) for b in base if b["kind"] in kinds)
         )

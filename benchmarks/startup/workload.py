@@ -56,13 +56,13 @@ class Rendered:
         return self._cluster.name
 
     def base(self) -> list[Json]:
-        """Service, ConfigMap, Secret, and the scheduler pod."""
+        """Service, ConfigMaps, and the scheduler pod."""
         cluster = self._cluster
         pod_name = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
         objects = [
             *support.services(cluster),
             support.preload(cluster, self._sources),
-            support.token_secret(cluster, _TOKEN),
+            support.token_digest(cluster, _TOKEN),
             scheduler_pod(cluster, pod_name, self._sources),
         ]
         return [_unowned(item) for item in objects]

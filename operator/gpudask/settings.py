@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gpudask.api import limits
+from gpudask.api.limits import Limits
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LAST_PORT = 65535
@@ -21,7 +24,8 @@ class Settings:
 
     `namespace`: where the operator itself lives, its key and its Lease. `watch_namespaces`: empty means all. `mirror`:
     whether the stock Dask client finds the clusters. `lease`: of the operators that share it one acts, by `identity`;
-    empty: a new one for this process.
+    empty: a new one for this process. `network_policies`: whether each cluster gets one. `limits`: what users may ask
+    for.
     """
 
     namespace: str = "default"
@@ -34,6 +38,8 @@ class Settings:
     mirror: bool = False
     lease: str = "gpudask"
     identity: str = ""
+    network_policies: bool = True
+    limits: Limits = field(default_factory=Limits)
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -47,6 +53,10 @@ def read(environment: Mapping[str, str]) -> Settings:
     if not (port.isdecimal() and int(port) <= _LAST_PORT):
         raise SettingsError(f"GPUDASK_HEALTH_PORT: expected a port number, got {port!r}")
     namespaces = (name.strip() for name in environment.get("GPUDASK_WATCH_NAMESPACES", "").split(","))
+    try:
+        allowed = limits.read(environment.get("GPUDASK_LIMITS", ""))
+    except ValueError as error:
+        raise SettingsError(f"GPUDASK_LIMITS: expected the chart's limits as JSON: {error}") from error
     return Settings(
         namespace=environment.get("GPUDASK_NAMESPACE") or default.namespace,
         watch_namespaces=tuple(name for name in namespaces if name),
@@ -58,6 +68,8 @@ def read(environment: Mapping[str, str]) -> Settings:
         mirror=_one_of(environment, "GPUDASK_MIRROR", _SWITCH, "false") == "true",
         lease=environment.get("GPUDASK_LEASE") or default.lease,
         identity=environment.get("GPUDASK_IDENTITY", ""),
+        network_policies=_one_of(environment, "GPUDASK_NETWORK_POLICIES", _SWITCH, "true") == "true",
+        limits=allowed,
     )
 
 

@@ -45,6 +45,13 @@ EVERYTHING = a_manifest(
     config={"distributed": {"scheduler": {"worker-ttl": "5 minutes"}}},
     protocol="tls",
     scheduler={"resources": {"cpu": 1}, "extraArgs": ["--idle-timeout", "1h"], "service": {"type": "NodePort"}},
+    network={
+        "allowFrom": [
+            {"podSelector": {"matchLabels": {"app": "hub"}}},
+            {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}]}},
+            {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+        ]
+    },
     rollout="Drain",
     suspend=True,
     idle={"frozenFor": "2h"},

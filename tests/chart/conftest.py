@@ -19,6 +19,7 @@ from local.progress import QUIET
 from tests.kubectl import Kubectl
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpudask"
+REPOSITORY = ("--set", "image.repository=registry.example/operator")
 GOLDEN = Path(__file__).resolve().parent / "golden"
 
 Manifest = dict[str, Any]
@@ -34,7 +35,7 @@ class Helm:
         return subprocess.run([self.command, *arguments], capture_output=True, text=True, check=False)
 
     def template(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return self.run("template", "gpudask", str(CHART), "--namespace", "gpudask-system", *options)
+        return self.run("template", "gpudask", str(CHART), "--namespace", "gpudask-system", *REPOSITORY, *options)
 
     def text(self, *options: str) -> str:
         done = self.template(*options)

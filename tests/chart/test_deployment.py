@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpudask.api import limits
+from gpudask.api.limits import Limits
+from tests.chart.conftest import REPOSITORY
+
 if TYPE_CHECKING:
     from tests.chart.conftest import Helm
 
@@ -88,8 +92,9 @@ def test_a_label_of_the_pod_wins_over_the_one_of_all_objects(helm: Helm) -> None
 
 
 def test_a_network_policy_lets_nothing_connect_to_the_operators_pod(helm: Helm) -> None:
-    assert "NetworkPolicy" not in {manifest["kind"] for manifest in helm.manifests()}
-    policy = helm.the("NetworkPolicy", "--set", "networkPolicy.create=true")["spec"]
+    kinds = {manifest["kind"] for manifest in helm.manifests("--set", "networkPolicy.create=false")}
+    assert "NetworkPolicy" not in kinds
+    policy = helm.the("NetworkPolicy")["spec"]
     selector = helm.the("Deployment")["spec"]["selector"]
     assert policy == {"podSelector": selector, "policyTypes": ["Ingress"]}
 
@@ -110,10 +115,10 @@ def test_no_watched_namespaces_is_an_empty_word(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("values", "image"),
     [
-        ("image.tag=", "gpudask/operator:0.1.0"),
-        ("image.tag=dev", "gpudask/operator:dev"),
+        ("image.tag=", "registry.example/operator:0.1.0"),
+        ("image.tag=dev", "registry.example/operator:dev"),
         ("image.repository=host:5000/me/operator", "host:5000/me/operator:0.1.0"),
-        (f"image.digest={DIGEST}", f"gpudask/operator@{DIGEST}"),
+        (f"image.digest={DIGEST}", f"registry.example/operator@{DIGEST}"),
     ],
 )
 def test_the_image_is_the_chosen_one(helm: Helm, values: str, image: str) -> None:
@@ -142,6 +147,24 @@ def test_a_value_arrives_in_the_pod(helm: Helm, values: str, path: str, expected
     assert found == expected
 
 
+def test_the_operator_is_told_whether_clusters_get_network_policies(helm: Helm) -> None:
+    assert _environment(helm)["GPUDASK_NETWORK_POLICIES"]["value"] == "true"
+    off = _environment(helm, "--set", "networkPolicies=false")
+    assert off["GPUDASK_NETWORK_POLICIES"]["value"] == "false"
+
+
+def test_the_operator_reads_the_limits_as_the_chart_writes_them(helm: Helm) -> None:
+    found = limits.read(_environment(helm)["GPUDASK_LIMITS"]["value"])
+    assert found == Limits(
+        service_types=("ClusterIP",),
+        service_annotations=False,
+        template_fields=("serviceAccountName",),
+        closed_namespaces=("kube-system", "kube-public", "kube-node-lease"),
+    )
+    changed = _environment(helm, "--set", "limits.podsPerCluster=7,limits.gpusPerCluster=0")["GPUDASK_LIMITS"]["value"]
+    assert (limits.read(changed).pods_per_cluster, limits.read(changed).gpus_per_cluster) == (7, 0)
+
+
 def test_annotations_and_more_environment_arrive(helm: Helm) -> None:
     options = ["--set", "podAnnotations.a=b,extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=proxy"]
     deployment = helm.the("Deployment", "--set", "deploymentAnnotations.a=c")
@@ -167,7 +190,7 @@ def test_the_operator_prefers_nodes_without_gpus(helm: Helm) -> None:
 
 
 def test_notes_give_the_next_command(helm: Helm) -> None:
-    done = helm.run("install", "gpudask", CHART, "--dry-run=client", "--set", "watchNamespaces={team-a}")
+    done = helm.run("install", "gpudask", CHART, "--dry-run=client", *REPOSITORY, "--set", "watchNamespaces={team-a}")
     assert done.returncode == 0, done.stderr
     assert "kubectl apply --namespace team-a -f -" in done.stdout
     assert "kubectl get gdc demo --namespace team-a" in done.stdout

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from tests.chart.conftest import REPOSITORY
+
 if TYPE_CHECKING:
     from tests.chart.conftest import Cluster, Helm, Manifest
 
@@ -69,7 +71,7 @@ def test_a_privileged_pod_would_not_pass(ready: Cluster, helm: Helm) -> None:
 def test_the_notes_manifest_is_a_valid_cluster(ready: Cluster, helm: Helm) -> None:
     ready("apply", "--server-side", "-f", "-", stdin=_only_crd(helm))
     ready.await_served("crd/gpudaskclusters.gpudask.dev")
-    notes = helm.run("install", "gpudask", CHART, "--dry-run=client").stdout
+    notes = helm.run("install", "gpudask", CHART, "--dry-run=client", *REPOSITORY).stdout
     manifest = notes.split("<<'YAML'\n")[1].split("  YAML\n")[0]
     ready(*DRY_RUN, "--namespace", "team-a", stdin=manifest)
 
@@ -80,7 +82,8 @@ def test_rights_everywhere(ready: Cluster, helm: Helm) -> None:
         assert ready.can("list", "gpudaskclusters.gpudask.dev", "team-b")
         assert ready.can("patch", "gpudaskclusters.gpudask.dev", "team-b", part="status")
         assert ready.can("create", "pods", "team-b")
-        assert ready.can("patch", "secrets", "team-b")
+        assert not ready.can("patch", "secrets", "team-b")
+        assert not ready.can("create", "secrets", "team-b")
         assert ready.can("create", "events.events.k8s.io", "team-b")
         assert ready.can("get", "secrets", "gpudask-system", name="gpudask-key")
         assert not ready.can("get", "secrets", "gpudask-system", name="another")

@@ -70,14 +70,30 @@ def test_user_roles_aggregate_and_can_be_left_out(helm: Helm) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_rights_can_be_left_to_somebody_else(helm: Helm, mode: str) -> None:
     manifests = helm.manifests(*MODES[mode], "--set", "rbac.create=false,mirror.definitions=false")
-    assert {manifest["kind"] for manifest in manifests} == {"ServiceAccount", "Deployment", "PodDisruptionBudget"}
+    assert {manifest["kind"] for manifest in manifests} - {
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    } == {"ServiceAccount", "Deployment", "NetworkPolicy", "PodDisruptionBudget"}
 
 
 def test_no_right_to_the_mirror_without_its_switch(helm: Helm) -> None:
     rules = _rules(_rbac(helm, EVERYWHERE))
     assert not [rule for rule in rules if "kubernetes.dask.org" in rule["apiGroups"]]
     [ours] = [rule for rule in rules if rule["resources"] == ["gpudaskclusters"] and "create" not in rule["verbs"]]
-    assert ours["verbs"] == ["get", "list", "watch", "delete"], "no right to edit one"
+    assert ours["verbs"] == ["get", "list", "watch"], "no right to edit one, or to delete one"
+
+
+@pytest.mark.parametrize("options", [MIRROR, ["--set", "deleteAfter=true"]], ids=["mirror", "deleteAfter"])
+def test_clusters_can_be_deleted_where_that_is_switched_on(helm: Helm, options: list[str]) -> None:
+    rules = _rules(_rbac(helm, [*options, "--set", "userRoles=false"]))
+    assert [rule for rule in rules if "gpudaskclusters" in rule["resources"] and "delete" in rule["verbs"]]
+
+
+def test_no_right_to_secrets_of_users(helm: Helm) -> None:
+    for mode in MODES.values():
+        roles = [found for found in _rbac(helm, [*mode, "--set", "userRoles=false"]) if "rules" in found]
+        holding = [role["metadata"] for role in roles if any("secrets" in rule["resources"] for rule in role["rules"])]
+        assert [(role["name"], role["namespace"]) for role in holding] == [("gpudask-key", "gpudask-system")]
 
 
 def _rbac(helm: Helm, options: list[str]) -> list[Manifest]:

@@ -34,7 +34,10 @@ HOME = "gpudask-system"
 TEAMS = {"everywhere": "team-a", "one-namespace": "team-b", "mirror": "team-c"}
 # What this life of a cluster does not take, of what the chart grants.
 UNUSED = {
-    *(("create", plural) for plural in ("services", "poddisruptionbudgets", "secrets")),  # they are applied: `patch`
+    *(
+        ("create", plural) for plural in ("services", "poddisruptionbudgets", "networkpolicies")
+    ),  # they are applied: `patch`
+    ("delete", "networkpolicies"),  # once they are switched off
     *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),  # the same
     ("patch", "events"),  # for one that comes again
     ("create", "leases"),  # by the first operator of a namespace
@@ -71,7 +74,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 def rights(mode: str, helm: Helm) -> list[Manifest]:
     """The service account and the rights that the chart gives it."""
     watched = [TEAMS[mode]] if mode == "one-namespace" else []
-    options = ("--set", f"userRoles=false,mirror.enabled={str(mode == 'mirror').lower()}")
+    options = ("--set", f"userRoles=false,deleteAfter=true,mirror.enabled={str(mode == 'mirror').lower()}")
     rendered = helm.manifests(*options, "--set-json", f"watchNamespaces={json.dumps(watched)}")
     return [found for found in rendered if found["apiVersion"].startswith("rbac.") or found["kind"] == "ServiceAccount"]
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from tests.chart.conftest import REPOSITORY
+
 if TYPE_CHECKING:
     from tests.chart.conftest import Helm
 
@@ -23,6 +25,7 @@ BAD_VALUES = {
     "namespace-twice": ["--set", "watchNamespaces={a,a}"],
     "run-as-root": ["--set", "runAsUser=0"],
     "image-as-one-string": ["--set", "image=gpudask/operator:1"],
+    "image-of-nobody": ["--set", "image.repository="],
     "log-level": ["--set", "log.level=verbose"],
     "memory-unit": ["--set", "resources.limits.memory=512mb"],
     "own-variable": ["--set", "extraEnv[0].name=GPUDASK_NAMESPACE"],
@@ -34,7 +37,7 @@ BAD_VALUES = {
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
-    done = helm.run("lint", "--strict", CHART)
+    done = helm.run("lint", "--strict", CHART, *REPOSITORY)
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpudask.api.resource import Cluster, parse
-from gpudask.desired import support
+from gpudask.desired import network, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 
@@ -37,7 +37,8 @@ def rendered(cluster: Cluster) -> str:
     objects = [
         *support.services(cluster),
         support.preload(cluster, preload),
-        support.token_secret(cluster, "token"),
+        support.token_digest(cluster, "token"),
+        network.policy(cluster, "gpudask-system"),
         scheduler_pod(cluster, name, preload),
         *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),
     ]

@@ -72,6 +72,7 @@ def edited(path: str, value: Any) -> Json:
         ("pools.1.fallback", {"to": ["cpu"]}, set()),
         ("idle", {"frozenFor": "1h"}, set()),
         ("scheduler.service", {"type": "NodePort"}, set()),
+        ("network", {"allowFrom": [{"podSelector": {}}]}, set()),
         ("rollout", "Drain", set()),
         ("suspend", True, set()),
         ("overrides", [{"pool": "cpu", "replicas": 3}], set()),

@@ -55,6 +55,26 @@ def refused(pool: str, status: int, message: str) -> dict[str, PoolMemory]:
 
 
 FAILURE = Failure("Service demo-scheduler", Reason.FORBIDDEN, "denied", NOW, NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("network", "peers", "expected"),
+    [
+        (None, [], ("False", Reason.NETWORK_POLICY_OFF, "networkPolicies is false")),
+        ("Forbidden", [], ("False", Reason.NETWORK_POLICY_FAILED, "no NetworkPolicy as wanted: Forbidden")),
+        ("", [], ("True", Reason.NETWORK_POLICY_APPLIED, "own pods and the operator may connect, nobody else")),
+        ("", [{}], ("True", Reason.NETWORK_POLICY_APPLIED, "and the peer of spec.network.allowFrom may connect")),
+        ("", [{}, {}], ("True", Reason.NETWORK_POLICY_APPLIED, "the 2 peers of spec.network.allowFrom may connect")),
+    ],
+)
+def test_who_may_connect_is_told(network: str | None, peers: list[Any], expected: tuple[str, Reason, str]):
+    of = cluster(a_pool(replicas=1), network={"allowFrom": [{"podSelector": peer} for peer in peers]})
+    observation = replace(seen(of, scheduler_pod(of), pod(of, "cpu")), network=network)
+    status, reason, message = condition(status_of(observation), ConditionType.ISOLATED)
+    assert (status, reason) == expected[:2]
+    assert expected[2] in message
+
+
 OUTDATED = scheduler_pod(C, spec_hash="old")
 UNSERVED = demand(tasks(3, GPU=2), workers=(worker(CPU0),))
 STUCK = pod(C, "gpu", running=False, unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")

@@ -1,6 +1,7 @@
 """A small mixed cluster: a scheduler with the preload, workers by pool, a client, and the operator's side of HTTP."""
 
 import asyncio
+import hashlib
 import itertools
 import json
 import time
@@ -116,6 +117,11 @@ class Cluster:
                 return row
             assert time.monotonic() < deadline, f"not {state}: {row}"
             answer = await self.demand(seen=answer["version"], wait=DEADLINE_SECONDS)
+
+
+def digest(token):
+    """Return what the token's file holds."""
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def pod_name(short):

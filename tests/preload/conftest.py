@@ -6,7 +6,7 @@ import dask
 import distributed
 import pytest
 
-from .cluster import Cluster
+from .cluster import Cluster, digest
 
 
 def pytest_report_header():
@@ -17,8 +17,8 @@ def pytest_report_header():
 async def start(tmp_path, monkeypatch):
     """Return a coroutine function that starts a cluster; everything it started is closed after the test."""
     dask.config.set({"distributed.worker.memory.pause": False, "distributed.worker.memory.spill": False})
-    monkeypatch.setenv("GPUDASK_TOKEN_FILE", str(tmp_path / "token"))
-    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("GPUDASK_TOKEN_SHA256_FILE", str(tmp_path / "token"))
+    (tmp_path / "token").write_text(f"{digest('secret')}\n")
     async with contextlib.AsyncExitStack() as stack:
 
         async def start_cluster(**kwargs):

@@ -12,7 +12,7 @@ from distributed import Client
 
 from gpudask.preload import sources
 
-from .cluster import DEADLINE_SECONDS, WORKING, until
+from .cluster import DEADLINE_SECONDS, WORKING, digest, until
 
 HEADERS = {"Authorization": "Bearer secret"}
 
@@ -35,11 +35,11 @@ def mount(folder, **changes):
 @contextlib.asynccontextmanager
 async def scheduler(tmp_path, entry, *args, **env):
     """Start `dask scheduler` in a process of its own, away from this checkout; yield (address, URL of the routes)."""
-    (tmp_path / "token").write_text("secret")
+    (tmp_path / "token").write_text(digest("secret"))
     port, http_port = free_port(), free_port()
     command = [sys.executable, "-P", "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--dashboard-address", f"127.0.0.1:{http_port}", "--preload", str(entry), *args]
-    environment = os.environ | {"GPUDASK_TOKEN_FILE": str(tmp_path / "token")} | env
+    environment = os.environ | {"GPUDASK_TOKEN_SHA256_FILE": str(tmp_path / "token")} | env
     with (tmp_path / "log").open("w") as log:
         process = await asyncio.create_subprocess_exec(
             *command, env=environment, cwd=tmp_path, stdout=log, stderr=asyncio.subprocess.STDOUT

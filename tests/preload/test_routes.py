@@ -9,7 +9,7 @@ import pytest
 
 from gpudask.preload.watch import COUNTS_SECONDS, FLAPPING_SECONDS, INTERVAL_SECONDS, Watch
 
-from .cluster import GPU, WORKING, until
+from .cluster import GPU, WORKING, digest, until
 
 
 def inc(x):
@@ -40,7 +40,9 @@ async def quiet_version(cluster):
 
 
 @pytest.mark.parametrize("route", ["demand", "desired", "health"])
-@pytest.mark.parametrize("header", ["", "Bearer wrong", "secret", "Bearer ", "Bearer sécret"])
+@pytest.mark.parametrize(
+    "header", ["", "Bearer wrong", "secret", f"Bearer {digest('secret')}", "bearer secret", "Bearer ", "Bearer sécret"]
+)
 async def test_a_wrong_token_is_a_401(start, route, header):
     cluster = await start()
     method = "POST" if route == "desired" else "GET"
@@ -55,7 +57,7 @@ async def test_a_wrong_token_is_a_401(start, route, header):
 
 async def test_a_rotated_token_needs_no_restart(start):
     cluster = await start()
-    (cluster.folder / "token").write_text("new")
+    (cluster.folder / "token").write_text(digest("new"))
     async with cluster.http.get(cluster.url("health")) as response:
         assert response.status == 401
     async with cluster.http.get(cluster.url("health"), headers={"Authorization": "Bearer new"}) as response:
@@ -66,7 +68,7 @@ async def test_a_rotated_token_needs_no_restart(start):
 async def test_without_a_token_nobody_is_let_in(start, monkeypatch, break_it):
     cluster = await start()
     if break_it == "unset":
-        monkeypatch.delenv("GPUDASK_TOKEN_FILE")
+        monkeypatch.delenv("GPUDASK_TOKEN_SHA256_FILE")
     elif break_it == "missing":
         (cluster.folder / "token").unlink()
     else:

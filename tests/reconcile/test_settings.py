@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from gpudask.api.limits import Limits
 from gpudask.settings import Settings, SettingsError, read
 
 
@@ -26,10 +27,12 @@ def test_each_setting_is_read():
             "GPUDASK_MIRROR": "true",
             "GPUDASK_LEASE": "ours",
             "GPUDASK_IDENTITY": "pod_uid",
+            "GPUDASK_NETWORK_POLICIES": "false",
+            "GPUDASK_LIMITS": '{"podsPerCluster": 7}',
             "KUBECONFIG": "/k",
         }
     )
-    named = {"lease": "ours", "identity": "pod_uid"}
+    named = {"lease": "ours", "identity": "pod_uid", "network_policies": False, "limits": Limits(pods_per_cluster=7)}
     assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
 
 
@@ -38,6 +41,8 @@ def test_each_setting_is_read():
     [
         ("GPUDASK_LOG_LEVEL", "loud", "expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'"),
         ("GPUDASK_LOG_FORMAT", "xml", "expected one of plain, json, got 'xml'"),
+        ("GPUDASK_NETWORK_POLICIES", "off", "expected one of true, false, got 'off'"),
+        ("GPUDASK_LIMITS", "7 pods", "GPUDASK_LIMITS: expected the chart's limits as JSON"),
         ("GPUDASK_MIRROR", "yes", "expected one of true, false, got 'yes'"),
         ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
         ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),

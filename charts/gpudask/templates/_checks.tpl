@@ -1,5 +1,8 @@
 {{/* Refusals for which the schema has no words of its own: each says what to write instead. */}}
 {{- define "gpudask.checks" -}}
+{{- if not .Values.image.repository }}
+{{- fail "image.repository is required: write where your cluster finds the operator's image, such as registry.example/gpudask/operator (images/README.md builds it)" }}
+{{- end }}
 {{- range .Values.watchNamespaces }}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" .) }}
 {{- fail (printf "watchNamespaces: %q is no namespace's name: write lower-case letters, digits and hyphens, one entry for each namespace" .) }}

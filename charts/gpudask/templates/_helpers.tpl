@@ -82,11 +82,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What running clusters takes, in each watched namespace or everywhere. */}}
 {{- define "gpudask.clusterRules" -}}
-# The resource itself belongs to its users: the operator reads it, writes its status, and deletes the one that asks for
-# that (spec.idle.deleteAfter).
+# The resource itself belongs to its users: the operator reads it and writes its status.
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch]
+{{- if or .Values.deleteAfter .Values.mirror.enabled }}
+# For the cluster that asks to be deleted unused, and for the one that was deleted through the mirror.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters]
+  verbs: [delete]
+{{- end }}
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters/status]
   verbs: [patch]
@@ -100,10 +105,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, watch, create, patch]
-# Tokens are derived from a key and applied blind: no Secret can be read here.
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [create, patch]
+# Deleted once networkPolicies is switched off.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, Field
 
 from gpudask.api.autoscale import MAX_REPLICAS
 from gpudask.api.model import FreeObject, Model
+from gpudask.api.network import Network
 from gpudask.api.pod_parts import (
     EnvList,
     ExtraArgs,
@@ -187,6 +188,7 @@ class Spec(Model):
         Field(description="one for the cluster: every peer must speak it"),
     ] = "tcp"
     scheduler: Scheduler = Field(default_factory=lambda: Scheduler.model_validate({}))
+    network: Network = Field(default_factory=lambda: Network.model_validate({}))
     rollout: Annotated[
         Literal["WhenIdle", "Drain"],
         Field(

@@ -22,6 +22,7 @@ class ConditionType(StrEnum):
     DEMAND_SERVABLE = "DemandServable"
     DEGRADED = "Degraded"
     MIRRORED = "Mirrored"
+    ISOLATED = "Isolated"
 
 
 class Reason(StrEnum):
@@ -33,6 +34,7 @@ class Reason(StrEnum):
     SUSPENDING = "Suspending"
     VALID = "Valid"
     INVALID = "Invalid"
+    LIMIT = "LimitExceeded"
     TEMPLATE_REFUSED = "TemplateRefused"
     NAME_CONFLICT = "NameConflict"
     OVERRIDE_IGNORED = "OverrideIgnored"
@@ -68,6 +70,9 @@ class Reason(StrEnum):
     IDLE_TOO_LONG = "IdleTooLong"
     MIRRORED = "Mirrored"
     MIRROR_REFUSED = "MirrorRefused"
+    NETWORK_POLICY_APPLIED = "NetworkPolicyApplied"
+    NETWORK_POLICY_OFF = "NetworkPoliciesOff"
+    NETWORK_POLICY_FAILED = "NetworkPolicyFailed"
     MIRROR_DELETED = "DaskClusterDeleted"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
-from gpudask.desired import disruption, names, support
+from gpudask.desired import disruption, names, network, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.sizes import active_override
@@ -14,6 +14,7 @@ from gpudask.planning.sizes import active_override
 Json = dict[str, Any]
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 PLACEHOLDER_TOKEN = "the-operator-writes-a-token-here"  # noqa: S105 - no secret
+PLACEHOLDER_NAMESPACE = "gpudask-system"
 PLACEHOLDER_NONCE = "xxxxx"
 
 
@@ -30,8 +31,9 @@ def objects(cluster: Cluster, preload: dict[str, str], *, now: float = 0.0, one_
     beside = [
         *support.services(cluster),
         support.preload(cluster, preload),
-        support.token_secret(cluster, PLACEHOLDER_TOKEN),
+        support.token_digest(cluster, PLACEHOLDER_TOKEN),
         disruption.budget(cluster, guarded=True),
+        network.policy(cluster, PLACEHOLDER_NAMESPACE),
     ]
     if cluster.spec.suspend and not one_of_each:
         return beside

@@ -20,7 +20,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 # write.
 _STATUSES_AT_ONCE = 8
 _LARGE_AT_ONCE = 8  # each is in memory several times over while it is sent
-_PLURALS = {"Pod": "pods", "Service": "services", "ConfigMap": "configmaps", "Secret": "secrets"}
+_PLURALS = {"NetworkPolicy": "networkpolicies"}  # of the others it is the name with an s
 
 
 class Kubernetes(ApiServer):

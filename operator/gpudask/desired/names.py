@@ -23,8 +23,13 @@ def _digest(sources: tuple[tuple[str, str], ...]) -> str:
     return hashlib.sha256(json.dumps(dict(sources), sort_keys=True).encode()).hexdigest()[:8]
 
 
+def network_policy(cluster: str) -> str:
+    """The NetworkPolicy of all of a cluster's pods."""
+    return f"{cluster}-gpudask"
+
+
 def token(cluster: str) -> str:
-    """The Secret with the token that guards the preload's routes."""
+    """The ConfigMap with the SHA-256 of the token that guards the preload's routes."""
     return f"{cluster}-gpudask-token"
 
 

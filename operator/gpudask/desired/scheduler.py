@@ -15,7 +15,7 @@ Json = dict[str, Any]
 _MOUNT = "/etc/gpudask"
 _PRELOAD = f"{_MOUNT}/preload"
 _TOKEN = f"{_MOUNT}/token"
-TOKEN_KEY = "token"  # noqa: S105 - the key's name, not a secret
+TOKEN_DIGEST_KEY = "sha256"  # noqa: S105 - the key's name
 POOLS_KEY = "pools.json"
 ENTRY = "gpudask_entry.py"
 
@@ -49,7 +49,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
     rendered["spec"]["affinity"] = pod.away_from_gpus()
     rendered["spec"]["volumes"] = [
         {"name": "gpudask-preload", "configMap": _preload_volume(cluster, preload)},
-        {"name": "gpudask-token", "secret": {"secretName": names.token(cluster.name)}},
+        {"name": "gpudask-token", "configMap": {"name": names.token(cluster.name)}},
     ]
     return termination.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
 
@@ -65,7 +65,7 @@ def _arguments(cluster: Cluster) -> list[str]:
 
 def _environment() -> list[Json]:
     return [
-        {"name": "GPUDASK_TOKEN_FILE", "value": f"{_TOKEN}/{TOKEN_KEY}"},
+        {"name": "GPUDASK_TOKEN_SHA256_FILE", "value": f"{_TOKEN}/{TOKEN_DIGEST_KEY}"},
         {"name": "GPUDASK_POOLS_FILE", "value": f"{_PRELOAD}/{POOLS_KEY}"},
     ]
 

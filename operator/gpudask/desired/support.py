@@ -1,8 +1,8 @@
-"""The objects beside the pods: the Services, the ConfigMap with the preload, the Secret with its token."""
+"""The objects beside the pods: the Services, the ConfigMaps with the preload and its token's digest."""
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import json
 from typing import Any
 
@@ -11,7 +11,7 @@ from gpudask.api.reserved import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod
-from gpudask.desired.scheduler import POOLS_KEY, TOKEN_KEY, config_map_key
+from gpudask.desired.scheduler import POOLS_KEY, TOKEN_DIGEST_KEY, config_map_key
 
 Json = dict[str, Any]
 
@@ -73,12 +73,11 @@ def fence(cluster: Cluster) -> dict[str, Json]:
     }
 
 
-def token_secret(cluster: Cluster, token: str) -> Json:
-    """The Secret with the token that the operator shows to the preload."""
+def token_digest(cluster: Cluster, token: str) -> Json:
+    """The ConfigMap by which the preload knows the token that the operator shows: its SHA-256, which is no secret."""
     return {
         "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
+        "kind": "ConfigMap",
         "metadata": pod.metadata(cluster, names.token(cluster.name), "scheduler"),
-        "data": {TOKEN_KEY: base64.b64encode(token.encode()).decode()},
+        "data": {TOKEN_DIGEST_KEY: hashlib.sha256(token.encode()).hexdigest()},
     }

@@ -33,6 +33,7 @@ def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> 
         ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
         ConditionType.DEGRADED: _degraded(seen, plan, status),
         ConditionType.READY: _ready(seen, status, before),
+        ConditionType.ISOLATED: _isolated(seen),
     }
     if seen.mirror is not None:
         verdicts[ConditionType.MIRRORED] = _mirrored(seen.mirror)
@@ -63,11 +64,11 @@ def with_verdicts(status: Status, verdicts: dict[str, Verdict], before: Status, 
     return status.model_copy(update={"conditions": conditions, "phase": phase, "reason": reason})
 
 
-def invalid(message: str, *, generation: int, before: Status, now: float) -> Status:
-    """The status of a spec that cannot be acted on: what exists is left as it is."""
+def invalid(message: str, *, generation: int, before: Status, now: float, reason: Reason = Reason.INVALID) -> Status:
+    """The status of a spec that cannot be acted on, or may not be: what exists is left as it is."""
     verdicts: dict[str, Verdict] = {
-        ConditionType.ACCEPTED: ("False", Reason.INVALID, message),
-        ConditionType.READY: ("False", Reason.INVALID, message),
+        ConditionType.ACCEPTED: ("False", reason, message),
+        ConditionType.READY: ("False", reason, message),
     }
     kept = before.model_copy(update={"observed_generation": generation})
     return with_verdicts(kept, verdicts, before, now)
@@ -199,6 +200,23 @@ def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
 
 def _mirrored(refusal: str) -> Verdict:
     return ("False", Reason.MIRROR_REFUSED, refusal) if refusal else ("True", Reason.MIRRORED, "")
+
+
+def _isolated(seen: Observation) -> Verdict:
+    """What is told is the policy: whether the network heeds it, no object of Kubernetes says."""
+    if seen.network is None:
+        off = "the chart's networkPolicies is false: whatever reaches a pod of the cluster may connect"
+        return "False", Reason.NETWORK_POLICY_OFF, off
+    if seen.network:
+        return "False", Reason.NETWORK_POLICY_FAILED, f"there is no NetworkPolicy as wanted: {seen.network}"
+    peers = len(seen.cluster.spec.network.allow_from)
+    more = (
+        f" and the {peers} peers of spec.network.allowFrom" if peers > 1 else " and the peer of spec.network.allowFrom"
+    )
+    own = "the cluster's own pods, the operator"
+    who = f"{own}{more}" if peers else own.replace(", ", " and ")
+    said = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
+    return "True", Reason.NETWORK_POLICY_APPLIED, said
 
 
 def _ready(seen: Observation, status: Status, before: Status) -> Verdict:

@@ -152,6 +152,7 @@ class Observation:
     work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
     `known_starts`: pool -> seconds that pods just like its own took to start lately, in other clusters.
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
+    `network`: why there is no NetworkPolicy, empty where there is; None: the chart has them switched off.
     `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
 
@@ -172,6 +173,7 @@ class Observation:
     frozen_at: dict[str, float] = field(default_factory=dict)
     known_starts: dict[str, float] = field(default_factory=dict)
     mirror: str | None = None
+    network: str | None = None
     starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 

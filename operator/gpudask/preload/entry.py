@@ -6,6 +6,7 @@ happens at import, and whatever fails later leaves the scheduler running, with t
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import importlib
 import logging
@@ -78,11 +79,12 @@ def _serve_health_only(scheduler: Any, error: str) -> None:
         class Health(RequestHandler):
             def get(self) -> None:
                 try:
-                    token = Path(os.environ["GPUDASK_TOKEN_FILE"]).read_bytes().strip()
+                    digest = Path(os.environ["GPUDASK_TOKEN_SHA256_FILE"]).read_bytes().strip()
                 except (KeyError, OSError):
-                    token = b""
-                given = self.request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-                if not token or not hmac.compare_digest(given, b"Bearer " + token):
+                    digest = b""
+                header = self.request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+                given = hashlib.sha256(header.removeprefix(b"Bearer ")).hexdigest().encode()
+                if not header.startswith(b"Bearer ") or not hmac.compare_digest(given, digest):
                     self.set_status(401)
                     self.finish({"protocol": 1, "error": "Authorization: expected 'Bearer <token>'"})
                     return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import os
 from pathlib import Path
@@ -123,10 +124,13 @@ def add_routes(preload: Preload) -> None:
 
 
 def is_authorized(header: str) -> bool:
-    """Return whether the header carries the token of `GPUDASK_TOKEN_FILE`; without a readable, filled file: never."""
+    """Return whether the header carries the token whose SHA-256 stands in `GPUDASK_TOKEN_SHA256_FILE`.
+
+    Without a readable, filled file: never. Whoever reads the file does not have the token.
+    """
     try:
-        token = Path(os.environ["GPUDASK_TOKEN_FILE"]).read_bytes().strip()
+        digest = Path(os.environ["GPUDASK_TOKEN_SHA256_FILE"]).read_bytes().strip()
     except (KeyError, OSError):
         return False
-    given = header.encode("utf-8", "surrogateescape")
-    return bool(token) and hmac.compare_digest(given, b"Bearer " + token)
+    scheme, _, token = header.encode("utf-8", "surrogateescape").partition(b" ")
+    return scheme == b"Bearer" and hmac.compare_digest(hashlib.sha256(token).hexdigest().encode(), digest)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api.limits import Limits
 from gpudask.api.resource import Identity
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
@@ -56,7 +57,8 @@ class Context:
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
-    `key`: empty until this operator leads for the first time.
+    `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
+    where `network_policies` are made. `limits`: what users may ask for.
     """
 
     api: Kubernetes
@@ -66,6 +68,9 @@ class Context:
     support: dict[str, Caches]
     preload: dict[str, str]
     key: bytes
+    operator_namespace: str = "default"
+    network_policies: bool = True
+    limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.time
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
@@ -81,7 +86,7 @@ class Context:
         return all(caches.know(namespace) for caches in (self.pods, *self.support.values()))
 
     def token(self, uid: str) -> str:
-        """The token of the cluster with this uid: derived, so that no Secret need be read or watched."""
+        """The token of the cluster with this uid: derived, so that no Secret need be written or read."""
         return hmac.new(self.key, uid.encode(), hashlib.sha256).hexdigest()
 
     def pods_of(self, cluster: Identity) -> tuple[Pod, ...]:

@@ -18,10 +18,12 @@ def observe(
     *,
     failures: tuple[Failure, ...],
     mirror_refusal: str | None,
+    network_refusal: str | None,
 ) -> Observation:
     """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
 
     Nothing is asked of a server. `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`.
+    `network_refusal`: as `Observation.network`.
     """
     pods, now = context.pods_of(cluster), context.clock()
     feed.listen_to(current_scheduler(pods))
@@ -44,6 +46,7 @@ def observe(
         frozen_at=memory.frozen_at,
         known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
+        network=network_refusal,
     )
 
 

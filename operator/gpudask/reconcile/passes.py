@@ -12,7 +12,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
 
+from gpudask.api.limits import excesses
 from gpudask.api.resource import Cluster, InvalidSpecError
+from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
@@ -121,11 +123,12 @@ class Passes:
         try:
             cluster = self._copy.cluster()
         except InvalidSpecError as error:
-            await self._retries.run(Kind.STATUS, {"status": partial(self._write_invalid, str(error))})
-            return self._at_most(RESYNC_SECONDS)
+            return await self._refuse(str(error), Reason.INVALID)
         if cluster.deleting:
             self._feed.stop()
             return RESYNC_SECONDS
+        if beyond := excesses(cluster.spec, cluster.namespace, self._context.limits):
+            return await self._refuse("; ".join(beyond), Reason.LIMIT)
         mirrored = await self._take_in(cluster)
         if mirrored is _Mirrored.CHANGED:
             return RESYNC_SECONDS
@@ -199,8 +202,6 @@ class Passes:
             ClusterGoneError: the cluster does not exist any more.
         """
         creates_scheduler = any(isinstance(action, CreateScheduler) for action in planned.actions)
-        if creates_scheduler:
-            self._support.forget_blind()
         name = named_by_service(self._observe(cluster))
         objects = self._retries.run(Kind.OBJECTS, self._support.work(cluster, name, guarded=planned.guarded))
         if creates_scheduler:
@@ -243,9 +244,15 @@ class Passes:
         await self._retries.run(Kind.STATUS, {"status": write})
         return waits[0] if waits else None
 
-    async def _write_invalid(self, why: str) -> bool:
-        await self._written(self._reporter.write_invalid(self._copy.body, why))
-        return False
+    async def _refuse(self, why: str, reason: Reason) -> float:
+        """Say that the spec cannot or may not be acted on, and leave what exists as it is."""
+
+        async def write() -> bool:
+            await self._written(self._reporter.write_invalid(self._copy.body, why, reason))
+            return False
+
+        await self._retries.run(Kind.STATUS, {"status": write})
+        return self._at_most(RESYNC_SECONDS)
 
     async def _written(self, writing: Awaitable[float | None]) -> float | None:
         """When to come back to write the status, as `Reporter.write`; at once where the resource is another by now.
@@ -266,6 +273,7 @@ class Passes:
 
     def _observe(self, cluster: Cluster) -> Observation:
         of_mirror = self._retries.failures(Kind.MIRROR_READ, Kind.MIRROR_WRITTEN)
+        of_objects = self._retries.failures(Kind.OBJECTS)
         return observe(
             self._context,
             cluster,
@@ -273,6 +281,7 @@ class Passes:
             self._memory,
             failures=self._retries.failures(Kind.OBJECTS, Kind.PODS, Kind.DELETION),
             mirror_refusal=self._mirror.refusal or (failure_of(of_mirror[0]) if of_mirror else self._mirror.refusal),
+            network_refusal=self._support.network_refusal(cluster, of_objects),
         )
 
     async def _is_current(self, cluster: Cluster) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api.resource import Cluster, Identity, parse_status
-from gpudask.api.status import Status
+from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.announcements import announcements
@@ -59,8 +59,8 @@ class Reporter:
                 return None
         return None
 
-    async def write_invalid(self, body: Json, message: str) -> None:
-        """Say that the spec cannot be acted on.
+    async def write_invalid(self, body: Json, message: str, reason: Reason = Reason.INVALID) -> None:
+        """Say that the spec cannot be acted on, or may not be.
 
         Raises:
             ApiError: as `write`.
@@ -68,7 +68,7 @@ class Reporter:
         """
         metadata, now = body["metadata"], self._context.clock()
         generation = metadata.get("generation", 0)
-        status = conditions.invalid(message, generation=generation, before=self._written, now=now)
+        status = conditions.invalid(message, generation=generation, before=self._written, now=now, reason=reason)
         before = self._written
         if significant(status) == significant(before) and status.reason == before.reason:
             return

@@ -17,7 +17,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.desired import mirror
+from gpudask.desired import mirror, network
 from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
@@ -121,6 +121,7 @@ class Operator:
                 ("Service", "services", "api/v1"),
                 ("ConfigMap", "configmaps", "api/v1"),
                 ("PodDisruptionBudget", "poddisruptionbudgets", "apis/policy/v1"),
+                (network.KIND, "networkpolicies", "apis/networking.k8s.io/v1"),
             )
         }
         self._definitions = await self._mirror(api)
@@ -145,6 +146,9 @@ class Operator:
             preload=sources(),
             key=b"",
             supervisor=self.supervisor,
+            operator_namespace=self.settings.namespace,
+            network_policies=self.settings.network_policies,
+            limits=self.settings.limits,
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))

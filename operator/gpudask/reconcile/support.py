@@ -9,7 +9,8 @@ from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.desired import disruption, support
+from gpudask.desired import disruption, names, network, support
+from gpudask.planning.observed import Failure
 from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
 
@@ -17,10 +18,9 @@ Json = dict[str, Any]
 
 
 class Support:
-    """Applies the Services, ConfigMap, Secret and budget of one cluster; a request only where something differs.
+    """Applies what one cluster has beside its pods; a request only where something differs.
 
-    Server-side apply repairs our fields and leaves others' alone. A Secret is not watched (the operator may not read
-    those of others), so it is applied once, and again when it should change.
+    Server-side apply repairs our fields and leaves others' alone.
     """
 
     def __init__(self, context: Context) -> None:
@@ -29,10 +29,6 @@ class Support:
         self._guarded = True
         self._inputs: Any = None  # what the wanted objects were made of
         self._wanted: list[tuple[Json, str]] = []  # they, and their digests
-
-    def forget_blind(self) -> None:
-        """Apply what is not watched anew: a scheduler pod is to be made, and must find it."""
-        self._applied = {what: seen for what, seen in self._applied.items() if what[0] in self._context.support}
 
     def work(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> dict[str, Work]:
         """How to apply what differs, by kind and name. The Services name the pod `scheduler`; empty: its label says it.
@@ -50,7 +46,32 @@ class Support:
             what = body["kind"], body["metadata"]["name"]
             if not self._is_applied(what, digest, existing.get(what)):
                 work[" ".join(what)] = partial(self._apply, body, digest, existing.get(what))
+        policy = existing.get(_policy(cluster))
+        if policy is not None and not self._context.network_policies:  # made before they were switched off
+            work[" ".join(_policy(cluster))] = partial(self._remove_policy, cluster, policy)
         return work
+
+    def network_refusal(self, cluster: Cluster, failures: tuple[Failure, ...]) -> str | None:
+        """As `Observation.network`. `failures`: of the work on objects."""
+        if not self._context.network_policies:
+            return None
+        what = _policy(cluster)
+        for failure in failures:
+            if failure.what == " ".join(what):
+                return failure.message
+        owned = self._context.support[network.KIND].owned(cluster.owner_key)
+        is_there = what in self._applied or any(item.name == what[1] for item in owned)
+        return "" if is_there else "not made yet"
+
+    async def _remove_policy(self, cluster: Cluster, existing: Owned) -> bool:
+        body = network.policy(cluster, self._context.operator_namespace)
+        try:
+            await self._context.api.delete(body, uid=existing.uid, version=existing.version)
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise
+        self._context.support[network.KIND].forget(cluster.namespace, existing.uid)
+        return False
 
     def _make(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
         """The wanted objects with their digests, made anew only for a new spec, scheduler pod or guard."""
@@ -59,9 +80,11 @@ class Support:
             wanted = [
                 *support.services(cluster, scheduler),
                 support.preload(cluster, self._context.preload),
-                support.token_secret(cluster, self._context.token(cluster.uid)),
+                support.token_digest(cluster, self._context.token(cluster.uid)),
                 disruption.budget(cluster, guarded=self._guarded),
             ]
+            if self._context.network_policies:
+                wanted.append(network.policy(cluster, self._context.operator_namespace))
             self._wanted = [
                 (body, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()) for body in wanted
             ]
@@ -69,17 +92,13 @@ class Support:
         return self._wanted
 
     def _is_applied(self, what: tuple[str, str], digest: str, existing: Owned | None) -> bool:
-        version = existing.version if existing else ""
-        if what[0] not in self._context.support:
-            version = self._applied.get(what, ("", ""))[1]
-        return bool(version) and self._applied.get(what) == (digest, version)
+        return existing is not None and self._applied.get(what) == (digest, existing.version)
 
     async def _apply(self, body: Json, digest: str, existing: Owned | None) -> bool:
         kind = body["kind"]
         answer = await self._put(body, existing)
         self._applied[kind, body["metadata"]["name"]] = (digest, answer["metadata"]["resourceVersion"])
-        if kind in self._context.support:
-            self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
+        self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
         return False
 
     async def _put(self, body: Json, existing: Owned | None) -> Json:
@@ -94,5 +113,8 @@ class Support:
                 if not error.conflict:
                     raise  # else it is there: ours, of an answer that was lost, or somebody else's
         # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
-        ours = existing is not None or body["kind"] not in self._context.support
-        return await self._context.api.apply(body, force=ours)
+        return await self._context.api.apply(body, force=existing is not None)
+
+
+def _policy(cluster: Cluster) -> tuple[str, str]:
+    return network.KIND, names.network_policy(cluster.name)

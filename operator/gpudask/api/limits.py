@@ -1,0 +1,146 @@
+"""What administrators let users ask for: `limits` of the chart, and what of a spec goes beyond them.
+
+The chart's admission policy holds the operator's account to the same; this says it in words of the spec, before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from gpudask.api.model import Model
+from gpudask.api.pod_parts import Template
+from gpudask.api.pool import Pool
+from gpudask.api.spec import Spec
+
+TemplateField = Literal[
+    "capabilities", "hostIPC", "hostNetwork", "hostPID", "hostPath", "hostPort", "privileged", "serviceAccountName"
+]
+_ASK = "or ask the operator's administrators for"
+
+
+class Limits(Model):
+    """The limits of an installation. By default none: the chart sets those that it documents."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pods_per_cluster: Annotated[int, Field(ge=1)] | None = None
+    gpus_per_cluster: Annotated[int, Field(ge=0)] | None = None
+    service_types: tuple[Literal["ClusterIP", "NodePort", "LoadBalancer"], ...] = (
+        "ClusterIP",
+        "NodePort",
+        "LoadBalancer",
+    )
+    service_annotations: bool = True
+    template_fields: tuple[TemplateField, ...] = (
+        "capabilities",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostPath",
+        "hostPort",
+        "privileged",
+        "serviceAccountName",
+    )
+    closed_namespaces: tuple[str, ...] = ()
+
+
+def read(text: str) -> Limits:
+    """The limits of a JSON object; of an empty text, none.
+
+    Raises:
+        ValueError: it is no JSON, or no limits.
+    """
+    try:
+        return Limits.model_validate(json.loads(text) if text else {})
+    except ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def excesses(spec: Spec, namespace: str, limits: Limits) -> list[str]:
+    """What of `spec` goes beyond `limits`: each with its field, what came, and what to write."""
+    return [
+        *_of_namespace(namespace, limits),
+        *_of_service(spec, limits),
+        *_of_templates(spec, limits),
+        *_of_sizes(spec, limits),
+    ]
+
+
+def _of_namespace(namespace: str, limits: Limits) -> Iterator[str]:
+    if namespace in limits.closed_namespaces:
+        yield f"metadata.namespace: no clusters run in {namespace}: use another, {_ASK} limits.closedNamespaces"
+
+
+def _of_service(spec: Spec, limits: Limits) -> Iterator[str]:
+    service = spec.scheduler.service
+    if service.type not in limits.service_types:
+        allowed = ", ".join(limits.service_types)
+        yield (
+            f"spec.scheduler.service.type: {service.type} is not allowed here: write {allowed}, {_ASK}"
+            " limits.serviceTypes"
+        )
+    if service.annotations and not limits.service_annotations:
+        yield f"spec.scheduler.service.annotations: none is allowed here: remove them, {_ASK} limits.serviceAnnotations"
+
+
+def _of_templates(spec: Spec, limits: Limits) -> Iterator[str]:
+    places = [("spec", spec.template), ("spec.scheduler", spec.scheduler.template)]
+    places += [(f"spec.pools[{pool.name}]", pool.template) for pool in spec.pools]
+    for place, template in places:
+        for field in sorted(_fields(template) - set(limits.template_fields)):
+            yield f"{place}.template.spec: {field} is not allowed here: remove it, {_ASK} limits.templateFields"
+
+
+def _fields(template: Template) -> set[str]:
+    """Those of `TemplateField` that a template uses. It may have any shape: what cannot be read is used by nobody."""
+    spec = template.spec
+    used = {field for field in ("hostIPC", "hostNetwork", "hostPID") if spec.get(field)}
+    if spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        used.add("serviceAccountName")
+    if any(volume.get("hostPath") is not None for volume in _objects(spec.get("volumes"))):
+        used.add("hostPath")
+    for kind in ("containers", "initContainers"):
+        for container in _objects(spec.get(kind)):
+            used |= _of_container(container)
+    return used
+
+
+def _of_container(container: dict[str, Any]) -> set[str]:
+    used = {"hostPort"} if any(port.get("hostPort") for port in _objects(container.get("ports"))) else set()
+    context = container.get("securityContext")
+    if isinstance(context, dict):
+        capabilities = context.get("capabilities")
+        used |= {"privileged"} if context.get("privileged") else set()
+        used |= {"capabilities"} if isinstance(capabilities, dict) and capabilities.get("add") else set()
+    return used
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _of_sizes(spec: Spec, limits: Limits) -> Iterator[str]:
+    pods = {pool.name: _most_pods(spec, pool) for pool in spec.pools}
+    total = sum(pods.values())
+    if limits.pods_per_cluster is not None and total > limits.pods_per_cluster:
+        yield (
+            f"spec.pools: they may grow to {total} pods together, and a cluster has {limits.pods_per_cluster} at most"
+            f" here: lower replicas or autoscale.max, {_ASK} limits.podsPerCluster"
+        )
+    gpus = sum(pods[pool.name] * pool.gpu.count for pool in spec.pools if pool.gpu is not None)
+    if limits.gpus_per_cluster is not None and gpus > limits.gpus_per_cluster:
+        yield (
+            f"spec.pools: they may grow to {gpus} GPUs together, and a cluster has {limits.gpus_per_cluster} at most"
+            f" here: lower replicas or autoscale.max, {_ASK} limits.gpusPerCluster"
+        )
+
+
+def _most_pods(spec: Spec, pool: Pool) -> int:
+    """As many pods as the pool may ever have: by its own words, or by an override's, ended or not."""
+    own = pool.autoscale.max if pool.autoscale is not None else 1 if pool.replicas is None else pool.replicas
+    overrides = [override for override in spec.overrides if override.pool == pool.name]
+    return max([own, *(size for item in overrides for size in (item.replicas, item.max) if size is not None)])

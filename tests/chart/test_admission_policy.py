@@ -1,0 +1,235 @@
+"""The admission policy: the operator's account, even with an administrator's rights, writes only what clusters own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import a_manifest, a_pool
+from tests.conftest import CRD
+from tests.eventually import eventually
+
+if TYPE_CHECKING:
+    from tests.chart.conftest import Cluster, Helm
+
+pytestmark = pytest.mark.api
+
+ACCOUNT = "system:serviceaccount:gpudask-system:gpudask"
+TEAM = "team-a"
+OWNER = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "name": "demo", "uid": "1", "controller": True}
+LABELS = {"gpudask.dev/cluster": "demo"}
+ADMINISTRATOR = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: the-operator-is-administrator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: User, name: "system:serviceaccount:gpudask-system:gpudask", apiGroup: rbac.authorization.k8s.io}]
+"""
+SPECS: dict[str, dict[str, Any]] = {
+    "ConfigMap": {"apiVersion": "v1", "data": {"a": "b"}},
+    "Service": {"apiVersion": "v1", "spec": {"ports": [{"port": 80}]}},
+    "Pod": {"apiVersion": "v1", "spec": {"containers": [{"name": "dask", "image": "x"}]}},
+    "PodDisruptionBudget": {
+        "apiVersion": "policy/v1",
+        "spec": {"minAvailable": 0, "selector": {"matchLabels": {"a": "b"}}},
+    },
+    "NetworkPolicy": {"apiVersion": "networking.k8s.io/v1", "spec": {"podSelector": {}}},
+    "Ingress": {
+        "apiVersion": "networking.k8s.io/v1",
+        "spec": {"defaultBackend": {"service": {"name": "x", "port": {"number": 80}}}},
+    },
+    "ServiceAccount": {"apiVersion": "v1"},
+}
+
+
+def an(kind: str, name: str = "demo-x", *, owner: Any = OWNER, labels: Any = LABELS, **spec: Any) -> dict[str, Any]:
+    """An object of the cluster `demo`."""
+    metadata = {"name": name, "labels": labels, "ownerReferences": [owner] if owner else []}
+    body = copy.deepcopy(SPECS[kind]) | {"kind": kind, "metadata": metadata}
+    if spec:
+        body["spec"] |= spec
+    return body
+
+
+@pytest.fixture(scope="module")
+def walled(cluster: Cluster, helm: Helm) -> Cluster:
+    """The API server with the policy, and an account that may do anything but for it."""
+    cluster.define(CRD)
+    for name in ("gpudask-system", TEAM):
+        cluster("create", "namespace", name)
+        cluster("create", "serviceaccount", "default", "--namespace", name)
+    cluster("apply", "-f", "-", stdin=ADMINISTRATOR)
+    install(cluster, helm)
+    return cluster
+
+
+def install(cluster: Cluster, helm: Helm, *options: str) -> None:
+    """Apply the policy as the chart renders it, and wait until the API server heeds it as it is now."""
+    found = [body for body in helm.manifests(*options) if body["kind"].startswith("ValidatingAdmissionPolicy")]
+    text = yaml.safe_dump_all(found)
+    cluster("apply", "-f", "-", stdin=text)
+    marker = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "is-it-heeded"}}
+    eventually(
+        lambda: "writes only objects" in attempt(cluster, "create", marker, "--dry-run=server"),
+        "the policy is heeded",
+    )
+
+
+def attempt(cluster: Cluster, verb: str, body: dict[str, Any], *options: str, namespace: str = TEAM) -> str:
+    """What the API server says to the operator's account; empty: it did it."""
+    done = cluster.attempt(
+        verb, "--as", ACCOUNT, "--namespace", namespace, *options, "-f", "-", stdin=yaml.safe_dump(body)
+    )
+    return "" if done.returncode == 0 else done.stderr
+
+
+def patch(cluster: Cluster, kind: str, name: str, body: Any, namespace: str = TEAM) -> str:
+    done = cluster.attempt(
+        "patch", kind, name, "--type=merge", "-p", json.dumps(body), "--as", ACCOUNT, "--namespace", namespace
+    )
+    return "" if done.returncode == 0 else done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Service", "Pod", "PodDisruptionBudget", "NetworkPolicy"])
+def test_what_belongs_to_a_cluster_is_made_changed_and_deleted(walled: Cluster, kind: str) -> None:
+    body = an(kind, f"demo-{kind.lower()}")
+    assert attempt(walled, "create", body) == ""
+    assert patch(walled, kind, body["metadata"]["name"], {"metadata": {"annotations": None}}) == ""
+    assert attempt(walled, "delete", body, "--wait=false") == ""
+
+
+WRONG = {
+    "no-label": {"labels": {}},
+    "no-owner": {"owner": None},
+    "another-kind-of-owner": {"owner": OWNER | {"kind": "Other"}},
+    "another-group": {"owner": OWNER | {"apiVersion": "v1", "kind": "GpuDaskCluster"}},
+    "no-controller": {"owner": {key: value for key, value in OWNER.items() if key != "controller"}},
+    "another-name": {"owner": OWNER | {"name": "other"}},
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+@pytest.mark.parametrize("kind", SPECS)
+def test_nothing_else_is_made(walled: Cluster, kind: str, fault: str) -> None:
+    assert "writes only objects" in attempt(walled, "create", an(kind, **WRONG[fault]))
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_what_others_made_is_not_read_by_a_patch_nor_taken_nor_deleted(walled: Cluster, kind: str) -> None:
+    name = f"theirs-{kind.lower()}"
+    body = an(kind, name, owner=None, labels={"a": "b"})
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+    assert "writes only objects" in patch(walled, kind, name, {})
+    taken = {"metadata": {"labels": LABELS, "ownerReferences": [OWNER]}}
+    assert "writes only objects" in patch(walled, kind, name, taken)
+    assert "writes only objects" in attempt(walled, "delete", body, "--wait=false")
+
+
+def test_no_secret_is_made_read_or_deleted(walled: Cluster) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs"}, "stringData": {"a": "hush"}}
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(secret))
+    said = patch(walled, "secret", "theirs", {})
+    assert "writes no Secret" in said
+    assert "hush" not in said
+    assert "writes no Secret" in attempt(walled, "delete", secret, "--wait=false")
+    ours = secret | {"metadata": {"name": "demo-x", "labels": LABELS, "ownerReferences": [OWNER]}}
+    assert "writes no Secret" in attempt(walled, "create", ours)
+
+
+def test_the_key_is_made_once_and_is_no_service_accounts_token(walled: Cluster) -> None:
+    key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "gpudask-key"}, "type": "Opaque"}
+    assert "writes no Secret" in attempt(walled, "create", key, namespace=TEAM)
+    account = {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    token = key | {"type": "kubernetes.io/service-account-token", "metadata": key["metadata"] | account}
+    assert "writes no Secret" in attempt(walled, "create", token, namespace="gpudask-system")
+    assert attempt(walled, "create", key, namespace="gpudask-system") == ""
+    assert "writes no Secret" in patch(walled, "secret", "gpudask-key", {}, namespace="gpudask-system")
+
+
+TEMPLATE_FIELDS: dict[str, dict[str, Any]] = {
+    "hostPath": {"volumes": [{"name": "a", "hostPath": {"path": "/"}}]},
+    "hostNetwork": {"hostNetwork": True},
+    "hostPID": {"hostPID": True},
+    "hostIPC": {"hostIPC": True},
+    "hostPort": {"containers": [{"name": "a", "image": "x", "ports": [{"containerPort": 1, "hostPort": 1}]}]},
+    "privileged": {"containers": [{"name": "a", "image": "x", "securityContext": {"privileged": True}}]},
+    "capabilities": {
+        "initContainers": [{"name": "i", "image": "x", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]
+    },
+}
+
+
+@pytest.mark.parametrize("field", TEMPLATE_FIELDS)
+def test_no_pod_reaches_its_node_by_default(walled: Cluster, field: str) -> None:
+    assert "limits.templateFields" in attempt(walled, "create", an("Pod", "demo-node", **TEMPLATE_FIELDS[field]))
+
+
+def test_a_service_account_may_be_named_by_default(walled: Cluster) -> None:
+    walled("create", "serviceaccount", "s3", "--namespace", TEAM)
+    assert attempt(walled, "create", an("Pod", "demo-s3", serviceAccountName="s3"), "--dry-run=server") == ""
+
+
+def test_no_pod_runs_in_the_systems_namespaces(walled: Cluster) -> None:
+    walled("create", "serviceaccount", "default", "--namespace", "kube-system")
+    assert "limits.closedNamespaces" in attempt(walled, "create", an("Pod"), namespace="kube-system")
+
+
+@pytest.mark.parametrize(("kind", "said"), [("NodePort", "serviceTypes"), ("LoadBalancer", "serviceTypes")])
+def test_no_service_leads_outside_by_default(walled: Cluster, kind: str, said: str) -> None:
+    assert f"limits.{said}" in attempt(walled, "create", an("Service", type=kind))
+    assert attempt(walled, "create", an("Service", "demo-inside")) == ""
+    assert f"limits.{said}" in patch(walled, "service", "demo-inside", {"spec": {"type": kind}})
+    walled("delete", "service", "demo-inside", "--namespace", TEAM)
+
+
+def test_no_service_is_annotated_by_default(walled: Cluster) -> None:
+    body = an("Service")
+    body["metadata"]["annotations"] = {"external-dns.alpha.kubernetes.io/hostname": "bank.example"}
+    assert "limits.serviceAnnotations" in attempt(walled, "create", body)
+
+
+def test_clusters_are_not_made_edited_or_deleted(walled: Cluster) -> None:
+    body = a_manifest(a_pool(), name="mine", idle={"deleteAfter": "1h"})
+    assert "changes nothing of a GpuDaskCluster" in attempt(walled, "create", body)
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+    assert "changes nothing of a GpuDaskCluster" in patch(walled, "gdc", "mine", {"spec": {"suspend": True}})
+    assert "deletes a GpuDaskCluster only where" in attempt(walled, "delete", body, "--wait=false")
+
+
+def test_others_are_not_concerned(walled: Cluster) -> None:
+    body = an("ConfigMap", "somebodys", owner=None, labels={})
+    walled(
+        "create",
+        "--namespace",
+        TEAM,
+        "--as",
+        "alice",
+        "--as-group",
+        "system:masters",
+        "-f",
+        "-",
+        stdin=yaml.safe_dump(body),
+    )
+
+
+def test_what_the_chart_allows_is_allowed(walled: Cluster, helm: Helm) -> None:
+    fields = ",".join(TEMPLATE_FIELDS)
+    install(
+        walled, helm, "--set", f"limits.templateFields={{{fields}}},limits.serviceTypes={{ClusterIP,NodePort}}",
+        "--set", "limits.serviceAnnotations=true,limits.closedNamespaces={},mirror.enabled=true",
+    )  # fmt: skip
+    eventually(lambda: attempt(walled, "create", an("Service", type="NodePort"), "--dry-run=server") == "", "NodePort")
+    for spec in TEMPLATE_FIELDS.values():
+        assert attempt(walled, "create", an("Pod", "demo-allowed", **spec), "--dry-run=server") == ""
+    said = attempt(walled, "create", an("Pod", serviceAccountName="s3"), "--dry-run=server")
+    assert "serviceAccountName is not among limits.templateFields" in said
+    body = a_manifest(a_pool(), name="shown")
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+    assert patch(walled, "gdc", "shown", {"spec": {"overrides": [{"pool": "cpu", "replicas": 2}]}}) == ""
+    assert "but spec.overrides" in patch(walled, "gdc", "shown", {"spec": {"suspend": True}})
+    assert "but spec.overrides" in patch(walled, "gdc", "shown", {"metadata": {"labels": {"a": "b"}}})
+    assert attempt(walled, "delete", body, "--wait=false") == ""
