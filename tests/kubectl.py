@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from local.layout import clusters_dir
 from tests.eventually import eventually
@@ -47,11 +49,26 @@ class Kubectl:
     def await_served(self, *definitions: str) -> None:
         """Wait until these CustomResourceDefinitions are served: their names, or `-f` and a file.
 
-        `kubectl wait` fails at once for a definition that has no conditions yet, hence again.
+        Established, and in the discovery of their group: the API server fills that in later, and programs go by it.
         """
-        wait = ["wait", "--for=condition=Established", "--timeout=30s", *definitions]
         eventually(
-            lambda: self.attempt(*wait).returncode == 0, f"served: {definitions}", show=lambda: self.attempt(*wait)
+            lambda: not self._unserved(*definitions), f"served: {definitions}", show=lambda: self._unserved(*definitions)
+        )
+
+    def _unserved(self, *definitions: str) -> list[str]:
+        """What is not served yet of these CustomResourceDefinitions."""
+        found = json.loads(self("get", *definitions, "-o", "json").stdout)
+        return [
+            f"{definition['metadata']['name']}/{version['name']}"
+            for definition in found.get("items", [found])
+            for version in definition["spec"]["versions"]
+            if version["served"] and not self._is_discovered(definition["spec"], version["name"])
+        ]
+
+    def _is_discovered(self, spec: dict[str, Any], version: str) -> bool:
+        resources = self.attempt("get", "--raw", f"/apis/{spec['group']}/{version}")
+        return resources.returncode == 0 and any(
+            item["name"] == spec["names"]["plural"] for item in json.loads(resources.stdout)["resources"]
         )
 
     def inside(self, namespace: str) -> Kubectl:

@@ -103,6 +103,26 @@ async def test_an_offer_that_ends_and_begins_again_at_once_stands(start):
     assert await future == (gpu.name, True)
 
 
+async def test_a_task_that_asks_for_none_of_it_runs_though_an_answer_was_lost(start, monkeypatch):
+    """It waited for ever: its worker has the resource from then on, none of it, and nobody looked again."""
+    cluster = await start()
+    cpu = await cluster.add("cpu-0")
+    future = cluster.client.submit(where, resources={"GPU": 0}, workers=[cpu.address])
+    await until(lambda: len(cluster.scheduler.unrunnable) == 1)
+    offers = cluster.preload.offers
+    do = offers._do
+
+    async def without_the_first_answer(*args, **kwargs):
+        await do(*args, **kwargs)
+        monkeypatch.setattr(offers, "_do", do)
+        offers.accept({})
+
+    monkeypatch.setattr(offers, "_do", without_the_first_answer)
+    offers.accept({"cpu": GPU})
+    assert await asyncio.wait_for(future, 10) == (cpu.name, False)
+    assert cluster.state(cpu).resources == {"GPU": 0}
+
+
 async def test_a_workers_own_offer_is_not_taken_from_it(start):
     cluster = await start()
     cpu = await cluster.add("cpu-0", resources={"GPU": 2})

@@ -158,7 +158,7 @@ class Offers:
             if not self._is_known(ws):
                 return
             loan.told, loan.offers = target, offers
-            if target and ws in self._scheduler.running:
+            if offers and ws in self._scheduler.running:  # also of none: a task may ask for none
                 recommendations = self._scheduler.bulk_schedule_unrunnable_after_adding_worker(ws)
                 self._scheduler.transitions(recommendations, stimulus_id=STIMULUS)
             await self._give_back(ws)
