@@ -52,7 +52,9 @@ class Kubectl:
         Established, and in the discovery of their group: the API server fills that in later, and programs go by it.
         """
         eventually(
-            lambda: not self._unserved(*definitions), f"served: {definitions}", show=lambda: self._unserved(*definitions)
+            lambda: not self._unserved(*definitions),
+            f"served: {definitions}",
+            show=lambda: self._unserved(*definitions),
         )
 
     def _unserved(self, *definitions: str) -> list[str]:

@@ -76,7 +76,7 @@ def test_a_template_of_any_shape_is_read(template: Json) -> None:
 def test_services_stay_inside() -> None:
     [kind, annotated] = of(scheduler={"service": {"type": "LoadBalancer", "annotations": {"a": "b"}}})
     assert kind.startswith("spec.scheduler.service.type: LoadBalancer is not allowed here: write ClusterIP")
-    assert annotated.startswith("spec.scheduler.service.annotations: none are allowed here")
+    assert annotated.startswith("spec.scheduler.service.annotations: none is allowed here")
 
 
 def test_sizes_count_what_pools_may_grow_to_by_overrides_too() -> None:

@@ -220,7 +220,8 @@ def test_what_the_chart_allows_is_allowed(walled: Cluster, helm: Helm) -> None:
     fields = ",".join(TEMPLATE_FIELDS)
     install(
         walled, helm, "--set", f"limits.templateFields={{{fields}}},limits.serviceTypes={{ClusterIP,NodePort}}",
-        "--set", "limits.serviceAnnotations=true,limits.closedNamespaces={},mirror.enabled=true",
+        "--set", "limits.serviceAnnotations=true,mirror.enabled=true",
+        "--set-json", "limits.closedNamespaces=[]",
     )  # fmt: skip
     eventually(lambda: attempt(walled, "create", an("Service", type="NodePort"), "--dry-run=server") == "", "NodePort")
     for spec in TEMPLATE_FIELDS.values():

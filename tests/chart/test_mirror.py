@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from charts import render
+from tests.chart.conftest import REPOSITORY
 
 if TYPE_CHECKING:
     from tests.chart.conftest import Cluster, Helm
 
-ON = ["--set", "mirror.enabled=true"]
+ON = [*REPOSITORY, "--set", "mirror.enabled=true"]
 STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "customresources"
 OPERATOR = """
 apiVersion: apps/v1

@@ -34,13 +34,14 @@ HOME = "gpudask-system"
 TEAMS = {"everywhere": "team-a", "one-namespace": "team-b", "mirror": "team-c"}
 # What this life of a cluster does not take, of what the chart grants.
 UNUSED = {
-    *(
-        ("create", plural) for plural in ("services", "poddisruptionbudgets", "networkpolicies")
-    ),  # they are applied: `patch`
+    ("create", "services"),  # they are applied: `patch`
+    ("create", "poddisruptionbudgets"),  # the same
+    ("create", "networkpolicies"),  # the same
     ("delete", "networkpolicies"),  # once they are switched off
     *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),  # the same
     ("patch", "events"),  # for one that comes again
     ("create", "leases"),  # by the first operator of a namespace
+    ("create", "secrets"),  # the same: its key
     ("get", "pods"),  # for one whose deletion was refused
     ("get", "gpudaskclusters"),  # for one that seems to be out of date
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror

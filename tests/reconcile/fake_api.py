@@ -14,11 +14,12 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.reduce import observe_pod
 from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.context import Context
+from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.support import KINDS
 from tests.planning.builders import NOW
 
 Json = dict[str, Any]
@@ -88,16 +89,15 @@ class Bench:
         self.api, self.now = api, NOW
         self.registry = Registry()
         self.woken = 0
-        self.pods: Reflector[Any] = Reflector(
-            api, "/api/v1/pods", label="l", reduce=observe_pod, changed=self.registry.changed
-        )
+        pods = self._caches("pods", observe_pod)
+        self.pods: Reflector[Any] = pods.reflectors[0]
         schedulers: Any = None  # none of the pods has an address
         self.context = Context(
             api=api,
             schedulers=schedulers,
             events=EventRecorder(api, "test"),
-            pods=Caches([self.pods]),
-            support={},
+            pods=pods,
+            support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preload={"x.py": ""},
             key=b"key",
             clock=lambda: self.now,
@@ -111,6 +111,12 @@ class Bench:
         api.put(name, cluster)
         self._copy = ResourceCopy(self.context, api.objects[name])
         self.passes = Passes(self.context, self._copy, Mirror(self.context, None), self)
+
+    def _caches(self, plural: str, reduce: Any) -> Caches:
+        reflector: Reflector[Any] = Reflector(
+            self.api, f"/api/v1/{plural}", label="l", reduce=reduce, changed=self.registry.changed
+        )
+        return Caches([reflector])
 
     def wake(self) -> None:
         self.woken += 1

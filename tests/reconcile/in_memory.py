@@ -16,12 +16,12 @@ from gpudask.planning.reduce import observe_pod
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.loop import ClusterLoop
+from gpudask.reconcile.support import KINDS
 from tests.builders import a_manifest
 from tests.clients.fake_api_server import FakeApiServer
 from tests.planning.builders import NOW, stored
 
 Json = dict[str, Any]
-_KINDS = {"Service": "services", "ConfigMap": "configmaps", "PodDisruptionBudget": "poddisruptionbudgets"}
 
 
 class Operated:
@@ -36,7 +36,7 @@ class Operated:
             schedulers=None,  # type: ignore[arg-type] - no scheduler pod gets an address
             events=EventRecorder(self.server, "test"),
             pods=self._caches("pods", observe_pod),
-            support={kind: self._caches(plural, observe_owned(kind)) for kind, plural in _KINDS.items()},
+            support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preload={"entry.py": ""},
             key=b"k" * 32,
             **{"look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock} | context,

@@ -27,7 +27,7 @@ GPU_POD = "demo-gpu-worker-0"
 OTHERS = {
     "Services": ("PATCH", "/services/", ""),
     "the ConfigMap": ("POST", "/configmaps", ""),
-    "the Secret": ("PATCH", "/secrets/", ""),
+    "the NetworkPolicy": ("PATCH", "/networkpolicies/", ""),
     "the budget": ("PATCH", "/poddisruptionbudgets/", ""),
     "the status": ("PATCH", "/status", ""),
     "pods of another pool": ("POST", "/pods", "cpu"),

@@ -36,13 +36,21 @@ def test_each_setting_is_read():
     assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
 
 
+LIMITS = "expected the chart's limits as JSON"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
         ("GPUDASK_LOG_LEVEL", "loud", "expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'"),
         ("GPUDASK_LOG_FORMAT", "xml", "expected one of plain, json, got 'xml'"),
         ("GPUDASK_NETWORK_POLICIES", "off", "expected one of true, false, got 'off'"),
-        ("GPUDASK_LIMITS", "7 pods", "GPUDASK_LIMITS: expected the chart's limits as JSON"),
+        ("GPUDASK_LIMITS", "7 pods", f"{LIMITS}: Extra data: line 1 column 3 (char 2)"),
+        (
+            "GPUDASK_LIMITS",
+            '{"gpus": 0}',
+            f"{LIMITS}: gpus: Extra inputs are not permitted",
+        ),
         ("GPUDASK_MIRROR", "yes", "expected one of true, false, got 'yes'"),
         ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
         ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),

@@ -57,7 +57,8 @@ def read(text: str) -> Limits:
     try:
         return Limits.model_validate(json.loads(text) if text else {})
     except ValidationError as error:
-        raise ValueError(str(error)) from error
+        wrong = (f"{'.'.join(map(str, item['loc'])) or 'all of it'}: {item['msg']}" for item in error.errors())
+        raise ValueError("; ".join(wrong)) from error
 
 
 def excesses(spec: Spec, namespace: str, limits: Limits) -> list[str]:

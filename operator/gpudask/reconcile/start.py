@@ -17,7 +17,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.desired import mirror, network
+from gpudask.desired import mirror
 from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
@@ -27,6 +27,7 @@ from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.supervisor import Supervisor
+from gpudask.reconcile.support import KINDS
 from gpudask.settings import Settings
 
 Json = dict[str, Any]
@@ -117,12 +118,7 @@ class Operator:
         pods = self._caches(api, "pods", observe_pod, metadata_only=False)
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
-            for kind, plural, version in (
-                ("Service", "services", "api/v1"),
-                ("ConfigMap", "configmaps", "api/v1"),
-                ("PodDisruptionBudget", "poddisruptionbudgets", "apis/policy/v1"),
-                (network.KIND, "networkpolicies", "apis/networking.k8s.io/v1"),
-            )
+            for kind, (version, plural) in KINDS.items()
         }
         self._definitions = await self._mirror(api)
         mirrored = self._definitions.caches.values() if self._definitions else ()

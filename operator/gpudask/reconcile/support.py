@@ -16,6 +16,14 @@ from gpudask.reconcile.retries import Work
 
 Json = dict[str, Any]
 
+# The kinds of objects beside the pods: the API's path, and the plural.
+KINDS = {
+    "Service": ("api/v1", "services"),
+    "ConfigMap": ("api/v1", "configmaps"),
+    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
+    network.KIND: ("apis/networking.k8s.io/v1", "networkpolicies"),
+}
+
 
 class Support:
     """Applies what one cluster has beside its pods; a request only where something differs.
