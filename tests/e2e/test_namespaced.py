@@ -92,8 +92,9 @@ def test_a_teams_own_administrator_installs_it_where_the_rights_were_granted(tea
     namespace = team.watched.kubectl.namespace
     team.watched.kubectl("create", "rolebinding", "lead", "--clusterrole=admin", "--user=lead")
     release = Release(team.watched.platform, "team", namespace, user="lead")
-    settings = (*team.settings, "rbac.create=false")
-    granted = release.rendered(*team.settings, only=("rbac-clusters.yaml", "rbac-key.yaml", "rbac-lease.yaml"))
+    settings = (*team.settings, "rbac.create=false", "admissionPolicy.create=false")
+    rights = ("rbac-clusters.yaml", "rbac-key.yaml", "rbac-lease.yaml", "admission-policy.yaml")
+    granted = release.rendered(*team.settings, only=rights)
     team.watched.kubectl("apply", "-f", "-", stdin=granted)
     try:
         release.install(*settings, options=("--skip-crds",))
@@ -102,6 +103,7 @@ def test_a_teams_own_administrator_installs_it_where_the_rights_were_granted(tea
         assert "forbidden" not in release.log().lower()
     finally:
         release.uninstall()
+        team.watched.platform.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=granted)
 
 
 def _may(team: Team, verb: str, resource: str, space: Space) -> bool:
