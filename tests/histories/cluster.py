@@ -15,7 +15,7 @@ import logging
 import random
 import sys
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +40,7 @@ from gpudask.preload import routes, setup
 from gpudask.preload.desired import parse_desired
 
 from . import threads
-from .loop import CLOCK, Host, Loop, within
+from .loop import CLOCK, HOST, Host, Loop, within
 from .network import BACKEND, Network
 
 RESTART_SECONDS = (0.3, 1.0)  # until a container that ended runs again
@@ -68,6 +68,24 @@ class _Nothing:
         """Do nothing."""
 
     close = release = stop = add_handlers = update
+
+
+class OfProcess:
+    """What distributed keeps once for a process: here each simulated one has its own, in the order of coming."""
+
+    def __init__(self) -> None:
+        self._items: dict[Host | None, list[Any]] = {}
+
+    def add(self, item: Any) -> None:
+        """Keep it for the process that runs."""
+        self._items.setdefault(HOST.get(None), []).append(item)
+
+    def clear(self) -> None:
+        """Forget those of all processes."""
+        self._items.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(tuple(self._items.get(HOST.get(None), ())))
 
 
 _UNIT_TEST = _Nothing()
@@ -131,6 +149,7 @@ def calm() -> None:
     # A worker makes a client of its own: here it would take that of another simulated process
     distributed.client.default_client = _no_default_client
     Client.__del__ = nothing  # clients of dead processes close nothing
+    Worker._instances, Worker._initialized_clients = OfProcess(), OfProcess()
     Scheduler._instances.add(_UNIT_TEST)  # a worker that cannot close would end this process where there is none
     # Sets of tasks have the same order in each run
     for keyed in (distributed.worker_state_machine.TaskState, distributed.client.Future):

@@ -308,6 +308,7 @@ def _forget() -> None:
     """Drop what distributed keeps for the process."""
     distributed.client._global_clients.clear()
     distributed.Worker._initialized_clients.clear()
+    distributed.Worker._instances.clear()
     tasks.Current.record = tasks.Record()
     del BACKEND.network
     # These would keep every scheduler and worker that there ever was
