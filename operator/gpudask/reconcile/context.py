@@ -21,6 +21,7 @@ from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import owner_key
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
+from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.turns import Turns
 
@@ -58,7 +59,7 @@ class Context:
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
     `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
-    where `network_policies` are made. `limits`: what users may ask for.
+    where `network_policies` are made. `limits`: what users may ask for. `schema`: the resource's, as it is served.
     """
 
     api: Kubernetes
@@ -76,6 +77,7 @@ class Context:
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
+    schema: Schema = field(default_factory=Schema)
     random: Callable[[], float] = random.random
     look_again_seconds: float = 1.0
     patience_seconds: float = 1.0

@@ -98,7 +98,7 @@ class Reporter:
             )
 
     async def _send(self, cluster: Identity, status: Status, now: float) -> None:
-        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        body = self._context.schema.fit(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         try:
             version = self._copy.version
             self._copy.wrote(

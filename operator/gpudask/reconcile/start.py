@@ -7,6 +7,7 @@ import base64
 import logging
 import secrets
 import socket
+from functools import partial
 from typing import Any
 
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, PLURAL
@@ -26,6 +27,7 @@ from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.support import KINDS
 from gpudask.settings import Settings
@@ -54,6 +56,7 @@ class Operator:
         self.settings = settings
         self.registry = Registry()
         self.supervisor = Supervisor()
+        self.schema = Schema()
         self.cannot_start = ""  # what somebody has to mend before it is tried again
         self._context: Context | None = None
         self._definitions: Definitions | None = None
@@ -62,6 +65,7 @@ class Operator:
         self._no_key = ""  # why the key cannot be had
         self._reflectors: list[Reflector[Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._follows: asyncio.Task[None] | None = None  # the schema, until it is current
 
     @property
     def synced(self) -> bool:
@@ -115,6 +119,7 @@ class Operator:
 
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
+        await self.schema.read(api)
         pods = self._caches(api, "pods", observe_pod, metadata_only=False)
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
@@ -142,12 +147,16 @@ class Operator:
             preload=sources(),
             key=b"",
             supervisor=self.supervisor,
+            schema=self.schema,
             operator_namespace=self.settings.namespace,
             network_policies=self.settings.network_policies,
             limits=self.settings.limits,
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
+        self._follows = self.supervisor.start(
+            partial(self.schema.follow, api), kind="schema", name="the resource's", may_end=True
+        )
 
     async def _lead(self) -> None:
         """Begin to act."""
@@ -201,9 +210,10 @@ class Operator:
             await self._lease_api.close()
 
     async def _end_tasks(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._follows] if self._follows is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1"

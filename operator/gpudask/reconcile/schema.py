@@ -1,0 +1,141 @@
+"""The resource's schema as the API server has it, beside the operator's own: an upgrade may bring one before the other.
+
+Read from the API server's OpenAPI document, which every service account may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from gpudask.api import crd
+from gpudask.api.resource import API_VERSION, KIND
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
+
+Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
+
+
+class Schema:
+    """The served schema. `missing`: fields that this operator knows and the API server does not; `unknown`: the others.
+
+    Until it is read, and where it cannot be, both are taken for the same. `look_again_seconds`: between two looks at a
+    definition that is older.
+    """
+
+    def __init__(self, *, look_again_seconds: float = 60.0) -> None:
+        self._look_again_seconds = look_again_seconds
+        self.missing: tuple[str, ...] = ()
+        self.unknown: tuple[str, ...] = ()
+        self._status: Json = {}
+
+    async def read(self, api: Kubernetes) -> None:
+        """Read it, and log where the two differ.
+
+        Raises:
+            ApiError: the API server could not be reached, or failed.
+        """
+        try:
+            document = await api.request("GET", f"/openapi/v3/apis/{API_VERSION}")
+        except ApiError as error:
+            if not (error.forbidden or error.not_found):
+                raise
+            _LOG.info("the resource's schema cannot be read, and is taken for this operator's: %s", error)
+            return
+        self.take(_of_resource(document))
+
+    def take(self, served: Json) -> None:
+        """`served`: the schema of the whole resource, as OpenAPI has it; empty: it is not there yet."""
+        own = crd.render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+        there = served.get("properties", {})
+        if not there:
+            return
+        parts = ("spec", "status")
+        missing = tuple(field for part in parts for field in _more(own[part], there.get(part, {}), part))
+        unknown = tuple(field for part in parts for field in _more(there.get(part, {}), own[part], part))
+        if missing and missing != self.missing:
+            _LOG.warning(
+                "the resource definition is older than this operator: what is said in %s is lost. Apply the one of"
+                " this version: kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml",
+                ", ".join(missing),
+            )
+        if unknown and unknown != self.unknown:
+            _LOG.warning(
+                "the resource definition is newer than this operator, which does nothing for %s: upgrade it",
+                ", ".join(unknown),
+            )
+        self.missing, self.unknown, self._status = missing, unknown, there.get("status", {})
+
+    async def follow(self, api: Kubernetes) -> None:
+        """While the definition is older, look again now and then; returns when it is not."""
+        while self.missing:
+            await asyncio.sleep(self._look_again_seconds)
+            try:
+                await self.read(api)
+            except ApiError as error:
+                _LOG.warning("the resource's schema: %s", error)
+
+    def fit(self, status: Json) -> Json:
+        """Leave out of a status what the definition would refuse: one value would cost all of it.
+
+        The definitions of earlier versions list the types and reasons of conditions.
+        """
+        fitted = _fit(status, self._status)
+        return fitted if isinstance(fitted, dict) else status
+
+
+class _RefusedError(Exception):
+    """A value is none of those that the schema lists."""
+
+
+def _of_resource(document: Json) -> Json:
+    """The schema of the resource in the OpenAPI document of its group; empty: it is not there."""
+    for schema in document.get("components", {}).get("schemas", {}).values():
+        if any(kind.get("kind") == KIND for kind in schema.get("x-kubernetes-group-version-kind", ())):
+            return dict(schema)
+    return {}
+
+
+def _more(one: Json, other: Json, path: str) -> Iterator[str]:
+    """The fields of `one` that `other` lacks: the outermost of each, by path."""
+    if "items" in one:
+        yield from _more(one["items"], other.get("items", {}), path)
+    there = other.get("properties")
+    if there is None:
+        return  # any shape, or not the same type at all
+    for name, child in one.get("properties", {}).items():
+        if name in there:
+            yield from _more(child, there[name], f"{path}.{name}")
+        else:
+            yield f"{path}.{name}"
+
+
+def _fit(value: Any, schema: Json) -> Any:
+    if "enum" in schema and value not in schema["enum"]:
+        raise _RefusedError
+    if isinstance(value, dict):
+        return dict(_fitting_fields(value, schema))
+    if isinstance(value, list):
+        return list(_fitting_items(value, schema.get("items", {})))
+    return value
+
+
+def _fitting_fields(value: Json, schema: Json) -> Iterator[tuple[str, Any]]:
+    fields, required = schema.get("properties", {}), schema.get("required", ())
+    for name, child in value.items():
+        try:
+            yield name, _fit(child, fields.get(name, {}))
+        except _RefusedError:
+            if name in required:
+                raise
+
+
+def _fitting_items(items: list[Any], schema: Json) -> Iterator[Any]:
+    for item in items:
+        try:
+            yield _fit(item, schema)
+        except _RefusedError:
+            continue

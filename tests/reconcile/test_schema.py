@@ -1,0 +1,143 @@
+"""The resource's definition of another version than the operator's: what differs is told, and costs nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpudask.api import crd
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.schema import Schema
+from local.api_server import ApiServer
+from tests.builders import a_pool
+from tests.conftest import CRD
+from tests.kubectl import Kubectl
+from tests.planning.builders import gpu_pool
+from tests.reconcile.stage import Stage, operating, staged
+
+Json = dict[str, Any]
+OLDER = Path(__file__).with_name("older_definition.yaml")
+
+
+class Api:
+    """Answers with OpenAPI documents, one after another; the last one for ever."""
+
+    def __init__(self, *answers: Json | ApiError) -> None:
+        self.answers = list(answers)
+
+    async def request(self, _verb: str, _path: str) -> Json:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+def schema_of(definition: Json) -> Json:
+    found: Json = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def document(definition: Json) -> Json:
+    kind = {"group": "gpudask.dev", "version": "v1alpha1", "kind": "GpuDaskCluster"}
+    named = schema_of(definition) | {"x-kubernetes-group-version-kind": [kind]}
+    return {"components": {"schemas": {"other": {}, "dev.gpudask.v1alpha1.GpuDaskCluster": named}}}
+
+
+CURRENT, OLD = crd.render(), yaml.safe_load(OLDER.read_text())
+
+
+async def read(*answers: Json | ApiError) -> Schema:
+    schema = Schema(look_again_seconds=0.001)
+    await schema.read(Api(*answers))  # type: ignore[arg-type]
+    return schema
+
+
+async def test_the_current_one_lacks_nothing():
+    schema = await read(document(CURRENT))
+    assert (schema.missing, schema.unknown) == ((), ())
+
+
+async def test_an_older_one_is_told_with_the_fields_that_are_lost(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        schema = await read(document(OLD))
+    assert "spec.network" in schema.missing
+    assert "older than this operator: what is said in" in caplog.text
+    assert "kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml" in caplog.text
+
+
+async def test_a_newer_one_is_told(caplog: pytest.LogCaptureFixture):
+    newer = yaml.safe_load(yaml.safe_dump(CURRENT))
+    pools = schema_of(newer)["properties"]["spec"]["properties"]["pools"]["items"]["properties"]
+    pools["tpu"] = {"type": "object", "properties": {"count": {"type": "integer"}}}
+    with caplog.at_level(logging.WARNING):
+        schema = await read(document(newer))
+    assert (schema.missing, schema.unknown) == ((), ("spec.pools.tpu",))
+    assert "newer than this operator, which does nothing for spec.pools.tpu: upgrade it" in caplog.text
+
+
+async def test_one_that_cannot_be_read_is_taken_for_ours():
+    schema = await read(ApiError(403, "Forbidden", "no", "GET"))
+    status = {"conditions": [{"type": "Isolated", "reason": "Anything"}]}
+    assert schema.missing == ()
+    assert schema.fit(status) == status
+
+
+async def test_it_is_looked_at_again_until_it_is_current():
+    schema = await read(document(OLD))
+    answers = (ApiError(500, "InternalError", "no", "GET"), document(OLD), document(CURRENT))
+    await asyncio.wait_for(schema.follow(Api(*answers)), 10)  # type: ignore[arg-type]
+    assert schema.missing == ()
+
+
+async def test_what_the_definition_refuses_is_left_out_of_a_status_and_nothing_else():
+    schema = await read(document(OLD))
+    conditions = [
+        {"type": "Ready", "status": "True", "reason": "AllReady"},
+        {"type": "Isolated", "status": "True", "reason": "AllReady"},
+        {"type": "Accepted", "status": "False", "reason": "LimitExceeded"},
+    ]
+    fitted = schema.fit({"phase": "Ready", "conditions": conditions, "neverHeardOf": 1})
+    assert fitted == {"phase": "Ready", "conditions": conditions[:1], "neverHeardOf": 1}
+
+
+@pytest.fixture(scope="module")
+def older() -> Iterator[Kubectl]:
+    """kubectl on an API server with the older definition."""
+    server = ApiServer.start(f"tests-older-{os.getpid()}")
+    kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
+    kubectl.define(OLDER)
+    yield kubectl
+    server.stop()
+
+
+@pytest.fixture
+async def stage(older: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    assert older.kubeconfig is not None
+    monkeypatch.setenv("KUBECONFIG", str(older.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with staged(older.kubeconfig, "default") as stage:
+        yield stage
+
+
+@pytest.mark.api
+async def test_clusters_of_an_older_definition_run_and_say_so(stage: Stage, older: Kubectl):
+    """Their whole status was refused for one reason that the definition does not list, and nobody saw anything."""
+    async with operating(stage.settings):
+        await stage.apply(a_pool(replicas=1), gpu_pool(idle="1s"))
+        await stage.shows("Ready", "True AllReady")
+        scheduler = await stage.scheduler()
+        await scheduler.want(1, GPU=1)
+        await stage.becomes(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"])
+        assert await stage.condition("Isolated") == "None None: ", "left out"
+    older.define(CRD)
+    async with operating(stage.settings):
+        await stage.shows("Isolated", "True NetworkPolicyApplied")
+        assert await stage.names(pool="gpu") == ["demo-gpu-worker-0"]
+    await stage.delete_cluster()
