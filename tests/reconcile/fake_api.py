@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from collections.abc import Callable
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.reduce import observe_pod
+from gpudask.planning.times import iso
 from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.context import Context
+from gpudask.reconcile.context import Context, pod_sighting
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.registry import Registry
@@ -25,7 +29,10 @@ Json = dict[str, Any]
 
 
 class FakeApi(Kubernetes):
-    """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others."""
+    """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others.
+
+    `now`: what it stamps objects with. `answered`: called after each request.
+    """
 
     def __init__(self) -> None:
         self._status_limit = asyncio.Semaphore(1)
@@ -34,6 +41,8 @@ class FakeApi(Kubernetes):
         self.objects: dict[str, Json] = {}
         self.asked: list[str] = []
         self.finalizers: list[str] = []
+        self.now: Callable[[], float] = lambda: NOW
+        self.answered: Callable[[], None] = lambda: None
 
     def put(self, path: str, body: Json) -> Json:
         """An object as it is from now on."""
@@ -45,6 +54,7 @@ class FakeApi(Kubernetes):
 
     async def request(self, method: str, path: str, *, query: Any = None, body: Any = None, **_: Any) -> Json:
         self.asked.append(f"{method} {path}")
+        self.answered()
         if method == "POST":
             return self._post(path, body, dry_run="dryRun" in (query or {}))
         if method == "PATCH" and path.endswith("/status"):
@@ -69,12 +79,12 @@ class FakeApi(Kubernetes):
         if path in self.objects:
             raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f"{path} exists", f"POST {path}")
         made = {"finalizers": list(self.finalizers)} if self.finalizers and body["kind"] == "Pod" else {}
-        made["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        made["creationTimestamp"] = iso(self.now(), to="seconds")
         return body if dry_run else self.put(path, body | {"metadata": body["metadata"] | made})
 
     def _delete(self, path: str, there: Json) -> Json:
         """A pod that is on no node has no grace period: it is gone, or waits for its finalizers alone."""
-        there["metadata"] |= {"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 0}
+        there["metadata"] |= {"deletionTimestamp": iso(self.now(), to="seconds"), "deletionGracePeriodSeconds": 0}
         left = self.put(path, there)
         if not there["metadata"].get("finalizers"):
             del self.objects[path]
@@ -82,14 +92,27 @@ class FakeApi(Kubernetes):
 
 
 class Bench:
-    """One cluster's passes on a fake API server, one after another in simulated time, and the pods' cache."""
+    """One cluster's passes on a fake API server, one after another in simulated time, and the pods' cache.
+
+    `now`: what passes. `wall_jump`, `server_jump`: by how much somebody set this machine's clock, the API server's.
+    """
 
     def __init__(self, api: FakeApi, cluster: Json) -> None:
         self.api, self.now = api, NOW
+        self.wall_jump = self.server_jump = 0.0
+        self.clock = Clock(monotonic=lambda: self.now, wall=lambda: self.now + self.wall_jump)
+        api.now = lambda: self.now + self.server_jump
+        api.answered = lambda: self.clock.heard(formatdate(api.now(), usegmt=True), self.now)
         self.registry = Registry()
         self.woken = 0
         self.pods: Reflector[Any] = Reflector(
-            api, "/api/v1/pods", label="l", reduce=observe_pod, changed=self.registry.changed
+            api,
+            "/api/v1/pods",
+            label="l",
+            reduce=observe_pod,
+            changed=self.registry.changed,
+            clock=self.clock.now,
+            sighted=pod_sighting(self.clock),
         )
         schedulers: Any = None  # none of the pods has an address
         self.context = Context(
@@ -100,7 +123,9 @@ class Bench:
             support={},
             preload={"x.py": ""},
             key=b"key",
-            clock=lambda: self.now,
+            clock=self.clock.now,
+            server_ahead=self.clock.server_ahead,
+            wall_ahead=self.clock.wall_ahead,
             random=lambda: 0.5,
             look_again_seconds=0.01,
         )

@@ -60,6 +60,9 @@ class Reflector(Generic[T]):
     `changed(owner)` is called for each change, with what the object is indexed by. `deleted(item)` is called for what
     somebody deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the server for no more.
 
+    `sighted(item, before, since)`: `item` as it is kept, in place of what was kept of it before, if anything was;
+    `since`: when `clock` said that what there is was last known, 0.0 before it ever was.
+
     `synced` is set while everything under `path` is known, and `filled()` is called when it is set. It is not while the
     API server refuses, as in a namespace that was deleted with the rights in it. `settled` is set from the first answer
     on, be it a refusal: nobody has to wait for rights that may never come.
@@ -75,6 +78,8 @@ class Reflector(Generic[T]):
         changed: Callable[[str], None],
         deleted: Callable[[T], None] | None = None,
         metadata_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sighted: Callable[[T, T | None, float], T] = lambda item, _before, _since: item,
         filled: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
@@ -91,6 +96,9 @@ class Reflector(Generic[T]):
         self._may_tell = float(_TOLD_AT_ONCE)
         self._may_tell_at = 0.0
         self._untold = 0
+        self._clock = clock
+        self._sighted = sighted
+        self._known_at = 0.0
         self._filled = filled
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
@@ -173,6 +181,7 @@ class Reflector(Generic[T]):
             made_since = known is not None and fields.is_version(version) and int(known.version) > int(version)
             if not made_since:  # by ourselves, while the list was read
                 self._drop(uid, version)
+        self._known_at = self._clock()
         return version
 
     async def _watch(self, version: str) -> Any:
@@ -197,6 +206,7 @@ class Reflector(Generic[T]):
                     self._drop(uid, _version(body))
                 elif kind in ("ADDED", "MODIFIED"):
                     self._take(body)
+                self._known_at = self._clock()
                 if reached := _version(body):
                     yield reached
 
@@ -256,7 +266,7 @@ class Reflector(Generic[T]):
         old = self._by_uid.get(item.uid)
         if old is not None and version <= int(old.version):
             return
-        self._by_uid[item.uid] = item
+        self._by_uid[item.uid] = item = self._sighted(item, old, self._known_at)
         if old is not None and old.owner != item.owner:
             self._unindex(old)
         self._by_owner.setdefault(item.owner, {})[item.uid] = item

@@ -79,6 +79,7 @@ def observe_pod(body: Json) -> Pod:
         ip=fields.text(status, "podIP", _LABEL_LENGTH),
         created=created,
         delete_by=fields.time(metadata, "deletionTimestamp"),
+        grace_seconds=float(max(0, fields.number(metadata, "deletionGracePeriodSeconds") or 0)),
         unschedulable=fields.text(scheduled, "message", TEXT_LENGTH) if unschedulable else "",
         waiting=_waiting(container),
         restarts=fields.number(container, "restartCount") or 0,

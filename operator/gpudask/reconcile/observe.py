@@ -44,6 +44,8 @@ def observe(
         frozen_at=memory.frozen_at,
         known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
+        server_ahead=context.server_ahead(),
+        wall_ahead=context.wall_ahead(),
     )
 
 

@@ -233,7 +233,8 @@ class Passes:
         """Write the status; in how many seconds to come back for that, where its turn is later."""
         if self._copy.status_is_news:
             self._reporter.adopt()
-        status = self._reporter.status = report(seen, planned, self._reporter.status)
+        status = report(seen, planned, self._reporter.status, counted_at=self._reporter.counted_at)
+        self._reporter.status, self._reporter.counted_at = status, seen.now
         waits: list[float | None] = []
 
         async def write() -> bool:

@@ -22,7 +22,7 @@ from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
 from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.context import Context, observe_owned
+from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.registry import Registry
@@ -114,7 +114,7 @@ class Operator:
 
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
-        pods = self._caches(api, "pods", observe_pod, metadata_only=False)
+        pods = self._caches(api, "pods", observe_pod, metadata_only=False, sighted=pod_sighting(api.clock))
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, plural, version in (
@@ -144,6 +144,9 @@ class Operator:
             support=support,
             preload=sources(),
             key=b"",
+            clock=api.clock.now,
+            server_ahead=api.clock.server_ahead,
+            wall_ahead=api.clock.wall_ahead,
             supervisor=self.supervisor,
         )
         self._election = election
@@ -206,7 +209,7 @@ class Operator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _caches(
-        self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1"
+        self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any
     ) -> Caches:
         return Caches(
             [
@@ -218,6 +221,8 @@ class Operator:
                     changed=self.registry.changed,
                     metadata_only=metadata_only,
                     filled=self.registry.begin,
+                    clock=api.clock.now,
+                    **rest,
                 )
                 for path in self._paths(version, plural)
             ]
