@@ -54,6 +54,8 @@ class Operator:
         self.registry = Registry()
         self.supervisor = Supervisor()
         self.cannot_start = ""  # what somebody has to mend before it is tried again
+        # What any part of this process has seen may have been undone: it is set when nothing but a new start helps.
+        self.begins_anew = asyncio.Event()
         self._context: Context | None = None
         self._definitions: Definitions | None = None
         self._election: Election | None = None
@@ -185,6 +187,8 @@ class Operator:
                         reduce=observe_mirrored(kind),
                         changed=self.registry.mirror_changed,
                         deleted=self.registry.mirror_deleted,
+                        restored=self.begins_anew.set,
+                        clock=api.clock.now,
                     )
                     for path in self._paths(f"apis/{mirror.API_VERSION}", f"{kind.lower()}s")
                 ]
@@ -221,6 +225,7 @@ class Operator:
                     changed=self.registry.changed,
                     metadata_only=metadata_only,
                     filled=self.registry.begin,
+                    restored=self.begins_anew.set,
                     clock=api.clock.now,
                     **rest,
                 )
