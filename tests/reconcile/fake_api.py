@@ -132,7 +132,7 @@ class Bench:
         metadata = cluster["metadata"]
         self.path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
         name = f"/apis/gpudask.dev/v1alpha1/namespaces/{metadata['namespace']}/gpudaskclusters/{metadata['name']}"
-        self._resource = name
+        self.resource = name
         api.put(name, cluster)
         self._copy = ResourceCopy(self.context, api.objects[name])
         self.passes = Passes(self.context, self._copy, Mirror(self.context, None), self)
@@ -148,10 +148,10 @@ class Bench:
 
     def edit(self, spec: Json) -> None:
         """What a person's edit does."""
-        there = self.api.objects[self._resource]
+        there = self.api.objects[self.resource]
         generation = there["metadata"]["generation"] + 1
         body = there | {"spec": spec, "metadata": there["metadata"] | {"generation": generation}}
-        self._copy.take(self.api.put(self._resource, body))
+        self._copy.take(self.api.put(self.resource, body))
         self.passes.edited()
 
     def watch(self) -> None:
@@ -179,5 +179,5 @@ class Bench:
         return sorted(path.rpartition("/")[2] for path in self.api.objects if path.startswith(self.path))
 
     def condition(self, kind: str) -> str:
-        items = self.api.objects[self._resource].get("status", {}).get("conditions", ())
+        items = self.api.objects[self.resource].get("status", {}).get("conditions", ())
         return next((f"{c['status']} {c['reason']}: {c.get('message', '')}" for c in items if c["type"] == kind), "")

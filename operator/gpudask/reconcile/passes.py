@@ -118,6 +118,8 @@ class Passes:
 
     async def make(self) -> float:
         """One pass; for how many seconds at most the next may wait."""
+        if self._copy.is_contradicted:
+            self._loop.seen(await self._copy.look_up())
         try:
             cluster = self._copy.cluster()
         except InvalidSpecError as error:
