@@ -36,14 +36,24 @@ GONE = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message":
 
 @dataclass
 class Script:
-    """An API server that plays lists and watches in turn; errors are raised, and the last watch stays open."""
+    """An API server that plays lists and watches in turn; errors are raised, and the last watch stays open.
+
+    "look": how far it is.
+    """
 
     lists: list[Any]
     watches: list[Any]
     asked: list[str] = field(default_factory=list)
+    version: Any = ""  # that it has reached, where that is not what the cache has
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def list_page(self, _path: str, *, query: Json, **_: str) -> Json:
+        if "labelSelector" not in query:
+            self.asked.append("look")
+            version = self.version or "1000"
+            if isinstance(version, Exception):
+                raise version
+            return {"items": [], "metadata": {"resourceVersion": version}}
         page = self.lists.pop(0)
         self.asked.append(f"list{'+' if 'continue' in query else ''}")
         if isinstance(page, Exception):
@@ -68,7 +78,7 @@ class Cache:
         self.script = script
         self.changed: list[str] = []
         self.deleted: list[str] = []
-        self.filled = 0
+        self.filled = self.restored = 0
         self.reflector: Reflector[Item] = Reflector(
             script,  # type: ignore[arg-type]
             "/pods",
@@ -77,10 +87,14 @@ class Cache:
             changed=self.changed.append,
             deleted=lambda item: self.deleted.append(item.uid),
             filled=self._filled,
+            restored=self._restored,
         )
 
     def _filled(self) -> None:
         self.filled += 1
+
+    def _restored(self) -> None:
+        self.restored += 1
 
     async def play(self) -> None:
         """Run the script to its end."""
@@ -106,7 +120,7 @@ class Cache:
             [([body("a", 1)], 5)],
             [[event("ADDED", "b", 6), event("DELETED", "a", 7), event("BOOKMARK", "", 9)]],
             ["b"],
-            ["list", "watch 5", "watch 9"],
+            ["list", "watch 5", "look", "watch 9"],
             id="a watch that ends goes on from its bookmark",
         ),
         pytest.param(
@@ -127,7 +141,7 @@ class Cache:
             [([body("a", 1)], 5)],
             [[event("ADDED", "b", 6), ApiError(0, "ClientError", "cut", "")]],
             ["a", "b"],
-            ["list", "watch 5", "watch 6"],
+            ["list", "watch 5", "look", "watch 6"],
             id="a cut connection goes on where it was",
         ),
         pytest.param(
@@ -148,14 +162,14 @@ class Cache:
             [([body("a", 1), UNREADABLE, 7, None, []], 5)],
             [[event("ADDED", "b", 6), {"type": "MODIFIED", "object": UNREADABLE}, event("ADDED", "c", 9)]],
             ["a", "b", "c"],
-            ["list", "watch 5", "watch 9"],
+            ["list", "watch 5", "look", "watch 9"],
             id="what cannot be read is skipped alone",
         ),
         pytest.param(
             [([body("a", 1)], 5)],
             [[7, {}, {"type": "ADDED"}, {"type": [], "object": {}}, {"type": "BOOKMARK", "object": 7}]],
             ["a"],
-            ["list", "watch 5", "watch 5"],
+            ["list", "watch 5", "look", "watch 5"],
             id="an event that is none changes nothing",
         ),
         pytest.param(
@@ -183,7 +197,7 @@ class Cache:
             [([body("a", 5)], 5)],
             [[event("MODIFIED", "a", 7), event("MODIFIED", "a", 6)]],
             ["a"],
-            ["list", "watch 5", "watch 6"],
+            ["list", "watch 5", "look", "watch 6"],
             id="old news changes nothing",
         ),
     ],
@@ -347,3 +361,77 @@ async def test_what_is_refused_after_it_was_known_is_known_no_more(
         assert len(told) == 1, "once, however long it lasts"
     finally:
         running.cancel()
+
+
+def versions(cache: Cache) -> dict[str, str]:
+    return {item.uid: item.version for item in cache.reflector.owned("c")}
+
+
+UNHEARD = ApiError(0, "ClientConnectorError", "refused", "LIST /pods")
+
+
+@pytest.mark.parametrize("version", ["3", UNHEARD, ApiError(403, "Forbidden", "", "")])
+async def test_a_watch_does_not_go_on_from_a_version_that_was_not_reached(version: Any):
+    cut = ApiError(0, "ClientError", "cut", "")
+    cache = Cache(Script([([body("a", 1)], 5), ([body("a", 1)], 12)], [[event("ADDED", "b", 9), cut]], version=version))
+    await cache.play()
+    assert cache.script.asked == ["list", "watch 5", "look", "list", "watch 12"]
+    assert versions(cache) == {"a": "1"}
+
+
+async def test_after_a_backup_was_restored_the_list_is_right_though_it_is_older():
+    """Versions go back: one object is older, one younger than the backup is gone, one that was deleted is there."""
+    news = [event("MODIFIED", "a", 20), event("ADDED", "new", 21), event("DELETED", "back", 22)]
+    first, restored = [body("a", 1), body("back", 2)], [body("a", 4), body("back", 2)]
+    cache = Cache(Script([(first, 5), (restored, 8)], [news], version="8"))
+    await cache.play()
+    assert versions(cache) == {"a": "4", "back": "2"}
+    assert cache.restored == 1
+    cache.reflector.lay_over(body("a", 9))
+    assert versions(cache)["a"] == "9"
+
+
+async def test_so_it_is_where_versions_have_caught_up_since():
+    first, restored = [body("a", 1)], [body("a", 4)]
+    cache = Cache(Script([(first, 5), (restored, 40)], [[event("MODIFIED", "a", 20), GONE]]))
+    await cache.play()
+    assert versions(cache) == {"a": "4"}
+    assert cache.restored == 1
+
+
+async def test_one_version_that_is_another_object_after_a_backup_was_restored_is_taken_in():
+    cache = Cache(Script([([body("a", 4, "x")], 5), ([body("a", 4, "c")], 40)], [[GONE]]))
+    await cache.play()
+    assert (cache.uids("x"), cache.uids("c")) == ([], ["a"])
+    assert cache.changed == ["x", "c"]
+
+
+async def test_our_own_write_does_not_win_over_a_restored_object():
+    cache = Cache(Script([([body("a", 1)], 5), ([body("a", 1)], 8)], [[event("MODIFIED", "a", 9), GONE]]))
+    playing = asyncio.create_task(cache.play())
+    cache.reflector.lay_over(body("a", 30))
+    cache.reflector.lay_over(body("made", 31))
+    await playing
+    assert versions(cache) == {"a": "1"}
+
+
+async def test_what_we_write_while_the_list_of_a_restored_server_is_read_stays():
+    script = Script([([body("a", 20)], 25), ([body("a", 1)], 5, "more"), ([body("b", 2)], 5)], [[GONE]])
+    cache = Cache(script)
+    pages = script.list_page
+
+    async def list_page(path: str, *, query: Json, **rest: str) -> Json:
+        if "continue" in query:
+            cache.reflector.lay_over(body("made", 6))
+            cache.reflector.lay_over(body("b", 7))
+        return await pages(path, query=query, **rest)
+
+    script.list_page = list_page  # type: ignore[method-assign]
+    await cache.play()
+    assert versions(cache) == {"a": "1", "made": "6", "b": "7"}
+
+
+async def test_a_list_that_is_no_news_wakes_nobody():
+    cache = Cache(Script([([body("a", 1)], 5), ([body("a", 1)], 9)], [[GONE]]))
+    await cache.play()
+    assert (cache.changed, cache.restored) == (["c"], 0)

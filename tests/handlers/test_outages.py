@@ -30,9 +30,9 @@ def test_each_request_begins_with_the_shortest_pause():
 
 
 class Kopf:
-    """kopf that ends as the test says: with an error each, or because it was told to."""
+    """kopf that ends as the test says: with an error each, or because it was told to; "anew": by us."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | None, cannot_start: str = "") -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: Exception | str | None, cannot_start: str = "") -> None:
         self.ends = list(ends)
         self.pauses: list[float] = []
         self.operators: list[Any] = []
@@ -44,8 +44,10 @@ class Kopf:
         self.operators.append(operator)
         operator.cannot_start = self._cannot_start
         end = self.ends.pop(0)
-        if end is not None:
+        if isinstance(end, Exception):
             raise end
+        if end is not None:
+            operator.begins_anew.set()
 
 
 def test_an_error_that_ends_kopf_begins_it_anew_ever_slower(monkeypatch: pytest.MonkeyPatch):
@@ -53,6 +55,21 @@ def test_an_error_that_ends_kopf_begins_it_anew_ever_slower(monkeypatch: pytest.
     running.run(Settings())
     assert ours.pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     assert len(set(map(id, ours.operators))) == 9, "nothing of the last one is left over"
+
+
+def test_where_a_backup_was_restored_it_begins_anew(monkeypatch: pytest.MonkeyPatch):
+    ours = Kopf(monkeypatch, "anew", None)
+    running.run(Settings())
+    assert ours.pauses == [1]
+    assert len(set(map(id, ours.operators))) == 2, "nothing of the last one is left over"
+
+
+def test_kopf_ends_when_the_operator_has_to_begin_anew(monkeypatch: pytest.MonkeyPatch):
+    told: list[Any] = []
+    monkeypatch.setattr(running.kopf, "run", lambda **given: told.append(given["stop_flag"]))
+    operator = running.Operator(Settings())
+    running._run_once(operator)
+    assert told == [operator.begins_anew]
 
 
 def test_told_to_end_it_ends(monkeypatch: pytest.MonkeyPatch):

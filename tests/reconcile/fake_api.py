@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from collections.abc import Callable
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.reduce import observe_pod
+from gpudask.planning.times import iso
 from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.context import Context, observe_owned
+from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.registry import Registry
@@ -26,7 +30,10 @@ Json = dict[str, Any]
 
 
 class FakeApi(Kubernetes):
-    """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others."""
+    """Objects by path. `asked`: the requests, as `POST /api/v1/...`. `finalizers`: what new pods get from others.
+
+    `now`: what it stamps objects with. `answered`: called after each request.
+    """
 
     def __init__(self) -> None:
         self._status_limit = asyncio.Semaphore(1)
@@ -35,6 +42,8 @@ class FakeApi(Kubernetes):
         self.objects: dict[str, Json] = {}
         self.asked: list[str] = []
         self.finalizers: list[str] = []
+        self.now: Callable[[], float] = lambda: NOW
+        self.answered: Callable[[], None] = lambda: None
 
     def put(self, path: str, body: Json) -> Json:
         """An object as it is from now on."""
@@ -46,6 +55,7 @@ class FakeApi(Kubernetes):
 
     async def request(self, method: str, path: str, *, query: Any = None, body: Any = None, **_: Any) -> Json:
         self.asked.append(f"{method} {path}")
+        self.answered()
         if method == "POST":
             return self._post(path, body, dry_run="dryRun" in (query or {}))
         if method == "PATCH" and path.endswith("/status"):
@@ -70,12 +80,12 @@ class FakeApi(Kubernetes):
         if path in self.objects:
             raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f"{path} exists", f"POST {path}")
         made = {"finalizers": list(self.finalizers)} if self.finalizers and body["kind"] == "Pod" else {}
-        made["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        made["creationTimestamp"] = iso(self.now(), to="seconds")
         return body if dry_run else self.put(path, body | {"metadata": body["metadata"] | made})
 
     def _delete(self, path: str, there: Json) -> Json:
         """A pod that is on no node has no grace period: it is gone, or waits for its finalizers alone."""
-        there["metadata"] |= {"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 0}
+        there["metadata"] |= {"deletionTimestamp": iso(self.now(), to="seconds"), "deletionGracePeriodSeconds": 0}
         left = self.put(path, there)
         if not there["metadata"].get("finalizers"):
             del self.objects[path]
@@ -83,13 +93,20 @@ class FakeApi(Kubernetes):
 
 
 class Bench:
-    """One cluster's passes on a fake API server, one after another in simulated time, and the pods' cache."""
+    """One cluster's passes on a fake API server, one after another in simulated time, and the pods' cache.
+
+    `now`: what passes. `wall_jump`, `server_jump`: by how much somebody set this machine's clock, the API server's.
+    """
 
     def __init__(self, api: FakeApi, cluster: Json) -> None:
         self.api, self.now = api, NOW
+        self.wall_jump = self.server_jump = 0.0
+        self.clock = Clock(monotonic=lambda: self.now, wall=lambda: self.now + self.wall_jump)
+        api.now = lambda: self.now + self.server_jump
+        api.answered = lambda: self.clock.heard(formatdate(api.now(), usegmt=True), self.now)
         self.registry = Registry()
         self.woken = 0
-        pods = self._caches("pods", observe_pod)
+        pods = self._caches("pods", observe_pod, sighted=pod_sighting(self.clock))
         self.pods: Reflector[Any] = pods.reflectors[0]
         schedulers: Any = None  # none of the pods has an address
         self.context = Context(
@@ -100,21 +117,29 @@ class Bench:
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preload={"x.py": ""},
             key=b"key",
-            clock=lambda: self.now,
+            clock=self.clock.now,
+            server_ahead=self.clock.server_ahead,
+            wall_ahead=self.clock.wall_ahead,
             random=lambda: 0.5,
             look_again_seconds=0.01,
         )
         metadata = cluster["metadata"]
         self.path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
         name = f"/apis/gpudask.dev/v1alpha1/namespaces/{metadata['namespace']}/gpudaskclusters/{metadata['name']}"
-        self._resource = name
+        self.resource = name
         api.put(name, cluster)
         self._copy = ResourceCopy(self.context, api.objects[name])
         self.passes = Passes(self.context, self._copy, Mirror(self.context, None), self)
 
-    def _caches(self, plural: str, reduce: Any) -> Caches:
+    def _caches(self, plural: str, reduce: Any, **rest: Any) -> Caches:
         reflector: Reflector[Any] = Reflector(
-            self.api, f"/api/v1/{plural}", label="l", reduce=reduce, changed=self.registry.changed
+            self.api,
+            f"/api/v1/{plural}",
+            label="l",
+            reduce=reduce,
+            changed=self.registry.changed,
+            clock=self.clock.now,
+            **rest,
         )
         return Caches([reflector])
 
@@ -129,10 +154,10 @@ class Bench:
 
     def edit(self, spec: Json) -> None:
         """What a person's edit does."""
-        there = self.api.objects[self._resource]
+        there = self.api.objects[self.resource]
         generation = there["metadata"]["generation"] + 1
         body = there | {"spec": spec, "metadata": there["metadata"] | {"generation": generation}}
-        self._copy.take(self.api.put(self._resource, body))
+        self._copy.take(self.api.put(self.resource, body))
         self.passes.edited()
 
     def watch(self) -> None:
@@ -160,5 +185,5 @@ class Bench:
         return sorted(path.rpartition("/")[2] for path in self.api.objects if path.startswith(self.path))
 
     def condition(self, kind: str) -> str:
-        items = self.api.objects[self._resource].get("status", {}).get("conditions", ())
+        items = self.api.objects[self.resource].get("status", {}).get("conditions", ())
         return next((f"{c['status']} {c['reason']}: {c.get('message', '')}" for c in items if c["type"] == kind), "")

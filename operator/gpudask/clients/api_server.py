@@ -14,6 +14,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from gpudask.clients import documents
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import FairQueue
 
@@ -31,6 +32,7 @@ class ApiServer:
     """One connection pool to the API server. Raises ApiError, and nothing else.
 
     `may_write` is asked before each request that is no GET, at the last moment: of several operators one may.
+    `clock` hears the API server's time from every answer.
     """
 
     def __init__(self, configuration: Any) -> None:
@@ -38,6 +40,7 @@ class ApiServer:
         configuration.retries = None
         self._api = client.ApiClient(configuration)
         self._queue = FairQueue(_AT_ONCE, _AT_ONCE_EACH)
+        self.clock = Clock()
         self.may_write: Callable[[], bool] = _always
 
     @classmethod
@@ -144,7 +147,10 @@ class ApiServer:
             header_params={"Accept": accept, "Content-Type": content_type},
             auth_settings=["BearerToken"],
         )
-        return await self._api.call_api(*serialized, _request_timeout=limit)
+        asked_at = self.clock.asks()
+        response = await self._api.call_api(*serialized, _request_timeout=limit)
+        self.clock.heard(response.headers.get("Date"), asked_at)
+        return response
 
 
 def _always() -> bool:

@@ -1,5 +1,10 @@
 """Events, in series: a repetition counts up instead of adding an object.
 
+Whoever makes a cluster's state flap makes events of it, each of which is written to etcd and kept for an hour. So they
+are limited as client-go limits those of its controllers, with its burst of 25 for each object. After that client-go
+lets one pass in five minutes, of what repeats itself; ours say different things, so it is one a minute here, and
+warnings have turns of their own: no scaling up and down may hide one.
+https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/client-go/tools/record/events_cache.go
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
 
@@ -7,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,15 +24,38 @@ Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _CONTROLLER = "gpudask.dev/operator"
 _NOTE_LIMIT = 1024  # the API server's
+_BURST, _REFILL_SECONDS = 25, 60.0
+_KEPT = 4096  # series, and turns of clusters, of which is remembered; as many as client-go
+
+
+@dataclass(slots=True)
+class _Turns:
+    """How many events may be written now."""
+
+    left: float
+    at: float
+
+    def take(self, now: float) -> bool:
+        """Take one, if there is one."""
+        self.left = min(float(_BURST), self.left + max(0.0, now - self.at) / _REFILL_SECONDS)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
 
 
 class EventRecorder:
-    """Records events on clusters. A failure is logged and costs nothing else."""
+    """Records events on clusters. A failure is logged and costs nothing else.
+
+    Of a series that has no turn the count goes on, and the next that has one tells it.
+    """
 
     def __init__(self, api: Kubernetes, instance: str) -> None:
         self._api = api
         self._instance = instance
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {}  # the last used last, as the next
+        self._turns: dict[tuple[str, bool], _Turns] = {}  # by the cluster's uid, and whether for warnings
 
     async def record(
         self, cluster: Identity, reason: str, message: str, *, series: str, warning: bool, now: float
@@ -36,7 +65,12 @@ class EventRecorder:
         digest = hashlib.sha256(f"{cluster.uid}/{reason}/{series}".encode()).hexdigest()[:16]
         name = f"{cluster.name}.{digest}"
         count = self._counts.get(name, 0) + 1
-        self._counts[name] = count
+        if not self._may_write(cluster, now, warning=warning):
+            if count > 1:
+                self._count(name, count)  # one that was never made begins when it is
+            _LOG.info("%s/%s: no event, there were many: %s: %s", cluster.namespace, cluster.name, reason, message)
+            return
+        self._count(name, count)
         try:
             if count > 1:
                 await self._repeat(cluster.namespace, name, count, moment)
@@ -50,9 +84,22 @@ class EventRecorder:
             if not error.not_found:
                 _LOG.warning("an event was not recorded: %s", error)
 
+    def _may_write(self, cluster: Identity, now: float, *, warning: bool) -> bool:
+        key = (cluster.uid, warning)
+        turns = self._turns[key] = self._turns.pop(key, _Turns(_BURST, now))
+        if len(self._turns) > _KEPT:
+            del self._turns[next(iter(self._turns))]
+        return turns.take(now)
+
+    def _count(self, name: str, count: int) -> None:
+        self._counts.pop(name, None)
+        self._counts[name] = count
+        if len(self._counts) > _KEPT:
+            del self._counts[next(iter(self._counts))]  # it begins anew: as if another operator had begun it
+
     async def _go_on(self, namespace: str, name: str, moment: str) -> None:
         """Go on with what an operator before this one began; it may not read events, so the count starts over."""
-        self._counts[name] = 2
+        self._count(name, 2)
         try:
             await self._repeat(namespace, name, 2, moment)
         except ApiError as error:

@@ -8,6 +8,11 @@ counted, and told once for each of its versions. What was known of it stays: it 
 it, and nothing may be made in its place or taken for gone because a reading failed. The old picture is out of date and
 is only good for that: a deletion by it names the object's uid, and where it names the version too, is refused. Word of
 its deletion, which takes no more than its uid, ends it, and so does a list in which it is no longer.
+
+Which of two copies is the newer their resourceVersions say, which are numbers that grow (Kubernetes 1.35 promises it,
+KEP-5504; etcd's always were). They go back where etcd is restored from a backup. A watch from a version that the API
+server has not reached (again) tells nothing, for ever, so before a watch goes on it is asked whether it has. And a list
+is believed where what is known is no newer than the list itself, be it newer than the object in it.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ _UNREADABLE_KEPT = 10_000
 # Of such objects so many are told at once, and one in so many seconds from then on; the others are counted.
 _TOLD_AT_ONCE, _TOLD_SECONDS = 20, 3.0
 _WORDS = 200
+_EVER = 10**fields.VERSION_DIGITS  # no version is higher
 
 
 class Reflected(Protocol):
@@ -60,9 +66,13 @@ class Reflector(Generic[T]):
     `changed(owner)` is called for each change, with what the object is indexed by. `deleted(item)` is called for what
     somebody deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the server for no more.
 
+    `sighted(item, before, since)`: `item` as it is kept, in place of what was kept of it before, if anything was;
+    `since`: when `clock` said that what there is was last known, 0.0 before it ever was.
+
     `synced` is set while everything under `path` is known, and `filled()` is called when it is set. It is not while the
     API server refuses, as in a namespace that was deleted with the rights in it. `settled` is set from the first answer
-    on, be it a refusal: nobody has to wait for rights that may never come.
+    on, be it a refusal: nobody has to wait for rights that may never come. `restored()` is called after a list that
+    shows that what was known here had been undone, as by an etcd restored from a backup.
     """
 
     def __init__(
@@ -75,7 +85,10 @@ class Reflector(Generic[T]):
         changed: Callable[[str], None],
         deleted: Callable[[T], None] | None = None,
         metadata_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sighted: Callable[[T, T | None, float], T] = lambda item, _before, _since: item,
         filled: Callable[[], None] = lambda: None,
+        restored: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
         self.path = path
@@ -91,7 +104,13 @@ class Reflector(Generic[T]):
         self._may_tell = float(_TOLD_AT_ONCE)
         self._may_tell_at = 0.0
         self._untold = 0
+        self._clock = clock
+        self._sighted = sighted
+        self._known_at = 0.0
         self._filled = filled
+        self._restored = restored
+        self._reached = 0  # the version that a list or a watch told last
+        self._written: set[str] = set()  # uids of what our own writes returned since the last list began
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
 
@@ -106,6 +125,7 @@ class Reflector(Generic[T]):
 
     def lay_over(self, body: Json) -> bool:
         """Take in what one of our own writes returned, before the watch tells of it; whether it could be read."""
+        self._written.add(_uid(body))
         return self._take(body)
 
     def forget(self, uid: str) -> None:
@@ -118,11 +138,11 @@ class Reflector(Generic[T]):
         version = ""
         while True:
             try:
-                if not version:
-                    version = await self._list()
-                    self._is_known()
+                heard, version = version, ""
+                version = await self._to_watch_from(heard)
                 async for event_version in self._watch(version):
                     version = event_version
+                    self._reached = _number(version)
                     delay = _FIRST_DELAY_SECONDS
             except ApiError as error:
                 if error.status != 0:
@@ -154,26 +174,65 @@ class Reflector(Generic[T]):
         self.synced.clear()
         self.settled.set()
 
+    async def _to_watch_from(self, heard: str) -> str:
+        """The version that was `heard`, where a watch can go on from there, else a new list's."""
+        if heard and await self._has_reached(heard):
+            return heard
+        version = await self._list()
+        self._is_known()
+        return version
+
+    async def _has_reached(self, version: str) -> bool:
+        """Whether the API server, which was at `version`, has got as far (again); False where it does not say.
+
+        Any one object tells, without a label: a list without a version says what the newest is, and costs no more than
+        what it reads. To ask for one that is not older than `version` would be in vain for a kind of which nothing
+        happens: the API server's own cache is not told how far etcd is.
+        """
+        try:
+            page = await self._api.list_page(self.path, query={"limit": "1"}, accept=_METADATA_LIST)
+        except ApiError as error:
+            _LOG.info("%s: what happened meanwhile is only in a list", error)
+            return False
+        return _number(_version(page)) >= _number(version)
+
     async def _list(self) -> str:
         """Take in everything that exists, take out what does not; the version to watch from."""
         seen: set[str] = set()
         query = {"labelSelector": self._label, "limit": _PAGE}
+        self._written = set()
+        version, went_back, undone = "", False, False
         while True:
             page = await self._api.list_page(self.path, query=query, accept=self._accept[0])
+            if not version:
+                version = str(page["metadata"]["resourceVersion"])
+                went_back = undone = fields.is_version(version) and int(version) < self._reached
+                if went_back:
+                    self._gone.clear()
             for body in page["items"] or ():  # null where there is none
                 seen.add(_uid(body))
-                self._take(body)
+                undone |= self._is_undone_by(body, version)
+                self._take(body, listed=_EVER if went_back else _number(version))
             proceed = page["metadata"].get("continue")
             if not proceed:
                 break
             query = query | {"continue": proceed}
-        version = str(page["metadata"]["resourceVersion"])
         for uid in [uid for uid in (*self._by_uid, *self._unreadable) if uid not in seen]:
             known = self._by_uid.get(uid)
             made_since = known is not None and fields.is_version(version) and int(known.version) > int(version)
-            if not made_since:  # by ourselves, while the list was read
-                self._drop(uid, version)
+            if made_since and (uid in self._written or not went_back):  # by ourselves, while the list was read
+                continue
+            self._drop(uid, version, went_back=went_back)
+        self._known_at, self._reached = self._clock(), _number(version)
+        if undone:
+            _LOG.warning("LIST %s: versions went back: it was restored from a backup", self.path)
+            self._restored()
         return version
+
+    def _is_undone_by(self, body: Any, version: str) -> bool:
+        """Whether a list at `version` has an older object than was known, though what was known is no newer than it."""
+        known = self._by_uid.get(_uid(body))
+        return known is not None and _number(_version(body)) < int(known.version) <= _number(version)
 
     async def _watch(self, version: str) -> Any:
         """Take in events from `version` on; yields the version reached."""
@@ -197,6 +256,7 @@ class Reflector(Generic[T]):
                     self._drop(uid, _version(body))
                 elif kind in ("ADDED", "MODIFIED"):
                     self._take(body)
+                self._known_at = self._clock()
                 if reached := _version(body):
                     yield reached
 
@@ -211,7 +271,7 @@ class Reflector(Generic[T]):
     def _shown(self) -> str:
         return f"WATCH {self.path}"
 
-    def _take(self, body: Any) -> bool:
+    def _take(self, body: Any, *, listed: int | None = None) -> bool:
         """Reduce an object and keep it; whether that went well. Whatever is wrong with it, it is skipped alone."""
         try:
             item = self._reduce(body)
@@ -220,7 +280,7 @@ class Reflector(Generic[T]):
             self._skip(body, error)
             return False
         self._unreadable.pop(item.uid, None)
-        self._put(item, version)
+        self._put(item, version, listed)
         return True
 
     def _skip(self, body: Any, error: Exception) -> None:
@@ -249,24 +309,35 @@ class Reflector(Generic[T]):
             more,
         )
 
-    def _put(self, item: T, version: int) -> None:
-        if version <= self._gone.get(item.uid, -1):
-            return  # older than the news that it is gone; it comes back where its label was off for a while
-        self._gone.pop(item.uid, None)
+    def _put(self, item: T, version: int, listed: int | None) -> None:
+        """Keep an object. `listed`: the version of the list in which it stands, None where it stands in none."""
         old = self._by_uid.get(item.uid)
-        if old is not None and version <= int(old.version):
+        known = max(self._gone.get(item.uid, -1), int(old.version) if old is not None else -1)
+        if listed is None or item.uid in self._written:
+            if version <= known:
+                return  # older than the news that it is gone; it comes back where its label was off for a while
+        elif known > listed or (old is not None and version == int(old.version) and self._is_same(item, old)):
             return
-        self._by_uid[item.uid] = item
+        self._gone.pop(item.uid, None)
+        self._by_uid[item.uid] = item = self._sighted(item, old, self._known_at)
         if old is not None and old.owner != item.owner:
             self._unindex(old)
         self._by_owner.setdefault(item.owner, {})[item.uid] = item
         self._changed(item.owner)
 
-    def _drop(self, uid: str, version: str = "") -> None:
-        """Take out what is gone; `version`: the one in which the API server says so, where it does."""
+    def _is_same(self, item: T, old: T) -> bool:
+        """Whether one version of an object is the same twice: after a restored backup it may be another."""
+        return self._sighted(item, old, self._known_at) == old
+
+    def _drop(self, uid: str, version: str = "", *, went_back: bool = False) -> None:
+        """Take out what is gone; `version`: the one in which the API server says so, where it does.
+
+        `went_back`: the versions that were known before say nothing any more.
+        """
         self._unreadable.pop(uid, None)
         item = self._by_uid.pop(uid, None)
-        last = max(_number(version), int(item.version) if item is not None else 0, self._gone.pop(uid, 0))
+        before = self._gone.pop(uid, 0), int(item.version) if item is not None else 0
+        last = _number(version) if went_back else max(_number(version), *before)
         self._gone[uid] = last
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]

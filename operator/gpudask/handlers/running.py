@@ -21,7 +21,8 @@ def run(settings: Settings) -> None:
     """Run kopf with our handlers; returns when it was told to stop.
 
     An error that kopf cannot get over, such as half a line of a watch, begins it anew: the kubelet would wait for up to
-    five minutes before it restarts the container.
+    five minutes before it restarts the container. So does an etcd that was restored from a backup: kopf's own watch
+    would wait for versions that may come in days.
 
     Raises:
         Exception: kopf's, where it cannot start before somebody mends something; its message says what.
@@ -42,13 +43,15 @@ def run(settings: Settings) -> None:
         except Exception:
             if operator.cannot_start:
                 raise
-            if time.monotonic() - began >= _STEADY_SECONDS:
-                pause = _FIRST_PAUSE_SECONDS
-            _LOG.exception("kopf ended; it begins anew in %.0f s", pause)
-            time.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+            _LOG.exception("kopf ended")
         else:
-            return
+            if not operator.begins_anew.is_set():
+                return
+        if time.monotonic() - began >= _STEADY_SECONDS:
+            pause = _FIRST_PAUSE_SECONDS
+        _LOG.warning("it begins anew in %.0f s", pause)
+        time.sleep(pause)
+        pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
 
 def _run_once(operator: Operator) -> None:
@@ -58,4 +61,5 @@ def _run_once(operator: Operator) -> None:
         standalone=True,
         clusterwide=not settings.watch_namespaces,
         namespaces=settings.watch_namespaces,
+        stop_flag=operator.begins_anew,
     )

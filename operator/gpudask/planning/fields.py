@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 NAME_LENGTH = 253  # of names in Kubernetes
 TEXT_LENGTH = 1024
-_VERSION_DIGITS = 20  # of an unsigned 64-bit number
+VERSION_DIGITS = 20  # of an unsigned 64-bit number
 # Times are moments from a second after the epoch, so that they differ from 0.0, which is none, to the last one that
 # Python can write.
 _FIRST_TIME, _LAST_TIME = 1.0, 253402300799.0
@@ -87,13 +87,13 @@ def version(metadata: Json) -> str:
     """The resourceVersion: a number in decimal digits, by which an older copy is told from a newer one."""
     value = metadata.get("resourceVersion")
     if not is_version(value):
-        raise UnreadableError("resourceVersion", f"a number of at most {_VERSION_DIGITS} digits", value)
+        raise UnreadableError("resourceVersion", f"a number of at most {VERSION_DIGITS} digits", value)
     return str(value)
 
 
 def is_version(value: object) -> bool:
     """Whether `value` is a resourceVersion that can be compared."""
-    return isinstance(value, str) and len(value) <= _VERSION_DIGITS and value.isascii() and value.isdecimal()
+    return isinstance(value, str) and len(value) <= VERSION_DIGITS and value.isascii() and value.isdecimal()
 
 
 def number(of: Json, name: str) -> int | None:

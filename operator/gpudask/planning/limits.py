@@ -15,7 +15,7 @@ from gpudask.scaling.sizing import Size
 def in_force(seen: Observation) -> Observation:
     """`seen`, in which each pool has the limits that hold for it now: an override's, else its manifest's."""
     spec = seen.cluster.spec
-    pools = [_limited(pool, active_override(spec.overrides, pool.name, seen.now)) for pool in spec.pools]
+    pools = [_limited(pool, active_override(spec.overrides, pool.name, seen.wall_time)) for pool in spec.pools]
     if all(now is before for now, before in zip(pools, spec.pools, strict=True)):
         return seen
     return replace(seen, cluster=replace(seen.cluster, spec=spec.model_copy(update={"pools": pools})))
@@ -23,7 +23,7 @@ def in_force(seen: Observation) -> Observation:
 
 def set_by(seen: Observation, pool: Pool, size: Size) -> str:
     """Who set the size, for the status: with autoscaling also who set its limits, where that was an override."""
-    override = active_override(seen.cluster.spec.overrides, pool.name, seen.now)
+    override = active_override(seen.cluster.spec.overrides, pool.name, seen.wall_time)
     if size.set_by != "autoscale" or override is None:
         return size.set_by
     return f"autoscale, limits by {override.by or 'an override'}"

@@ -19,9 +19,9 @@ def wake_after(seen: Observation, pool: Pool, size: Size, share: Share, *, froze
     moments += nodes.late_in(seen, pool.name)
     if frozen:
         moments += freezes.freeze_moments(seen, pool)
-    override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)
+    override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.wall_time)
     if override is not None and override.until is not None:
-        moments.append(override.until.timestamp() - seen.now)
+        moments.append(override.until.timestamp() - seen.wall_time)
     for pod in seen.workers(pool.name):
         if pod.live:
             moments += _of_pod(seen, pool, size, pod)

@@ -23,7 +23,7 @@ class Retirement:
 
     `if_idle`: give up when the pod has work of its own by now. `release`: let its results go. `final`: it is replaced
     for its own sake, and not to be called back when its pool grows. `at`: when it began, in seconds since the epoch;
-    0.0 where an older operator, or a person, did not say.
+    0.0 where an older operator, or a person, did not say. In the annotation that is the API server's time.
     """
 
     why: str
@@ -32,10 +32,11 @@ class Retirement:
     final: bool = False
     at: float = field(default=0.0, compare=False)
 
-    def dump(self) -> str:
-        """The annotation's text."""
+    def dump(self, *, server_ahead: float = 0.0) -> str:
+        """The annotation's text. `server_ahead`: as `Observation`'s."""
+        at = self.at + server_ahead if self.at else 0.0
         return json.dumps(
-            {"why": self.why, "ifIdle": self.if_idle, "release": self.release, "final": self.final, "at": self.at}
+            {"why": self.why, "ifIdle": self.if_idle, "release": self.release, "final": self.final, "at": at}
         )
 
 
@@ -52,6 +53,10 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
+
+    `planning.reduce` reads the times as they were stamped, by whichever clock; `planning.sighted` makes them times of
+    the operator's clock, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
+    `grace_seconds`.
 
     `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
     with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
@@ -76,6 +81,7 @@ class Pod:
     ip: str = ""
     created: float = 0.0
     delete_by: float = 0.0
+    grace_seconds: float = 0.0
     unschedulable: str = ""
     waiting: str = ""
     restarts: int = 0
@@ -86,6 +92,7 @@ class Pod:
     serves: bool = False
     finalizers: tuple[str, ...] = ()
     preempted: bool = False
+    stamps: tuple[float, ...] = ()
 
     @property
     def deleting(self) -> bool:
@@ -141,8 +148,9 @@ class PoolMemory:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything that a pass decides on. Times are seconds since the epoch.
+    """Everything that a pass decides on. Times are seconds since the epoch, by the operator's clock, which never jumps.
 
+    `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
     this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
     `failures`: what fails again and again, such as a Service that cannot be applied, the oldest first.
@@ -174,6 +182,8 @@ class Observation:
     known_starts: dict[str, float] = field(default_factory=dict)
     mirror: str | None = None
     network: str | None = None
+    server_ahead: float = 0.0
+    wall_ahead: float = 0.0
     starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -181,6 +191,16 @@ class Observation:
         """Index the pods: a pass asks for those of every pool, many times."""
         for pod in self.pods:
             self._by_pool.setdefault(pod.pool, []).append(pod)
+
+    @property
+    def server_time(self) -> float:
+        """The API server's time: what a status keeps for the operators after this one."""
+        return self.now + self.server_ahead
+
+    @property
+    def wall_time(self) -> float:
+        """The time by which people ask for something: this machine's."""
+        return self.now + self.wall_ahead
 
     @property
     def schedulers(self) -> tuple[Pod, ...]:

@@ -55,5 +55,5 @@ def _in_force(seen: Observation) -> Spec:
     """The spec without the overrides that have expired: a pool that one of them held at zero may have pods again."""
     spec = seen.cluster.spec
     names = {override.pool for override in spec.overrides}
-    active = [sizes.active_override(spec.overrides, name, seen.now) for name in sorted(names)]
+    active = [sizes.active_override(spec.overrides, name, seen.wall_time) for name in sorted(names)]
     return spec.model_copy(update={"overrides": [override for override in active if override is not None]})

@@ -8,6 +8,7 @@ is not counted would be made a second time.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import sys
@@ -76,9 +77,10 @@ def observe_pod(body: Json) -> Pod:
         started=_started(container, created),
         node=sys.intern(fields.text(spec, "nodeName")),
         placed=placed,
-        ip=fields.text(status, "podIP", _LABEL_LENGTH),
+        ip=_ip(fields.text(status, "podIP", _LABEL_LENGTH)),
         created=created,
         delete_by=fields.time(metadata, "deletionTimestamp"),
+        grace_seconds=float(max(0, fields.number(metadata, "deletionGracePeriodSeconds") or 0)),
         unschedulable=fields.text(scheduled, "message", TEXT_LENGTH) if unschedulable else "",
         waiting=_waiting(container),
         restarts=fields.number(container, "restartCount") or 0,
@@ -90,6 +92,14 @@ def observe_pod(body: Json) -> Pod:
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
         marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in MARKERS),
     )
+
+
+def _ip(text: str) -> str:
+    """An address, IPv4 or IPv6, as it is written; empty where it is none: it becomes part of a URL."""
+    try:
+        return "" if "%" in text else str(ipaddress.ip_address(text))
+    except ValueError:
+        return ""
 
 
 def _main(statuses: list[Json]) -> Json:

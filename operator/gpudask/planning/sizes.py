@@ -29,7 +29,7 @@ def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Cand
     that an override sets are in `pool` already: limits.py.
     """
     spec = seen.cluster.spec
-    override = active_override(spec.overrides, pool.name, seen.now)
+    override = active_override(spec.overrides, pool.name, seen.wall_time)
     if spec.suspend:
         return Size(0, "suspended", "suspend"), []
     if override is not None and override.replicas is not None:
@@ -41,7 +41,7 @@ def decide(seen: Observation, pool: Pool, share: Share) -> tuple[Size, list[Cand
 
 
 def active_override(overrides: list[Override], pool: str, now: float) -> Override | None:
-    """The override of `pool` that has not expired."""
+    """The override of `pool` that has not expired; `now` by the wall clock, as people set it."""
     return next((o for o in overrides if o.pool == pool and (o.until is None or o.until.timestamp() > now)), None)
 
 

@@ -14,12 +14,15 @@ from gpudask.planning.times import epoch, iso
 _ABOUT_SECONDS = 2.0
 
 
-def report(seen: Observation, plan: Plan, before: Status) -> Status:
-    """The status after this pass; `before` is the last one computed, for counters and transition times."""
+def report(seen: Observation, plan: Plan, before: Status, *, counted_at: float | None = None) -> Status:
+    """The status after this pass; `before` is the last one computed, for counters and transition times.
+
+    `counted_at`: when this process computed it; None: an operator before this one did, at the API server's time that
+    stands in it.
+    """
     seen = limits.in_force(seen)
     earlier = {pool.name: pool for pool in before.pools}
-    counted_at = epoch(before.counted_at)
-    elapsed = 0.0 if counted_at is None else max(0.0, seen.now - counted_at)
+    elapsed = max(0.0, _since_count(seen, before) if counted_at is None else seen.now - counted_at)
     pools = [
         pool_status(
             seen,
@@ -41,9 +44,14 @@ def report(seen: Observation, plan: Plan, before: Status) -> Status:
         scheduler=scheduler,
         summary=_summary(seen, pools),
         pools=pools,
-        counted_at=iso(seen.now),
+        counted_at=iso(seen.server_time),
     )
     return concluded(seen, plan, status, before)
+
+
+def _since_count(seen: Observation, before: Status) -> float:
+    counted_at = epoch(before.counted_at)
+    return 0.0 if counted_at is None else seen.server_time - counted_at
 
 
 def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:

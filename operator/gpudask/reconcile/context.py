@@ -6,19 +6,20 @@ import hashlib
 import hmac
 import random
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.limits import Limits
 from gpudask.api.resource import Identity
+from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning import fields
 from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import owner_key
+from gpudask.planning.sighted import sighted
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
 from gpudask.reconcile.schema import Schema
@@ -52,7 +53,9 @@ def observe_owned(kind: str) -> Callable[[Json], Owned]:
 
 @dataclass
 class Context:
-    """Clients, caches and settings. `clock`: seconds since the epoch.
+    """Clients, caches and settings.
+
+    `clock`: seconds since the epoch, which never jump; `server_ahead`, `wall_ahead`: as `clients.clock.Clock`'s.
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
@@ -72,7 +75,9 @@ class Context:
     operator_namespace: str = "default"
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
+    server_ahead: Callable[[], float] = lambda: 0.0
+    wall_ahead: Callable[[], float] = lambda: 0.0
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
@@ -82,6 +87,10 @@ class Context:
     look_again_seconds: float = 1.0
     patience_seconds: float = 1.0
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
+
+    def wall_time(self) -> float:
+        """The time by which people ask for something, in seconds since the epoch."""
+        return self.clock() + self.wall_ahead()
 
     def knows(self, namespace: str) -> bool:
         """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
@@ -94,3 +103,12 @@ class Context:
     def pods_of(self, cluster: Identity) -> tuple[Pod, ...]:
         """The pods of a cluster, by name."""
         return tuple(sorted(self.pods.owned(cluster.owner_key), key=lambda pod: pod.name))
+
+
+def pod_sighting(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
+    """How a cache of pods brings their times to `clock`, for `Reflector`'s `sighted`."""
+
+    def sight(pod: Pod, before: Pod | None, since: float) -> Pod:
+        return sighted(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
+
+    return sight

@@ -128,7 +128,9 @@ class Executor:
             case MarkRetiring(pod, retirement, failed):
                 if failed:
                     self._memory.failed(pod.pool, self._context.clock())
-                return self._mark(pod, annotations={ANNOTATION_RETIRE: retirement.dump() if retirement else None})
+                ahead = self._context.server_ahead()
+                asked = retirement.dump(server_ahead=ahead) if retirement else None
+                return self._mark(pod, annotations={ANNOTATION_RETIRE: asked})
             case MarkGuarded(pod, annotations):
                 return self._mark(pod, annotations=dict(annotations))
             case TakeOffService(pod):

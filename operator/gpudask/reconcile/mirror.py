@@ -83,7 +83,7 @@ class Mirror:
             await self._delete_too(cluster)
         sizes = {pool.name: pool.desired for pool in status.pools}
         given_up = sizes.get(objects.default_pool(cluster).name) if objects.AUTOSCALER in kinds else None
-        wanted = overrides_wanted(cluster, items, self._context.clock(), given_up=given_up)
+        wanted = overrides_wanted(cluster, items, self._context.wall_time(), given_up=given_up)
         if not wanted:
             return None
         overrides = with_overrides(body["spec"].get("overrides") or [], wanted)
@@ -145,7 +145,7 @@ class Mirror:
         desired = {name: pool.size.pods for name, pool in planned.pools.items()}
         ready = {p.name: sum(1 for pod in seen.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools}
         try:
-            await self._writer.write(cluster, shown(cluster, desired, ready, seen.now))
+            await self._writer.write(cluster, shown(cluster, desired, ready, seen.wall_time))
         except ApiError as error:
             if error.conflict:
                 return  # it changed meanwhile: the watch tells, and wakes us

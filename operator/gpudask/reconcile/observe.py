@@ -47,6 +47,8 @@ def observe(
         known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
         network=network_refusal,
+        server_ahead=context.server_ahead(),
+        wall_ahead=context.wall_ahead(),
     )
 
 

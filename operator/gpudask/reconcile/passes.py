@@ -120,6 +120,8 @@ class Passes:
 
     async def make(self) -> float:
         """One pass; for how many seconds at most the next may wait."""
+        if self._copy.is_contradicted:
+            self._loop.seen(await self._copy.look_up())
         try:
             cluster = self._copy.cluster()
         except InvalidSpecError as error:
@@ -234,7 +236,8 @@ class Passes:
         """Write the status; in how many seconds to come back for that, where its turn is later."""
         if self._copy.status_is_news:
             self._reporter.adopt()
-        status = self._reporter.status = report(seen, planned, self._reporter.status)
+        status = report(seen, planned, self._reporter.status, counted_at=self._reporter.counted_at)
+        self._reporter.status, self._reporter.counted_at = status, seen.now
         waits: list[float | None] = []
 
         async def write() -> bool:

@@ -33,10 +33,12 @@ class Reporter:
         self._written_at = 0.0
         self._turn: float | None = None  # when live figures may be written, once they are due
         self.status = written
+        self.counted_at: float | None = None  # when `status` was computed here; None: it is another operator's
 
     def adopt(self) -> None:
         """Go on from the status that the copy has: another operator's perhaps, and what counts up never goes back."""
         self._written = self.status = parse_status(self._copy.body)
+        self.counted_at = None
         self._copy.status_is_news = False
 
     async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:

@@ -23,18 +23,21 @@ class News(Enum):
     NOTHING = auto()
     EDITED = auto()
     ENDING = auto()
+    CONTRADICTION = auto()  # an older spec: late, or that of a backup that was restored
 
 
 class ResourceCopy:
     """`body`: the newest copy. `version`: the newest that is known of, be it our own status write's.
 
-    `status_is_news`: the body came after our last write, so its status may be somebody else's.
+    `status_is_news`: the body came after our last write, so its status may be somebody else's. `is_contradicted`: an
+    older spec was heard of, and only the API server knows which holds.
     """
 
     def __init__(self, context: Context, body: Json) -> None:
         self.body = body
         self.version = str(body["metadata"].get("resourceVersion", "0"))
-        self.status_is_news = False
+        self.status_is_news = self.is_contradicted = False
+        self._looked_up = ""  # the version that the API server answered when it was asked
         self._context = context
         self._seen_at = context.clock()
         self._cluster: Cluster | None = None  # as last parsed, from this body:
@@ -48,15 +51,17 @@ class ResourceCopy:
         return f"{metadata['namespace']}/{metadata['name']}"
 
     def take(self, body: Json) -> News:
-        """Keep a newer copy. One that is older than what a write of our own returned brings nothing."""
+        """Keep a newer copy, or the one that the API server has. Another with an older spec is to be looked up."""
         old, new = self.body["metadata"], body["metadata"]
-        if new.get("generation", 0) < old.get("generation", 0):
-            return News.NOTHING
+        if new.get("generation", 0) < old.get("generation", 0) and new.get("resourceVersion") != self._looked_up:
+            self.is_contradicted = True
+            return News.CONTRADICTION
+        is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
         if int(new.get("resourceVersion", 0)) > int(self.version):  # else word of it comes late
             self.version = str(new["resourceVersion"])
             self.status_is_news = True
         self.body, self._seen_at = body, self._context.clock()
-        if old.get("generation") != new.get("generation"):
+        if is_edited:
             return News.EDITED
         return News.ENDING if "deletionTimestamp" in new else News.NOTHING
 
@@ -77,6 +82,7 @@ class ResourceCopy:
         if self._parsed_from is not self.body or self._cluster is None:
             metadata, known = self.body["metadata"], self._cluster
             same = known is not None and (known.uid, known.generation) == (metadata["uid"], metadata.get("generation"))
+            same = same and self._parsed_from is not None and self._parsed_from.get("spec") == self.body.get("spec")
             self._cluster = parse_again(self.body, known) if known is not None and same else parse(self.body)
             self._parsed_from = self.body
         return self._cluster
@@ -99,7 +105,8 @@ class ResourceCopy:
             ClusterGoneError: it was deleted, and nobody told.
             ApiError: the API server refuses, or could not be reached.
         """
-        metadata = self.body["metadata"]
+        asked_with = self.body
+        metadata = asked_with["metadata"]
         try:
             body = await self._context.api.get_cluster(metadata["namespace"], metadata["name"])
         except ApiError as error:
@@ -109,8 +116,10 @@ class ResourceCopy:
             raise
         if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError
-        self._doubtful = False
+        self._doubtful = self.is_contradicted = False
         version = str(body["metadata"]["resourceVersion"])
         if version != self.version:  # also where it is an older one, as after a restored backup
             self.version, self.status_is_news = version, True
+        if self.body is asked_with:  # nothing newer came meanwhile: it holds, be it older
+            self._looked_up = version
         return body

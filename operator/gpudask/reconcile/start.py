@@ -23,7 +23,7 @@ from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
 from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.context import Context, observe_owned
+from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.registry import Registry
@@ -58,6 +58,8 @@ class Operator:
         self.supervisor = Supervisor()
         self.schema = Schema()
         self.cannot_start = ""  # what somebody has to mend before it is tried again
+        # What any part of this process has seen may have been undone: it is set when nothing but a new start helps.
+        self.begins_anew = asyncio.Event()
         self._context: Context | None = None
         self._definitions: Definitions | None = None
         self._election: Election | None = None
@@ -120,7 +122,7 @@ class Operator:
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
-        pods = self._caches(api, "pods", observe_pod, metadata_only=False)
+        pods = self._caches(api, "pods", observe_pod, metadata_only=False, sighted=pod_sighting(api.clock))
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()
@@ -146,6 +148,9 @@ class Operator:
             support=support,
             preload=sources(),
             key=b"",
+            clock=api.clock.now,
+            server_ahead=api.clock.server_ahead,
+            wall_ahead=api.clock.wall_ahead,
             supervisor=self.supervisor,
             schema=self.schema,
             operator_namespace=self.settings.namespace,
@@ -191,6 +196,8 @@ class Operator:
                         reduce=observe_mirrored(kind),
                         changed=self.registry.mirror_changed,
                         deleted=self.registry.mirror_deleted,
+                        restored=self.begins_anew.set,
+                        clock=api.clock.now,
                     )
                     for path in self._paths(f"apis/{mirror.API_VERSION}", f"{kind.lower()}s")
                 ]
@@ -216,7 +223,7 @@ class Operator:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _caches(
-        self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1"
+        self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any
     ) -> Caches:
         return Caches(
             [
@@ -228,6 +235,9 @@ class Operator:
                     changed=self.registry.changed,
                     metadata_only=metadata_only,
                     filled=self.registry.begin,
+                    restored=self.begins_anew.set,
+                    clock=api.clock.now,
+                    **rest,
                 )
                 for path in self._paths(version, plural)
             ]

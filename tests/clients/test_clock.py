@@ -1,0 +1,81 @@
+"""The operator's clock never jumps, and hears the API server's time from the `Date` of its answers."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+
+from gpudask.clients.clock import Clock
+
+NOW = 1_800_000_000.0
+
+
+class Machine:
+    """A machine whose wall clock somebody sets, and an API server that has its own."""
+
+    def __init__(self, *, wall: float = 0.0, server: float = 0.0) -> None:
+        self.passed, self.wall, self.server = 100.0, wall, server
+        self.clock = Clock(monotonic=lambda: self.passed, wall=lambda: NOW + self.passed + self.wall)
+
+    def asks(self, *, times: int = 1, takes: float = 0.0) -> None:
+        for _ in range(times):
+            asked_at = self.clock.asks()
+            self.passed += takes
+            self.clock.heard(formatdate(NOW + self.passed + self.server, usegmt=True), asked_at)
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_wall_clock_that_jumps_does_not_move_the_operators(jump: float):
+    machine = Machine()
+    began = machine.clock.now()
+    machine.passed, machine.wall = machine.passed + 10, jump
+    assert machine.clock.now() - began == 10
+    assert machine.clock.wall_ahead() == jump
+    assert machine.clock.server_ahead() == 0
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_the_operators_time_is_the_api_servers_whatever_the_wall_clock_says(ahead: float):
+    machine = Machine(wall=ahead)
+    machine.asks()
+    assert machine.clock.now() == pytest.approx(NOW + machine.passed, abs=1)
+    assert machine.clock.wall_ahead() == pytest.approx(ahead, abs=1)
+    assert machine.clock.server_ahead() == 0
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_an_api_servers_clock_that_is_set_is_followed_and_the_operators_does_not_move(jump: float):
+    machine = Machine()
+    machine.asks()
+    began = machine.clock.now()
+    machine.server = jump
+    machine.asks(times=3)
+    assert machine.clock.now() == began
+    assert machine.clock.server_ahead() == pytest.approx(jump, abs=1)
+
+
+def test_of_several_api_servers_one_that_is_wrong_is_not_believed():
+    machine = Machine()
+    machine.asks()
+    for _ in range(10):
+        machine.server = 3600.0
+        machine.asks(times=2)
+        machine.server = 0.0
+        machine.asks()
+    assert machine.clock.server_ahead() == 0
+
+
+def test_answers_that_take_their_time_do_not_move_it():
+    machine = Machine()
+    machine.asks()
+    for takes in (0.2, 25.0, 0.9, 29.0, 3.0) * 3:
+        machine.asks(takes=takes)
+    assert machine.clock.server_ahead() == 0
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday", "Mon, 99 Foo 2026 10:00:00 GMT", "\ud800", "1" * 5000])
+def test_an_answer_without_a_date_tells_nothing(date: str | None):
+    clock = Clock()
+    clock.heard(date, clock.asks())
+    assert clock.server_ahead() == 0
