@@ -171,8 +171,8 @@ class Passes:
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
         soon = await self._report(cluster, seen, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal else None
-        moments = [RESYNC_SECONDS, planned.wake_after_seconds, soon, again, None if told else _TELL_RETRY_SECONDS]
-        return self._at_most(*moments)
+        tell = None if told else _TELL_RETRY_SECONDS
+        return self._at_most(RESYNC_SECONDS, planned.wake_after_seconds, soon, again, tell, self._support.check_in())
 
     def _at_most(self, *moments: float | None) -> float:
         """The soonest of `moments`, and of the next tries of what failed, in seconds."""
