@@ -139,6 +139,12 @@ class Candidate:
         self.acts = False
 
 
+def test_the_numbers_agree_and_a_killed_leader_is_followed_within_ten_seconds() -> None:
+    assert LEASE + 1 <= 10, "and a second to take it and to act"
+    assert LEASE >= 1.5 * RENEW, "clocks whose speeds differ by a third"
+    assert PAUSE + RENEW / 2 + PAUSE < RENEW - 0.5, "an attempt that hangs is not the last"
+
+
 def test_the_first_leads_and_the_second_stands_by() -> None:
     async def story() -> None:
         server = Server()

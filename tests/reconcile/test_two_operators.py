@@ -81,7 +81,7 @@ async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(st
             began = time.monotonic()
             await stage.apply(a_pool(replicas=2))
             await eventually(stage.names, lambda names: len(names) == 2, "the second acts")
-            assert 10 < time.monotonic() - began < 20
+            assert 6 < time.monotonic() - began < 15
             assert second.leads
     finally:
         first.kill()

@@ -32,14 +32,15 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The defaults are those of client-go. An attempt may take half of `renew_seconds`: one that hangs is not the last.
+    """Shorter than client-go's 15, 10 and 2 s: who stands by has warm caches, so that a change of leaders costs little.
 
-    `lease_seconds` > `renew_seconds` > `retry_seconds`.
+    `lease_seconds` > `renew_seconds` > `retry_seconds`. An attempt may take half of `renew_seconds`: one that hangs is
+    not the last.
     """
 
-    lease_seconds: float = 15.0
-    renew_seconds: float = 10.0
-    retry_seconds: float = 2.0
+    lease_seconds: float = 9.0
+    renew_seconds: float = 6.0
+    retry_seconds: float = 1.0
 
 
 class Lock(Protocol):
