@@ -233,6 +233,8 @@ class Passes:
         """Write the status; in how many seconds to come back for that, where its turn is later."""
         if self._copy.status_is_news:
             self._reporter.adopt()
+        if self._reporter.goes_on and (soon := self._feed.first_answer_in):
+            return soon  # who begins to lead knows less than the status says, for a moment
         status = self._reporter.status = report(seen, planned, self._reporter.status)
         waits: list[float | None] = []
 
