@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from time import monotonic
 
 from benchmarks.ha.audit import extra
 from benchmarks.ha.takeover import Theatre
 
-_LATE_SECONDS = 6.0  # live figures of a status are written up to five seconds late
+# Live figures of a status are written up to five seconds late, and each pod is told once, after a while, that it rests.
+_QUIET_SECONDS, _DEADLINE_SECONDS = 15.0, 180.0
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,13 @@ class Rest:
 
 
 async def measure(theatre: Theatre, seconds: float) -> Rest:
-    """Do nothing for so long."""
-    await asyncio.sleep(_LATE_SECONDS)
+    """Do nothing for so long, once nothing is asked for any more, or after three minutes."""
     leader, standby = theatre.leader, theatre.standby
+    deadline, asked_for = monotonic() + _DEADLINE_SECONDS, True
+    while asked_for and monotonic() < deadline:
+        mark = theatre.audit.mark()
+        await asyncio.sleep(_QUIET_SECONDS)
+        asked_for = any(extra(theatre.audit.since(mark), who.credential) for who in (leader, standby))
     schedulers = theatre.stage.schedulers.by_address.values()
     mark, polled = theatre.audit.mark(), sum(played.polls for played in schedulers)
     await asyncio.sleep(seconds)
