@@ -56,13 +56,22 @@ class Operated:
 
     def take_over(self) -> None:
         """Work for all clusters that the server has, with caches of what it has, as who stood by meanwhile does."""
+        self.fill_caches()
+        for body in self.clusters():
+            self._begin(body)
+
+    def clusters(self) -> list[Json]:
+        """All clusters that the server has."""
+        return [body for path, body in self.server.objects.items() if "/gpudaskclusters/" in path]
+
+    def fill_caches(self) -> None:
+        """Know what the server has."""
+        for reflector in (r for kind in (self.context.pods, *self.context.support.values()) for r in kind.reflectors):
+            reflector.synced.set()
         for body in list(self.server.objects.values()):
             caches = {"Pod": self.context.pods, **self.context.support}.get(body.get("kind", ""))
             if caches is not None:
                 caches.lay_over("default", body)
-        for path, body in list(self.server.objects.items()):
-            if "/gpudaskclusters/" in path:
-                self._begin(body)
 
     def loop(self, name: str = "demo") -> ClusterLoop:
         """The loop of a cluster."""

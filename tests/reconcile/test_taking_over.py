@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from gpudask.api.resource import parse
+from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.support import Support
 from tests.builders import a_pool
 from tests.reconcile.in_memory import Operated, becomes, operated
@@ -125,3 +127,29 @@ async def test_a_budget_that_lets_the_scheduler_go_does_so_until_more_is_known()
         await asyncio.gather(*(do() for do in leader.work(cluster, "", guarded=False).values()))
         assert not Support(before.context).work(cluster, "", guarded=None)
         assert list(Support(before.context).work(cluster, "", guarded=True)) == ["PodDisruptionBudget c00-scheduler"]
+
+
+async def test_who_lacks_pods_is_looked_at_first_and_the_others_in_turn(monkeypatch: pytest.MonkeyPatch):
+    began: list[tuple[str, float]] = []
+    make = Passes.make
+
+    async def noted(passes: Passes) -> float:
+        began.append((passes._copy.key, asyncio.get_running_loop().time()))
+        return await make(passes)
+
+    async with operated() as before:
+        await lead(before)
+        for path in [path for path in before.server.objects if "/pods/c19-cpu-worker" in path]:
+            del before.server.objects[path]
+        async with operated(before.server) as on:
+            on.fill_caches()
+            registry = Registry()
+            for body in on.clusters():
+                registry.seen(body)
+            monkeypatch.setattr(Passes, "make", noted)
+            registry.lead(on.context)
+            await becomes(lambda: len({key for key, _ in began}), len(CLUSTERS))
+            await registry.stand_by()
+    first = dict(reversed(began))
+    assert began[0][0] == "default/c19"
+    assert max(first.values()) - min(first.values()) > 0.05, "not all at once: what is asked for is answered in between"

@@ -56,6 +56,8 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
+    `first_turns`: of all clusters' first passes, a thousand of them where an operator begins to lead: not all at once,
+    so that what one of them asks for is answered before the others have been looked at.
     `check_turns`: of all clusters whose objects beside the pods somebody applied who led before.
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
@@ -72,6 +74,7 @@ class Context:
     clock: Callable[[], float] = time.time
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
+    first_turns: Turns = field(default_factory=lambda: Turns(200.0, 4.0))
     check_turns: Turns = field(default_factory=lambda: Turns(5.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
