@@ -11,7 +11,7 @@ FAST := -m "not api and not dask and not e2e and not registry"
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup lock generate manifests lint test test-fast soak demo down bench-startup bench-clients bench-scaling bench-scale bench-gpu
+.PHONY: help setup lock generate manifests lint test test-fast soak demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -77,6 +77,9 @@ bench-scaling: setup ## how near the scaling policy comes to an oracle, in simul
 
 bench-scale: setup ## many clusters and pods, beside a bare client that makes the same objects (ARGS="--small")
 	@$(PY) -m benchmarks.scale $(ARGS)
+
+bench-ha: setup ## two operators: how long a takeover takes, and what a standby costs (ARGS="--small")
+	@$(PY) -m benchmarks.ha $(ARGS)
 
 bench-gpu: setup ## on real GPUs, on a cluster that has them and the operator (docs/gpu-benchmark.md)
 	@$(PY) -m benchmarks.gpu $(ARGS)

@@ -20,7 +20,7 @@ from benchmarks.scale.waiting import until
 CPU_PODS = 3
 """With the scheduler, (a) has 4 pods a cluster."""
 _DEADLINE_SECONDS = 400
-_LONG_TASK_SECONDS = 3600.0  # so long that every GPU task asks for a pod of its own
+LONG_TASK_SECONDS = 3600.0  # so long that every GPU task asks for a pod of its own
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ async def add_clusters(stage: Stage, gpu_pods_max: int, cpu_pods: int = 0) -> No
 def want_gpus(stage: Stage, tasks: list[int]) -> None:
     """The schedulers say at once that so many long GPU tasks wait, one number for each."""
     for played, count in zip(stage.schedulers.by_address.values(), tasks, strict=True):
-        played.want(count, seconds_a_task=_LONG_TASK_SECONDS, GPU=1)
+        played.want(count, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
 
 
 async def ready(stage: Stage, pods: int) -> None:

@@ -74,7 +74,7 @@ async def operating(kubeconfig: Path, scratch: Path) -> AsyncIterator[OperatorPr
             *(sys.executable, "-m", "benchmarks.scale.counted", str(counted)), env=environment, stdout=log, stderr=log
         )
     try:
-        await _synced(process, port)
+        await _acts(process, port)
         yield OperatorProcess(process, counters)
     finally:
         if process.returncode is None:
@@ -87,14 +87,14 @@ async def operating(kubeconfig: Path, scratch: Path) -> AsyncIterator[OperatorPr
                 await process.wait()
 
 
-async def _synced(process: asyncio.subprocess.Process, port: int) -> None:
+async def _acts(process: asyncio.subprocess.Process, port: int) -> None:
     async with aiohttp.ClientSession() as session:
 
         async def look() -> bool:
             assert process.returncode is None, "the operator ended; its log says why"
             with contextlib.suppress(aiohttp.ClientError):
                 async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
-                    return bool((await answer.json()).get("synced"))
+                    return (await answer.text()).startswith("it leads")
             return False
 
-        await until(look, "the operator's caches are full", seconds=120)
+        await until(look, "the operator's caches are full, and it leads", seconds=120)

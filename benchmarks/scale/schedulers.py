@@ -60,8 +60,16 @@ class PlayedScheduler:
             waiting["unrunnable"] -= 1
             waiting["processing"] += 1
             self._busy.add(dask_name)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.say)
+        self._say_soon()
+
+    def leave(self, dask_name: str) -> None:
+        """A worker went with its pod, and what it ran waits again. Said with the next news."""
+        if self._workers.pop(dask_name, "") == GPU and dask_name in self._busy:
+            self._busy.remove(dask_name)
+            row = next(row for row in self._demand if row["resources"])
+            row["processing"] -= 1
+            row["unrunnable"] += 1
+        self._say_soon()
 
     def say(self) -> None:
         """Something changed: answer the polls."""
@@ -99,6 +107,10 @@ class PlayedScheduler:
         """Take in what the operator wants; no benchmark has it retire anything."""
         self._desired_version = wanted["version"]
         return {"protocol": 1, "desired_version": wanted["version"], "refused": []}
+
+    def _say_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.say)
 
     @property
     def _version(self) -> str:

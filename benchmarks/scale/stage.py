@@ -58,9 +58,9 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(schedulers: int) -> AsyncIterator[Stage]:
-    """A fresh stage with so many played schedulers; all of it ends with the block."""
-    server = ApiServer.start(f"scale-{os.getpid()}", feature_gates=_NO_STREAMED_LISTS)
+async def staged(schedulers: int, *, audit: bool = False) -> AsyncIterator[Stage]:
+    """A fresh stage with so many played schedulers; all of it ends with the block. `audit`: requests are logged."""
+    server = ApiServer.start(f"scale-{os.getpid()}", audit=audit, feature_gates=_NO_STREAMED_LISTS)
     try:
         async with contextlib.AsyncExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpudask-scale-")))
@@ -72,7 +72,7 @@ async def staged(schedulers: int) -> AsyncIterator[Stage]:
             await played.start()
             await stack.enter_async_context(playing_nodes(api, server.kubeconfig, scratch))
             pods, clusters = Pods(played), Clusters()
-            await stack.enter_async_context(watching(api, pods, clusters))
+            await stack.enter_async_context(watching(api, pods.see, clusters.see))
             yield Stage(server, api, played, pods, clusters, scratch)
     finally:
         server.stop()

@@ -23,7 +23,7 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 class Pods:
-    """All pods of clusters. A worker that runs registers with its played scheduler, as it would with a real one."""
+    """All pods of clusters. A worker that runs registers with its played scheduler, and leaves it with its pod."""
 
     def __init__(self, schedulers: Schedulers) -> None:
         self._schedulers = schedulers
@@ -36,15 +36,17 @@ class Pods:
         """Take in one event of the watch."""
         metadata, status = event["object"]["metadata"], event["object"].get("status", {})
         name, now = metadata["name"], time.monotonic()
+        cluster, pool = metadata["labels"][LABEL_CLUSTER], metadata["labels"].get(LABEL_POOL, "")
         if event["type"] == "DELETED":
             self.created_at.pop(name, None)
-            self.ready_at.pop(name, None)
+            ran = self.ready_at.pop(name, None) is not None
+            if pool and ran and cluster in self._home:
+                self._home[cluster].leave(metadata["annotations"][ANNOTATION_DASK_NAME])
             return
         self.created_at.setdefault(name, now)
         if status.get("phase") != "Running" or name in self.ready_at:
             return
         self.ready_at[name] = now
-        cluster, pool = metadata["labels"][LABEL_CLUSTER], metadata["labels"].get(LABEL_POOL, "")
         if not pool:
             self._home[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
             for waiting in self._homeless.pop(cluster, []):
@@ -81,11 +83,13 @@ class Clusters:
 
 
 @contextlib.asynccontextmanager
-async def watching(api: Kubernetes, pods: Pods, clusters: Clusters) -> AsyncIterator[None]:
-    """Both watches are open until the block ends; what existed before is seen first."""
+async def watching(
+    api: Kubernetes, pods: Callable[[Json], None], clusters: Callable[[Json], None]
+) -> AsyncIterator[None]:
+    """Both watches are open until the block ends, and tell `pods` and `clusters`; what existed before is told first."""
     watches = [
-        asyncio.create_task(_watch(api, _PODS, pods.see, {"labelSelector": LABEL_CLUSTER})),
-        asyncio.create_task(_watch(api, CLUSTERS_PATH, clusters.see, {})),
+        asyncio.create_task(_watch(api, _PODS, pods, {"labelSelector": LABEL_CLUSTER})),
+        asyncio.create_task(_watch(api, CLUSTERS_PATH, clusters, {})),
     ]
     try:
         yield

@@ -27,8 +27,8 @@ Json = dict[str, Any]
 class Operated:
     """Clusters of one namespace, each with its loop. Pods stay pending: there is no kubelet."""
 
-    def __init__(self, **context: Any) -> None:
-        self.server = FakeApiServer()
+    def __init__(self, server: FakeApiServer | None = None, **context: Any) -> None:
+        self.server = server or FakeApiServer()
         self._loops: dict[str, ClusterLoop] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.context = Context(
@@ -37,18 +37,41 @@ class Operated:
             events=EventRecorder(self.server, "test"),
             pods=self._caches("pods", observe_pod),
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
-            preload={"entry.py": ""},
             key=b"k" * 32,
-            **{"look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock} | context,
+            **{"preload": {"entry.py": ""}, "look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock}
+            | context,
         )
 
     def apply(self, *pools: Json, name: str = "demo", **spec: Any) -> None:
         """A cluster is there from now on, and somebody works for it."""
         body = self.server.put(self._path(name), stored(a_manifest(*pools, name=name, **spec), uid=f"uid-of-{name}"))
+        self._begin(body)
+
+    def _begin(self, body: Json) -> None:
+        name = body["metadata"]["name"]
         loop = self._loops[Identity(name, "default", body["metadata"]["uid"]).owner_key] = ClusterLoop(
             self.context, body
         )
         self.tasks[name] = asyncio.create_task(loop.run())
+
+    def take_over(self) -> None:
+        """Work for all clusters that the server has, with caches of what it has, as who stood by meanwhile does."""
+        self.fill_caches()
+        for body in self.clusters():
+            self._begin(body)
+
+    def clusters(self) -> list[Json]:
+        """All clusters that the server has."""
+        return [body for path, body in self.server.objects.items() if "/gpudaskclusters/" in path]
+
+    def fill_caches(self) -> None:
+        """Know what the server has."""
+        for reflector in (r for kind in (self.context.pods, *self.context.support.values()) for r in kind.reflectors):
+            reflector.synced.set()
+        for body in list(self.server.objects.values()):
+            caches = {"Pod": self.context.pods, **self.context.support}.get(body.get("kind", ""))
+            if caches is not None:
+                caches.lay_over("default", body)
 
     def loop(self, name: str = "demo") -> ClusterLoop:
         """The loop of a cluster."""
@@ -106,9 +129,9 @@ def _clock() -> float:
 
 
 @contextlib.asynccontextmanager
-async def operated(**context: Any) -> AsyncIterator[Operated]:
+async def operated(server: FakeApiServer | None = None, **context: Any) -> AsyncIterator[Operated]:
     """An operator in memory, until the block ends."""
-    operated = Operated(**context)
+    operated = Operated(server, **context)
     try:
         yield operated
     finally:

@@ -48,7 +48,8 @@ def body(uid: str, version: int = 1, namespace: str = "team") -> Json:
 
 
 def context(*known: str) -> Any:
-    return SimpleNamespace(knows=lambda namespace: namespace in known, supervisor=Supervisor())
+    pods = SimpleNamespace(owned=lambda _: ())
+    return SimpleNamespace(knows=lambda namespace: namespace in known, supervisor=Supervisor(), pods=pods)
 
 
 async def acting() -> list[str]:
@@ -107,8 +108,9 @@ async def test_a_loop_that_ended_by_itself_is_begun_by_the_next_copy_alone():
 async def test_a_namespace_whose_caches_are_not_filled_waits_alone():
     registry = Registry()
     known = ["team"]
-    context: Any = SimpleNamespace(knows=lambda namespace: namespace in known, supervisor=Supervisor())
-    registry.lead(context)
+    knowing = context()
+    knowing.knows = lambda namespace: namespace in known
+    registry.lead(knowing)
     registry.seen(body("a"))
     registry.seen(body("b", namespace="lost"))
     assert await acting() == ["a"]

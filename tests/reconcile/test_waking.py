@@ -28,6 +28,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
     context: Any = SimpleNamespace(
         clock=lambda: 1000.0,
         count_turns=Turns(100.0),
+        first_turns=Turns(200.0, 4.0),
         supervisor=Supervisor(),
         random=lambda: 0.5,
         patience_seconds=1.0,

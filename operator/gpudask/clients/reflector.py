@@ -32,7 +32,8 @@ from gpudask.planning import fields
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
-_PAGE = "500"
+# Objects of a list that are in memory as JSON at one time: what a larger page takes once, the process keeps.
+_PAGE = "100"
 _FULL = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0

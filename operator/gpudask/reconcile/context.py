@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.limits import Limits
-from gpudask.api.resource import Identity
+from gpudask.api.resource import ANNOTATION_SPEC_HASH, Identity
 from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
@@ -31,13 +31,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A Service or ConfigMap of a cluster, as far as drift repair needs it."""
+    """A Service or ConfigMap of a cluster, as far as drift repair needs it. `digest`: of what was applied last."""
 
     uid: str
     name: str
     kind: str
     owner: str
     version: str
+    digest: str = ""
 
 
 def observe_owned(kind: str) -> Callable[[Json], Owned]:
@@ -46,7 +47,8 @@ def observe_owned(kind: str) -> Callable[[Json], Owned]:
     def reduce(body: Json) -> Owned:
         meta = fields.mapping(body, "metadata")
         uid, name = fields.identifier(meta, "uid"), fields.identifier(meta, "name")
-        return Owned(uid, name, kind, owner_key(meta), fields.version(meta))
+        digest = fields.text(fields.mapping(meta, "annotations"), ANNOTATION_SPEC_HASH)
+        return Owned(uid, name, kind, owner_key(meta), fields.version(meta), digest)
 
     return reduce
 
@@ -59,6 +61,9 @@ class Context:
 
     `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
     in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
+    `first_turns`: of all clusters' first passes, a thousand of them where an operator begins to lead: not all at once,
+    so that what one of them asks for is answered before the others have been looked at.
+    `check_turns`: of all clusters whose objects beside the pods somebody applied who led before.
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
     `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
@@ -80,6 +85,8 @@ class Context:
     wall_ahead: Callable[[], float] = lambda: 0.0
     count_turns: Turns = field(default_factory=lambda: Turns(100.0))
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
+    first_turns: Turns = field(default_factory=lambda: Turns(200.0, 4.0))
+    check_turns: Turns = field(default_factory=lambda: Turns(5.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: Schema = field(default_factory=Schema)

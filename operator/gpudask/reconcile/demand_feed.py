@@ -24,6 +24,8 @@ _WAIT_SECONDS = 30.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 # A scheduler that starts, or is busy with a large graph, is no problem worth a word before this.
 _PATIENCE_SECONDS = 20.0
+# Within so long who just began to listen has an answer, or knows why there is none.
+_FIRST_ANSWER_SECONDS = 2.0
 # A scheduler with ever new versions is asked so often, after as many answers that come without a pause. A long answer
 # counts for several: reading it costs as much.
 _POLLS_A_SECOND, _POLLS_AT_ONCE, _BYTES_OF_A_POLL = 4.0, 12.0, 250_000
@@ -102,6 +104,13 @@ class DemandFeed:
             return ""
         silent = self._context.clock() - self._silent_since
         return self._trouble if self.deaf or self._is_broken or silent >= _PATIENCE_SECONDS else ""
+
+    @property
+    def first_answer_in(self) -> float:
+        """In how many seconds at most the first answer, or the first trouble, is heard; 0: nothing is waited for."""
+        if self._pod is None or self.demand is not None or self._trouble:
+            return 0.0
+        return max(0.0, self._silent_since + _FIRST_ANSWER_SECONDS - self._context.clock())
 
     async def ask(self) -> None:
         """Hear the demand as it is now: what was said last may be older than a graph that is being taken in."""

@@ -71,6 +71,8 @@ class ClusterLoop:
         """Make passes until the cluster is gone."""
         CLUSTER.set(self._copy.body["metadata"]["uid"])  # from here on requests take this cluster's turns
         self._wake.set()
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(self._context.first_turns.take(now) - now)
         failures, wait = 0, RESYNC_SECONDS
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         try:

@@ -176,8 +176,8 @@ class Passes:
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
         soon = await self._report(cluster, seen, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal else None
-        moments = [RESYNC_SECONDS, planned.wake_after_seconds, soon, again, None if told else _TELL_RETRY_SECONDS]
-        return self._at_most(*moments)
+        tell = None if told else _TELL_RETRY_SECONDS
+        return self._at_most(RESYNC_SECONDS, planned.wake_after_seconds, soon, again, tell, self._support.check_in())
 
     def _at_most(self, *moments: float | None) -> float:
         """The soonest of `moments`, and of the next tries of what failed, in seconds."""
@@ -204,6 +204,8 @@ class Passes:
             ClusterGoneError: the cluster does not exist any more.
         """
         creates_scheduler = any(isinstance(action, CreateScheduler) for action in planned.actions)
+        if creates_scheduler:
+            self._support.check_now()
         name = named_by_service(self._observe(cluster))
         objects = self._retries.run(Kind.OBJECTS, self._support.work(cluster, name, guarded=planned.guarded))
         if creates_scheduler:
@@ -236,6 +238,8 @@ class Passes:
         """Write the status; in how many seconds to come back for that, where its turn is later."""
         if self._copy.status_is_news:
             self._reporter.adopt()
+        if self._reporter.goes_on and (soon := self._feed.first_answer_in):
+            return soon  # who begins to lead knows less than the status says, for a moment
         status = report(seen, planned, self._reporter.status, counted_at=self._reporter.counted_at)
         self._reporter.status, self._reporter.counted_at = status, seen.now
         waits: list[float | None] = []

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from gpudask.api.resource import owner_key
+from gpudask.api.resource import owner_key, parse_status
 from gpudask.desired.mirror import AUTOSCALER
 from gpudask.planning.mirrored import Mirrored
 from gpudask.reconcile.context import Context
@@ -40,9 +40,16 @@ class Registry:
         self.begin()
 
     def begin(self) -> None:
-        """Begin to act on the clusters of namespaces whose caches have filled meanwhile."""
-        for key, body in list(self._bodies.items()):
+        """Begin to act on the clusters of namespaces whose caches have filled meanwhile; first on what lacks pods."""
+        for key, body in sorted(self._bodies.items(), key=lambda item: self._has_its_pods(*item)):
             self._begin(key, body)
+
+    def _has_its_pods(self, key: str, body: Json) -> bool:
+        """Whether there are as many pods as its status says are wanted; the scheduler's is one of them."""
+        if self._context is None or key in self._loops:
+            return True
+        live = [pod for pod in self._context.pods.owned(key) if pod.live]
+        return len(live) > sum(pool.desired for pool in parse_status(body).pools)
 
     async def stand_by(self) -> None:
         """End all loops; the clusters stay as they are."""

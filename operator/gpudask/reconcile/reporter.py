@@ -35,6 +35,11 @@ class Reporter:
         self.status = written
         self.counted_at: float | None = None  # when `status` was computed here; None: it is another operator's
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the status is still what another operator, or this one before a restart, wrote last."""
+        return not self._written_at and bool(self._written.observed_generation)
+
     def adopt(self) -> None:
         """Go on from the status that the copy has: another operator's perhaps, and what counts up never goes back."""
         self._written = self.status = parse_status(self._copy.body)

@@ -35,7 +35,7 @@ from gpudask.settings import Settings
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 3.0
-# The Lease is asked for every two seconds: without an answer for so long the API server is away.
+# The Lease is asked for every second: without an answer for so long the API server is away.
 _SILENT_SECONDS = 60.0
 _KEY = "key"
 _KEY_BYTES = 16

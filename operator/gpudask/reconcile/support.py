@@ -1,4 +1,9 @@
-"""The objects beside the pods, kept as wanted: applied when missing, edited by others, or wanted otherwise."""
+"""The objects beside the pods, kept as wanted: applied when missing, edited by others, or wanted otherwise.
+
+Each says in an annotation what it was made of. So who begins to lead need not apply thousands of objects before
+anything else: what says the right thing is taken for right, and applied again in its cluster's turn, some seconds or
+minutes later, in case somebody edited it while nobody led.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 from functools import partial
 from typing import Any
 
-from gpudask.api.resource import Cluster
+from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network, support
 from gpudask.planning.observed import Failure
@@ -15,6 +20,8 @@ from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
 
 Json = dict[str, Any]
+_What = tuple[str, str]  # kind and name
+_DIGEST_CHARACTERS = 16
 
 # The kinds of objects beside the pods: the API's path, and the plural.
 KINDS = {
@@ -33,22 +40,35 @@ class Support:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._applied: dict[tuple[str, str], tuple[str, str]] = {}  # by kind and name: digest, and version
+        self._applied: dict[_What, tuple[str, str]] = {}  # digest, and version
+        self._unchecked: set[_What] = set()  # of these, what somebody else applied
+        self._check_at: float | None = None  # when they are applied again; None: nobody has looked yet
         self._guarded = True
         self._inputs: Any = None  # what the wanted objects were made of
         self._wanted: list[tuple[Json, str]] = []  # they, and their digests
+
+    def check_now(self) -> None:
+        """Apply anew what we did not apply: a scheduler pod is to be made, and must find it."""
+        if self._check_at is None:
+            self._check_at = self._context.clock()
+        self._forget_unchecked()
+
+    def check_in(self) -> float | None:
+        """In how many seconds there is work again without any change; None: there is not."""
+        return max(0.0, self._check_at - self._context.clock()) if self._unchecked and self._check_at else None
 
     def work(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> dict[str, Work]:
         """How to apply what differs, by kind and name. The Services name the pod `scheduler`; empty: its label says it.
 
         `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
         """
-        existing: dict[tuple[str, str], Owned] = {
+        existing: dict[_What, Owned] = {
             (item.kind, item.name): item
             for caches in self._context.support.values()
             for item in caches.owned(cluster.owner_key)
         }
-        self._guarded = self._guarded if guarded is None else guarded
+        self._guarded = self._was_guarded(cluster, existing) if guarded is None else guarded
+        self._believe(cluster, scheduler, existing)
         work: dict[str, Work] = {}
         for body, digest in self._make(cluster, scheduler):
             what = body["kind"], body["metadata"]["name"]
@@ -93,19 +113,46 @@ class Support:
             ]
             if self._context.network_policies:
                 wanted.append(network.policy(cluster, self._context.operator_namespace))
-            self._wanted = [
-                (body, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()) for body in wanted
-            ]
+            self._wanted = [_signed(body) for body in wanted]
             self._inputs = inputs
         return self._wanted
 
-    def _is_applied(self, what: tuple[str, str], digest: str, existing: Owned | None) -> bool:
+    def _was_guarded(self, cluster: Cluster, existing: dict[_What, Owned]) -> bool:
+        """Whether the scheduler pod is guarded, as we know or, at first, as the budget says."""
+        if self._check_at is not None:
+            return self._guarded
+        body, digest = _signed(disruption.budget(cluster, guarded=False))
+        found = existing.get((body["kind"], body["metadata"]["name"]))
+        return found is None or found.digest != digest
+
+    def _believe(self, cluster: Cluster, scheduler: str, existing: dict[_What, Owned]) -> None:
+        """Take for applied what says so, until it is this cluster's turn."""
+        now = self._context.clock()
+        if self._check_at is None:
+            self._check_at = self._context.check_turns.take(now) if existing else now
+            for body, digest in self._make(cluster, scheduler) if existing else ():
+                what = body["kind"], body["metadata"]["name"]
+                found = existing.get(what)
+                if found is not None and found.digest == digest:
+                    self._applied[what] = (digest, found.version)
+            self._unchecked = set(self._applied)
+        if now >= self._check_at:
+            self._forget_unchecked()
+
+    def _forget_unchecked(self) -> None:
+        for what in self._unchecked:
+            self._applied.pop(what, None)
+        self._unchecked.clear()
+
+    def _is_applied(self, what: _What, digest: str, existing: Owned | None) -> bool:
         return existing is not None and self._applied.get(what) == (digest, existing.version)
 
     async def _apply(self, body: Json, digest: str, existing: Owned | None) -> bool:
         kind = body["kind"]
         answer = await self._put(body, existing)
-        self._applied[kind, body["metadata"]["name"]] = (digest, answer["metadata"]["resourceVersion"])
+        what = kind, body["metadata"]["name"]
+        self._applied[what] = (digest, answer["metadata"]["resourceVersion"])
+        self._unchecked.discard(what)
         self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
         return False
 
@@ -124,5 +171,13 @@ class Support:
         return await self._context.api.apply(body, force=existing is not None)
 
 
-def _policy(cluster: Cluster) -> tuple[str, str]:
+def _policy(cluster: Cluster) -> _What:
     return network.KIND, names.network_policy(cluster.name)
+
+
+def _signed(body: Json) -> tuple[Json, str]:
+    """`body` with its digest as an annotation, and the digest."""
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    metadata = body["metadata"]
+    annotations = metadata.get("annotations", {}) | {ANNOTATION_SPEC_HASH: digest}
+    return body | {"metadata": metadata | {"annotations": annotations}}, digest

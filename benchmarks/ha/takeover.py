@@ -1,0 +1,201 @@
+"""One takeover: the leader ends, a worker pod is deleted and a GPU task comes, all at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from benchmarks.ha import chart
+from benchmarks.ha.audit import Audit
+from benchmarks.ha.replica import Memory, Replica
+from benchmarks.ha.sight import Pod, Pool, Sight
+from benchmarks.scale.growth import LONG_TASK_SECONDS, add_clusters
+from benchmarks.scale.manifests import CPU, GPU, NAMESPACE, cluster_name
+from benchmarks.scale.stage import Stage, staged
+from benchmarks.scale.waiting import until
+from benchmarks.scale.watching import watching
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.lease import Lease
+
+Json = dict[str, Any]
+KILLED, STOPPED, NEITHER = "killed", "stopped", "neither"
+"""How the leader ends; `NEITHER`: it goes on, for comparison."""
+GRACE_SECONDS = 10.0
+"""The chart's terminationGracePeriodSeconds."""
+_DEADLINE_SECONDS = 90
+_RENEWAL_SECONDS = 3.0  # longer than any leader waits between two renewals
+_CALM_SECONDS = 3.0
+_GPU_PODS_MAX = 100
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """Seconds from the end of the leader. `NEITHER`: from the deletion and the demand.
+
+    `held`: until the Lease names the other; `acts`: until a pod is there that the other made; `gap`: until the GPU pod
+    is there, whoever made it. `standby`: what the other held before.
+    """
+
+    how: str
+    held: float
+    acts: float
+    gap: float
+    standby: Memory
+
+
+class Theatre:
+    """A stage with two operators and clusters at rest."""
+
+    def __init__(self, stage: Stage, bodies: Sequence[Json], seed: int) -> None:
+        self.stage = stage
+        self.sight = Sight()
+        self.audit = Audit(stage.server.audit_log)
+        self.replicas: list[Replica] = []
+        self._bodies = bodies
+        self._chance = random.Random(seed)  # noqa: S311 - the same each time
+        self._turn = 0
+
+    @property
+    def leader(self) -> Replica:
+        """Who holds the Lease."""
+        return next(replica for replica in self.replicas if replica.identity == self.sight.holder)
+
+    @property
+    def standby(self) -> Replica:
+        """The other."""
+        return next(replica for replica in self.replicas if replica.identity != self.sight.holder)
+
+    async def add_replica(self) -> None:
+        """Start one more."""
+        self.replicas.append(await Replica.start(self.stage, self._bodies))
+
+    async def at_rest(self) -> None:
+        """Wait until two operators are ready, and every pod that is wanted is there and runs."""
+
+        async def rests() -> bool:
+            ready = [await replica.ready() for replica in self.replicas]
+            run = set(self.stage.pods.ready_at) >= {pod.name for pod in self.sight.pods.values()}
+            return all(ready) and self.sight.complete and run
+
+        await until(rests, "all pods run, and both operators are ready", seconds=_DEADLINE_SECONDS)
+        await asyncio.sleep(_CALM_SECONDS)
+        self.sight.check()
+
+    async def take_over(self, how: str) -> Takeover:
+        """End the leader, put another in its place when all is done, and check what was seen."""
+        await asyncio.sleep(self._chance.uniform(0, _RENEWAL_SECONDS))  # anywhere between two renewals
+        leader, standby = self.leader, self.standby
+        weight, counted = standby.memory(), self.sight.gpu_seconds
+        mark, began = self.audit.mark(), monotonic()
+        if how == KILLED:
+            await leader.kill()
+        elif how == STOPPED:
+            leader.stop()
+        wanting = self._want_a_gpu()
+        actor = leader if how == NEITHER else standby
+        gap = asyncio.create_task(self._appears(wanting, set(self.sight.pods)))
+        acts = await self._acts(actor, mark)
+        gpu_pod = await gap
+        assert self.sight.holder == actor.identity, f"{self.sight.holder} holds the Lease, and {actor.identity} acts"
+        held = max(0.0, self.sight.held_since - began)
+        found = Takeover(how, held, acts.seen_at - began, gpu_pod.seen_at - began, weight)
+        if how != NEITHER:
+            await self._replace(leader)
+        await self.at_rest()
+        assert self.sight.gpu_seconds > counted, "GPU pods run, and nobody counts their seconds"
+        return found
+
+    async def _acts(self, actor: Replica, mark: int) -> Pod:
+        """The first pod that `actor` makes. One is deleted; another, when one who ends has replaced it still."""
+        while True:
+            victim = self.sight.of((self._next_cluster(), CPU))[0]
+            before = set(self.sight.pods)
+            self.sight.released.add(victim.uid)
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{victim.name}"
+            await self.stage.api.request("DELETE", path, body={"preconditions": {"uid": victim.uid}})
+            pod = await self._appears(victim.pool, before)
+            if actor.credential in self._makers(pod, mark):
+                return pod
+
+    def _makers(self, pod: Pod, mark: int) -> set[str]:
+        made = (item for item in self.audit.since(mark) if (item.verb, item.resource) == ("create", "pods"))
+        return {item.credential for item in made if item.name == pod.name}
+
+    async def _appears(self, pool: Pool, before: set[str]) -> Pod:
+        def new() -> list[Pod]:
+            return [pod for pod in self.sight.of(pool) if pod.uid not in before]
+
+        await until(lambda: bool(new()), f"a new pod of {'/'.join(pool)}", seconds=_DEADLINE_SECONDS)
+        return new()[0]
+
+    def _want_a_gpu(self) -> Pool:
+        """One more long GPU task comes to some cluster: one more pod is wanted."""
+        pool = self._next_cluster(), GPU
+        self.sight.wanted[pool] += 1
+        played = self.stage.pods.scheduler_of(pool[0])
+        played.want(self.sight.wanted[pool], seconds_a_task=LONG_TASK_SECONDS, GPU=1)
+        return pool
+
+    def _next_cluster(self) -> str:
+        self._turn += 1
+        return cluster_name(self._turn % len(self.stage.addresses))
+
+    async def _replace(self, ended: Replica) -> None:
+        await ended.stopped(GRACE_SECONDS)
+        self.replicas.remove(ended)
+        await self.add_replica()
+
+
+@contextlib.asynccontextmanager
+async def theatre(clusters: int, cpu_pods: int, *, seed: int) -> AsyncIterator[Theatre]:
+    """Two operators and so many clusters, each of a scheduler, `cpu_pods` and a GPU pod that is busy."""
+    async with staged(clusters, audit=True) as stage, contextlib.AsyncExitStack() as stack:
+        bodies = chart.rendered()
+        await chart.install(stage.api, bodies)
+        found = Theatre(stage, bodies, seed)
+        for number in range(clusters):
+            name = cluster_name(number)
+            found.sight.wanted |= {(name, ""): 1, (name, CPU): cpu_pods, (name, GPU): 0}
+        await stack.enter_async_context(watching(stage.api, found.sight.see_pod, found.sight.see_cluster))
+        await stack.enter_async_context(_watching_lease(stage.api, found))
+        stack.push_async_callback(_end_all, found)
+        await found.add_replica()
+        await found.add_replica()
+        await add_clusters(stage, _GPU_PODS_MAX, cpu_pods)
+        for number in range(clusters):
+            found.sight.wanted[cluster_name(number), GPU] = 1
+            stage.pods.scheduler_of(cluster_name(number)).want(1, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
+        await found.at_rest()
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def _watching_lease(api: Kubernetes, found: Theatre) -> AsyncIterator[None]:
+    environment = chart.environment(chart.rendered(), {"name": "", "uid": ""})
+    lease = Lease(api, environment["GPUDASK_NAMESPACE"], environment["GPUDASK_LEASE"])
+
+    async def watch() -> None:
+        while True:
+            async with aclosing(lease.changes()) as changes:
+                async for record in changes:
+                    found.sight.see_lease(record)
+
+    watching_lease = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching_lease.cancel()
+        for result in await asyncio.gather(watching_lease, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+
+async def _end_all(found: Theatre) -> None:
+    for replica in found.replicas:
+        await replica.kill()
