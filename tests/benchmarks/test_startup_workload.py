@@ -22,7 +22,7 @@ def test_the_pods_by_hand_are_the_operators_without_an_owner() -> None:
 def test_nothing_by_hand_has_an_owner_that_would_have_it_collected() -> None:
     rendered = Rendered(manifest("small", "room", 2))
     objects = [*rendered.base(), rendered.cpu_worker(0), rendered.gpu_worker()]
-    assert [item["kind"] for item in objects] == ["Service", "ConfigMap", "Secret", "Pod", "Pod", "Pod"]
+    assert [item["kind"] for item in objects] == ["Service", "ConfigMap", "ConfigMap", "Pod", "Pod", "Pod"]
     assert not [item for item in objects if "ownerReferences" in item["metadata"]]
 
 

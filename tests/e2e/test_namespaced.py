@@ -103,7 +103,7 @@ def test_a_teams_own_administrator_installs_it_where_the_rights_were_granted(tea
         assert "forbidden" not in release.log().lower()
     finally:
         release.uninstall()
-        team.watched.platform.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=granted)
+        team.watched.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=granted)
 
 
 def _may(team: Team, verb: str, resource: str, space: Space) -> bool:

@@ -17,6 +17,7 @@ from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.reporter import Reporter
+from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.resource_copy import ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning import builders
@@ -176,7 +177,7 @@ def at(version: str, gpu_seconds: float) -> Json:
 async def test_a_status_that_another_operator_wrote_is_gone_on_from_and_not_written_over():
     ours, theirs = at("7", 100.0), at("9", 250.0)
     api = Clusters(theirs)
-    context: Any = SimpleNamespace(api=api, clock=lambda: 0.0)
+    context: Any = SimpleNamespace(api=api, clock=lambda: 0.0, schema=Schema())
     copy = ResourceCopy(context, ours)
     loop: Any = Loop(copy)
     passes = object.__new__(Passes)

@@ -9,6 +9,7 @@ import pytest
 
 from gpudask.api.status import Condition, PoolStatus, Status
 from gpudask.reconcile.reporter import Reporter
+from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.turns import Turns
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
@@ -34,7 +35,7 @@ class Written:
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
         self.turns = Turns(0.5)
-        context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns)
+        context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns, schema=Schema())
         body = {"metadata": {}, "status": status().model_dump(mode="json", by_alias=True, exclude_none=True)}
         copy: Any = SimpleNamespace(body=body, version="1", wrote=lambda _: None)
         self.reporter = Reporter(context, copy)

@@ -18,7 +18,7 @@ from tests.virtual_time import VirtualPolicy
 
 CLUSTERS = [f"c{number:02}" for number in range(20)]
 POOL = a_pool("cpu", replicas=1)
-OBJECTS = "services", "configmaps", "secrets", "poddisruptionbudgets"
+OBJECTS = "services", "configmaps", "networkpolicies", "poddisruptionbudgets"
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ async def test_what_another_version_made_otherwise_is_applied_at_once():
         async with operated(before.server, preload={"entry.py": "another"}) as on:
             on.take_over()
             await asyncio.sleep(0.5)
-            assert len(asked(on, "configmaps")) == len(CLUSTERS)
+            assert sum("-preload-" in said for said in asked(on, "configmaps")) == len(CLUSTERS)
 
 
 async def test_a_scheduler_that_has_to_be_made_finds_all_that_it_mounts():
@@ -115,8 +115,8 @@ async def test_a_scheduler_that_has_to_be_made_finds_all_that_it_mounts():
             await becomes(lambda: [said for said in on.server.log if "POST pods c19-scheduler" in said], bool)
             until = next(n for n, said in enumerate(on.server.log) if "POST pods c19-scheduler" in said)
             first = json.dumps(on.server.log[:until])
-            assert "secrets c19" in first
-            assert "configmaps c19" in first
+            assert "configmaps c19-gpudask-token" in first
+            assert "configmaps c19-gpudask-preload" in first
 
 
 async def test_a_budget_that_lets_the_scheduler_go_does_so_until_more_is_known():
