@@ -1,0 +1,45 @@
+"""A selection of the attacks, many beside one victim at a time; `make hostile` tries all of them, few at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.__main__ import Limits, run
+from tests.hostile.attack import Attack, Expected
+from tests.hostile.attacks import ALL
+from tests.hostile.impostor import ANSWERS, SILENT
+
+# Those that take long to set up or to clean up, beside the heavy ones.
+_LONG = ("a hundred clusters", "three hundred pods that nobody owns")
+SHORT = tuple(attack for attack in ALL if not attack.heavy and attack.name not in _LONG)
+# Other tests run beside these: times say less than when the machine is left alone.
+BESIDE_OTHERS = Limits(floor_seconds=6.0, longest_seconds=30.0)
+
+
+def test_attacks_have_names_of_their_own():
+    assert len({attack.name for attack in ALL}) == len(ALL)
+
+
+def test_each_attack_does_something():
+    assert [attack.name for attack in ALL if not (attack.requests or attack.acts)] == []
+
+
+def test_there_are_attacks_of_all_kinds_and_both_outcomes():
+    assert len(SHORT) >= 50
+    assert {attack.expected for attack in ALL} == set(Expected)
+    assert {answers for attack in ALL for answers in attack.schedulers.values()} == {*ANSWERS, SILENT}
+
+
+def test_a_hostile_scheduler_belongs_to_one_attack():
+    clusters = [cluster for attack in ALL for cluster in attack.schedulers]
+    assert len(set(clusters)) == len(clusters)
+
+
+@pytest.mark.api
+async def test_nobody_else_feels_the_attacks(tmp_path: Path):
+    told: list[str] = []
+    attacks: list[Attack] = list(SHORT)
+    result = await run(attacks, tmp_path, told.append, size=32, rounds=2, calm=3, limits=BESIDE_OTHERS)
+    assert str(result) == f"hostile: attacks={len(SHORT)} harmed=0", "\n".join(told)
