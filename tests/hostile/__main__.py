@@ -11,7 +11,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hostile.attack import Attack
@@ -32,32 +32,38 @@ class Result:
         return f"hostile: attacks={self.attacks} harmed={len(self.harmed)}"
 
 
-async def run(
-    attacks: Sequence[Attack], scratch: Path, tell: Tell, *, size: int, rounds: int, calm: int, limits: Limits
-) -> Result:
-    """Try `attacks`, at most `size` at once, `rounds` of the victim beside each group and `calm` ones before."""
+@dataclass(frozen=True)
+class Plan:
+    """What is tried: groups of attacks by title, all of them so many `times`; rounds of the victim, and limits."""
+
+    groups: Sequence[tuple[str, Sequence[Attack]]]
+    rounds: int = 3
+    calm_rounds: int = 7
+    times: int = 1
+    limits: Limits = field(default_factory=Limits)
+
+
+async def run(plan: Plan, scratch: Path, tell: Tell) -> Result:
+    """Try `plan`; the operator's log is left in `scratch`."""
     harmed: list[str] = []
     async with bare_platform(scratch) as platform:
-        trials = Trials(platform, tell, limits, rounds=rounds)
-        await trials.begin(calm)
-        await trials.hold(_warm_up(attacks))
+        trials = Trials(platform, tell, plan.limits, rounds=plan.rounds)
+        await trials.begin(plan.calm_rounds)
+        tell(f"memory at rest, before any attack: {await platform.operator.at_rest():.1f} MB")
+        for _, group in plan.groups:
+            await trials.rehearse(group)
         before_mb = await platform.operator.at_rest()
-        tell(f"memory at rest, after a first trial: {before_mb:.1f} MB")
-        for section, group in groups(attacks, size):
+        tell(f"memory at rest, after a rehearsal of all: {before_mb:.1f} MB")
+        for title, group in [*plan.groups] * plan.times:
             outcome = await trials.hold(group)
-            tell(_line(section, group, outcome))
+            tell(_line(title, group, outcome))
             harmed += [*outcome.missed, *await _apart(trials, group, outcome, tell)]
             if platform.operator.has_ended:
                 break
-        harmed += await _memory(platform, before_mb * (1 + limits.memory_share), tell)
+        harmed += await _memory(platform, before_mb * (1 + plan.limits.memory_share), tell)
     for text in harmed:
         tell(f"HARMED {text}")
-    return Result(len(attacks), tuple(harmed))
-
-
-def _warm_up(attacks: Sequence[Attack]) -> list[Attack]:
-    """The largest of them: what a process has ever needed it keeps in part, whoever made it need that."""
-    return [attack for attack in attacks if attack.heavy] or list(attacks[:10])
+    return Result(sum(len(group) for _, group in plan.groups) * plan.times, tuple(harmed))
 
 
 async def _apart(trials: Trials, group: Sequence[Attack], outcome: Outcome, tell: Tell) -> list[str]:
@@ -104,6 +110,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=12, help="attacks at once (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of the victim, beside each group (%(default)s)")
     parser.add_argument("--calm", type=int, default=7, help="of the victim, before (%(default)s)")
+    parser.add_argument("--times", type=int, default=1, help="all of it again and again: a leak grows each time")
     parser.add_argument("--scratch", type=Path, help="keep the operator's log in this directory")
     parser.add_argument("--list", action="store_true", help="print the attacks")
     arguments = parser.parse_args()
@@ -114,17 +121,8 @@ def main() -> int:
     scratch = arguments.scratch or Path(tempfile.mkdtemp(prefix="hostile-"))
     scratch.mkdir(parents=True, exist_ok=True)
     print(f"the operator's log: {scratch / 'operator.log'}", flush=True)
-    result = asyncio.run(
-        run(
-            attacks,
-            scratch,
-            lambda words: print(words, flush=True),
-            size=arguments.size,
-            rounds=arguments.rounds,
-            calm=arguments.calm,
-            limits=Limits(),
-        )
-    )
+    plan = Plan([*groups(attacks, arguments.size)], arguments.rounds, arguments.calm, arguments.times)
+    result = asyncio.run(run(plan, scratch, lambda words: print(words, flush=True)))
     print(result)
     return 1 if result.harmed else 0
 

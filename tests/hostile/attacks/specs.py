@@ -72,19 +72,17 @@ ATTACKS = (
         "quantities",
         a_pool(resources={"cpu": "9E", "memory": "8E"}, replicas=3),
     ),
-    _spec("quantities of almost nothing", "grains", a_pool(resources={"cpu": "1n", "memory": "1"}, replicas=3)),
+    _spec("quantities of almost nothing", "grains", a_pool(resources={"cpu": "1n", "memory": "1Mi"}, replicas=3)),
     _spec("offers without end", "offers", a_pool(offers={"X": "9E", _FORGED: "1"}, replicas=2)),
     _spec(
-        "durations of a thousand years",
+        "durations of two hundred years",
         "durations",
-        gpu_pool(drainTimeout="8760000h"),
-        idle={"deleteAfter": "8760000h"},
+        gpu_pool(drainTimeout="2000000h"),
+        idle={"deleteAfter": "2000000h"},
     ),
     _spec("a cluster that deletes itself", "brief", a_pool(replicas=1), idle={"deleteAfter": "10s"}),
     _spec("pools that fall back on each other", "falling", *_FALLING),
-    _spec(
-        "arguments that forge", "arguments", a_pool(extraArgs=[_FORGED, "--name", "keeper-cpu-worker-0"], replicas=2)
-    ),
+    _spec("arguments that forge", "arguments", a_pool(extraArgs=[_FORGED, "keeper-cpu-worker-0"], replicas=2)),
     _spec(
         "a Service with annotations of nonsense",
         "service",
