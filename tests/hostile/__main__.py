@@ -40,6 +40,7 @@ class Plan:
     rounds: int = 3
     calm_rounds: int = 7
     times: int = 1
+    takes_apart: bool = True
     limits: Limits = field(default_factory=Limits)
 
 
@@ -57,7 +58,8 @@ async def run(plan: Plan, scratch: Path, tell: Tell) -> Result:
         for title, group in [*plan.groups] * plan.times:
             outcome = await trials.hold(group)
             tell(_line(title, group, outcome))
-            harmed += [*outcome.missed, *await _apart(trials, group, outcome, tell)]
+            harmed += outcome.missed
+            harmed += await _apart(trials, group if plan.takes_apart else (), outcome, tell)
             if platform.operator.has_ended:
                 break
         harmed += await _memory(platform, before_mb * (1 + plan.limits.memory_share), tell)
@@ -78,7 +80,8 @@ async def _apart(trials: Trials, group: Sequence[Attack], outcome: Outcome, tell
         tell("  alone: " + _line(attack.section, [attack], again))
         if again.harm:
             alone.append(f"{attack.name}: {'; '.join(again.harm)}")
-    return alone or [f"{' + '.join(attack.name for attack in group)}: {'; '.join(outcome.harm)}"]
+    together = " + ".join(attack.name for attack in group) or "a group"
+    return alone or [f"{together}: {'; '.join(outcome.harm)}"]
 
 
 async def _memory(platform: BarePlatform, limit_mb: float, tell: Tell) -> list[str]:
@@ -95,7 +98,8 @@ def _line(section: str, group: Sequence[Attack], outcome: Outcome) -> str:
     times = str(outcome.times) if outcome.times else "no round ended"
     harm = "; ".join((*outcome.harm, *outcome.missed)) or "no harm"
     names = group[0].name if len(group) == 1 else f"{len(group)} attacks"
-    return f"{section}: {names}: {times} memory={outcome.resident_mb:.0f}MB in {outcome.seconds:.0f}s: {harm}"
+    used = f"cpu={outcome.cpu_seconds:.1f}s memory={outcome.resident_mb:.0f}MB"
+    return f"{section}: {names}: {times} {used} in {outcome.seconds:.0f}s: {harm}"
 
 
 def _chosen(only: str) -> list[Attack]:

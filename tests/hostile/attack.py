@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
@@ -55,7 +55,7 @@ class Attack:
     name: str
     section: str
     requests: tuple[Request, ...] = ()
-    acts: Callable[[Attacker], Awaitable[None]] | None = None
+    acts: Callable[[Attacker], Coroutine[Any, Any, None]] | None = None
     schedulers: Mapping[str, str] = field(default_factory=dict)
     expected: Expected = Expected.HARMLESS
     seconds: float = 0.0

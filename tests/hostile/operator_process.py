@@ -16,6 +16,7 @@ import aiohttp
 from local.ports import free_ports
 from tests.reconcile.stage import eventually
 
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
 # What kopf puts before each line of a plain log: one that begins otherwise is a traceback's, or a forged one.
 _LINE = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \S+ +\[(DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] ")
@@ -36,6 +37,12 @@ class OperatorProcess:
     def resident_mb(self) -> float:
         """Resident memory in MB of 10^6 bytes, as `/proc/PID/statm` has it."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE_MB
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What it has used by now, in user and system mode."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
     @property
     def has_ended(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 
 from tests.hostile.attack import Attack, Attacker, Expected
@@ -42,6 +42,7 @@ class Outcome:
     missed: tuple[str, ...]
     seconds: float
     resident_mb: float
+    cpu_seconds: float  # of the operator
 
 
 class Trials:
@@ -78,7 +79,8 @@ class Trials:
     async def hold(self, attacks: Sequence[Attack]) -> Outcome:
         """These attacks at once, beside the victim."""
         self._count += 1
-        began = time.monotonic()
+        began, operator = time.monotonic(), self._platform.operator
+        cpu_seconds = operator.cpu_seconds
         answers = {cluster: text for attack in attacks for cluster, text in attack.schedulers.items()}
         harm: list[str] = []
         async with self._platform.camp(self._count, answers) as camp:
@@ -94,10 +96,10 @@ class Trials:
             ]
         harm += [rounds] if isinstance(rounds, str) else await self._late(rounds)
         harm += await self._harm_to_operator()
-        operator = self._platform.operator
         resident_mb = 0.0 if operator.has_ended else operator.resident_mb
         times = None if isinstance(rounds, str) else medians(rounds)
-        return Outcome(times, tuple(harm), tuple(missed), time.monotonic() - began, resident_mb)
+        used = 0.0 if operator.has_ended else operator.cpu_seconds - cpu_seconds
+        return Outcome(times, tuple(harm), tuple(missed), time.monotonic() - began, resident_mb, used)
 
     async def _watch(self) -> list[Times] | str:
         """The victim's rounds beside the attacks; or how it did not get on."""
@@ -152,7 +154,7 @@ class Trials:
 
 
 @contextlib.asynccontextmanager
-async def _acting(attackers: Sequence[tuple[Attack, Attacker]]) -> contextlib.AsyncIterator[None]:
+async def _acting(attackers: Sequence[tuple[Attack, Attacker]]) -> AsyncIterator[None]:
     """All attacks: what is sent is sent, and what goes on goes on until the block ends."""
     await asyncio.gather(*(_send(attack, attacker) for attack, attacker in attackers))
     tasks = [asyncio.create_task(attack.acts(attacker)) for attack, attacker in attackers if attack.acts]
