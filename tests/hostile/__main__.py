@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.hostile.attack import Attack
 from tests.hostile.attacks import ALL, groups
-from tests.hostile.platform import BarePlatform, bare_platform
+from tests.hostile.platform import Platform, bare_platform
 from tests.hostile.trial import Limits, Outcome, Tell, Trials
 
 
@@ -84,7 +84,7 @@ async def _apart(trials: Trials, group: Sequence[Attack], outcome: Outcome, tell
     return alone or [f"{together}: {'; '.join(outcome.harm)}"]
 
 
-async def _memory(platform: BarePlatform, limit_mb: float, tell: Tell) -> list[str]:
+async def _memory(platform: Platform, limit_mb: float, tell: Tell) -> list[str]:
     if platform.operator.has_ended:
         return []
     after_mb = await platform.operator.at_rest()

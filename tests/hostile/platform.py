@@ -45,10 +45,12 @@ _HELD = (f"apis/{API_VERSION}/{PLURAL}", "api/v1/pods", "api/v1/services", "api/
 
 
 class Platform(Protocol):
-    """What a trial needs."""
+    """What a trial needs. `elsewhere`: where redirects lead. `victim_known`: what attackers know of the victim."""
 
     operator: OperatorProcess
     victim: Stage
+    elsewhere: Impostor
+    victim_known: dict[str, str]
 
     def camp(self, number: int, answers: Mapping[str, str]) -> contextlib.AbstractAsyncContextManager[Camp]:
         """A namespace of the attackers' own, until the block ends: then nothing of theirs is left."""
@@ -70,7 +72,7 @@ class Camp:
 
 @dataclass
 class BarePlatform:
-    """On an API server without nodes. `elsewhere`: where redirects lead."""
+    """On an API server without nodes."""
 
     kubectl: Kubectl
     api: Kubernetes

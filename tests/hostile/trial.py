@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass, fields
 
 from tests.hostile.attack import Attack, Attacker, Expected
 from tests.hostile.impostor import SILENT
-from tests.hostile.platform import BarePlatform, Camp
+from tests.hostile.platform import Camp, Platform
 from tests.hostile.victim import Times, Victim, medians
 
 _ASKED_SECONDS = 30.0
@@ -48,7 +48,7 @@ class Outcome:
 class Trials:
     """Trials on one platform, one after another. `calm`: the victim's rounds without attacks."""
 
-    def __init__(self, platform: BarePlatform, tell: Tell, limits: Limits, *, rounds: int) -> None:
+    def __init__(self, platform: Platform, tell: Tell, limits: Limits, *, rounds: int) -> None:
         self._platform = platform
         self._tell = tell
         self._rounds = rounds

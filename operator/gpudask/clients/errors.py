@@ -17,7 +17,7 @@ _SHOWN_LENGTH = 1000  # of a refusal's message: those of a large object have ten
 class ApiError(Exception):
     """The API server refused a request, or could not be reached (`status` 0).
 
-    As a text it is one line of a log: the API server repeats what somebody wrote, and lists fields in lines of their own.
+    As a text it is one line of a log: the API server repeats what somebody wrote, and lists fields line by line.
     """
 
     def __init__(
