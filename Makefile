@@ -11,7 +11,7 @@ FAST := -m "not api and not dask and not e2e and not registry"
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup lock generate manifests lint test test-fast soak demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help setup lock generate manifests lint test test-fast soak hostile demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -61,6 +61,9 @@ test: setup lint ## everything: lint, unit, API server, chart, real schedulers, 
 
 soak: setup ## random histories of a simulated cluster, against an oracle (ARGS="--seconds 1800 --seed 7")
 	@PYTHONHASHSEED=0 $(PY) -m tests.histories $(ARGS)
+
+hostile: setup ## attacks by an editor of one namespace, beside somebody else's clusters (ARGS="--only schedulers")
+	@$(PY) -m tests.hostile $(ARGS)
 
 bench-startup: setup ## how fast clusters start and scale, beside pods by hand and dask-kubernetes' operator
 	@$(PY) -m local up

@@ -117,6 +117,13 @@ def test_a_drain_that_began_at_no_moment_is_told_without_trouble(at: object):
     assert iso(retirement.at) <= "9999-12-31T23:59:59.000Z"
 
 
+def test_why_a_pod_leaves_is_one_line_of_a_log():
+    forged = json.dumps({"why": "idle\n[2026-01-01] gpudask [ERROR] forged\r\x1b[31m", "ifIdle": True, "release": True})
+    retirement = observe_pod(body(retire=forged)).retirement
+    assert retirement is not None
+    assert retirement.why == "idle [2026-01-01] gpudask [ERROR] forged"
+
+
 def test_half_a_character_is_replaced_where_it_would_be_sent_on():
     retirement = observe_pod(body(retire='{"why": "\\ud800!", "ifIdle": true, "release": true}')).retirement
     assert retirement is not None

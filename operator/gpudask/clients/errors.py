@@ -5,19 +5,25 @@ from __future__ import annotations
 from enum import StrEnum
 from http import HTTPStatus
 
+from gpudask.api.quote import quote
+
 # How the API server names what denied a request.
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 # https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/
 _DENIALS = ("admission webhook", "ValidatingAdmissionPolicy")
+_SHOWN_LENGTH = 1000  # of a refusal's message: those of a large object have tens of thousands
 
 
 class ApiError(Exception):
-    """The API server refused a request, or could not be reached (`status` 0)."""
+    """The API server refused a request, or could not be reached (`status` 0).
+
+    As a text it is one line of a log: the API server repeats what somebody wrote, and lists fields line by line.
+    """
 
     def __init__(
         self, status: int, reason: str, message: str, request: str, *, retry_after_seconds: float | None = None
     ) -> None:
-        super().__init__(f"{request}: {status} {reason}: {message}")
+        super().__init__(f"{request}: {status} {reason}: {quote(message, _SHOWN_LENGTH)}")
         self.status = status
         self.reason = reason
         self.message = message

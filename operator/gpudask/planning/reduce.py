@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from gpudask.api import resource
+from gpudask.api.quote import quote
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.planning import fields
@@ -180,7 +181,7 @@ def _retirement(text: Any) -> Retirement | None:
 def _why(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
-    return fields.clean(value[:TEXT_LENGTH])
+    return quote(fields.clean(value[:TEXT_LENGTH]), TEXT_LENGTH)  # a line of the log says it once the pod is deleted
 
 
 def _began(value: object) -> float:
