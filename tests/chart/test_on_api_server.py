@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from tests.chart.conftest import REPOSITORY
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from tests.chart.conftest import Cluster, Helm, Manifest
@@ -78,18 +80,19 @@ def test_the_notes_manifest_is_a_valid_cluster(ready: Cluster, helm: Helm) -> No
 
 def test_rights_everywhere(ready: Cluster, helm: Helm) -> None:
     ready("apply", "-f", "-", stdin=_only_rbac(helm))
+    agrees = partial(_agrees, ready)
     try:
-        assert ready.can("list", "gpudaskclusters.gpudask.dev", "team-b")
-        assert ready.can("patch", "gpudaskclusters.gpudask.dev", "team-b", part="status")
-        assert ready.can("create", "pods", "team-b")
-        assert not ready.can("patch", "secrets", "team-b")
-        assert not ready.can("create", "secrets", "team-b")
-        assert ready.can("create", "events.events.k8s.io", "team-b")
-        assert ready.can("get", "secrets", "gpudask-system", name="gpudask-key")
-        assert not ready.can("get", "secrets", "gpudask-system", name="another")
-        assert not ready.can("list", "secrets", "team-b")
-        assert not ready.can("update", "gpudaskclusters.gpudask.dev", "team-b")
-        assert not ready.can("create", "pods", "team-b", part="exec")
+        agrees("list", "gpudaskclusters.gpudask.dev", "team-b", allowed=True)
+        agrees("patch", "gpudaskclusters.gpudask.dev", "team-b", part="status", allowed=True)
+        agrees("create", "pods", "team-b", allowed=True)
+        agrees("patch", "secrets", "team-b", allowed=False)
+        agrees("create", "secrets", "team-b", allowed=False)
+        agrees("create", "events.events.k8s.io", "team-b", allowed=True)
+        agrees("get", "secrets", "gpudask-system", name="gpudask-key", allowed=True)
+        agrees("get", "secrets", "gpudask-system", name="another", allowed=False)
+        agrees("list", "secrets", "team-b", allowed=False)
+        agrees("update", "gpudaskclusters.gpudask.dev", "team-b", allowed=False)
+        agrees("create", "pods", "team-b", part="exec", allowed=False)
     finally:
         ready("delete", "-f", "-", stdin=_only_rbac(helm))
 
@@ -97,15 +100,21 @@ def test_rights_everywhere(ready: Cluster, helm: Helm) -> None:
 def test_rights_in_listed_namespaces_end_there(ready: Cluster, helm: Helm) -> None:
     options = ["--set", "watchNamespaces={team-a}"]
     ready("apply", "-f", "-", stdin=_only_rbac(helm, *options))
+    agrees = partial(_agrees, ready)
     try:
-        assert ready.can("watch", "gpudaskclusters.gpudask.dev", "team-a")
-        assert ready.can("create", "pods", "team-a")
-        assert ready.can("get", "secrets", "gpudask-system", name="gpudask-key")
-        assert not ready.can("watch", "gpudaskclusters.gpudask.dev", "team-b")
-        assert not ready.can("create", "pods", "team-b")
-        assert not ready.can("create", "pods", "gpudask-system")
+        agrees("watch", "gpudaskclusters.gpudask.dev", "team-a", allowed=True)
+        agrees("create", "pods", "team-a", allowed=True)
+        agrees("get", "secrets", "gpudask-system", name="gpudask-key", allowed=True)
+        agrees("watch", "gpudaskclusters.gpudask.dev", "team-b", allowed=False)
+        agrees("create", "pods", "team-b", allowed=False)
+        agrees("create", "pods", "gpudask-system", allowed=False)
     finally:
         ready("delete", "-f", "-", stdin=_only_rbac(helm, *options))
+
+
+def _agrees(ready: Cluster, *right: str, allowed: bool, **more: str) -> None:
+    """Wait until the API server allows it, or not: it takes rights in one after another, and lets them go so."""
+    eventually(lambda: ready.can(*right, **more) is allowed, f"{right} {more}: {allowed}")
 
 
 def _pod_of(deployment: Manifest) -> Manifest:

@@ -73,11 +73,13 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def rights(mode: str, helm: Helm) -> list[Manifest]:
-    """The service account and the rights that the chart gives it."""
+    """The service account, the rights that the chart gives it, and the policy that holds it to its own objects."""
     watched = [TEAMS[mode]] if mode == "one-namespace" else []
     options = ("--set", f"userRoles=false,deleteAfter=true,mirror.enabled={str(mode == 'mirror').lower()}")
     rendered = helm.manifests(*options, "--set-json", f"watchNamespaces={json.dumps(watched)}")
-    return [found for found in rendered if found["apiVersion"].startswith("rbac.") or found["kind"] == "ServiceAccount"]
+    return [found for found in rendered if found["apiVersion"].startswith(("rbac.", "admissionregistration."))] + [
+        found for found in rendered if found["kind"] == "ServiceAccount"
+    ]
 
 
 @pytest.fixture

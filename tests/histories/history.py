@@ -211,6 +211,7 @@ class Story:
 
     async def _judge(self) -> None:
         oracle, cluster = self.oracle, self.cluster
+        await self._offers_settle()
         results = await self._results()
         again = [key for key, (status, value) in results.items() if status == "error" and "was let go" in str(value)]
         if again:  # as documented, `Client.retry` computes it again
@@ -254,6 +255,12 @@ class Story:
         oracle.look()
         oracle.judge_leaks()
         oracle.judge_logs()
+
+    async def _offers_settle(self) -> None:
+        """Let workers whose answers were lost be told again what they offer."""
+        deadline = CLOCK.now + CALM_SECONDS
+        while self._has_preload and self.cluster.preload.offers._changes and CLOCK.now < deadline:
+            await asyncio.sleep(0.1)
 
     async def _results(self) -> dict[str, tuple[str, Any]]:
         """Return what the clients' futures say: key -> (status, result or error)."""

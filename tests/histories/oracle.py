@@ -83,6 +83,7 @@ _EXPECTED_LOGS = (
     r"P2PConsistencyError|handling op shuffle_barrier",
     # A client reconnected before its old stream had ended, whose end removes it, and its new stream's once more
     r"handling op register-client \[KeyError",
+    r"Worker plugin shuffle failed to teardown",  # a worker that closes twice, or before its plugins are there
     r"expiring Timeout",  # distributed's pool of connections closes while one of its attempts is timing out
 )
 EXPECTED_LOGS = re.compile("|".join(_EXPECTED_LOGS))

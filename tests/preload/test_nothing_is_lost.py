@@ -205,6 +205,22 @@ async def _walks_each_look(cluster):
     return walks() / looks()
 
 
+async def test_a_task_whose_binding_changes_is_kept_under_no_old_name(start):
+    """A shuffle binds its outputs to workers and frees them again: what was kept by the old name was kept for ever."""
+    cluster = await start()
+    first, second = await cluster.add("gpu-0"), await cluster.add("gpu-1")
+    pinned, states = cluster.preload.pinned, cluster.scheduler.set_restrictions
+    futures = [
+        cluster.client.submit(time.sleep, 0, workers=[first.address], resources={"NONE": 1}, pure=False) for _ in "ab"
+    ]
+    await until(lambda: len(pinned.kept) == 2)
+    states({futures[0].key: {second.address}, futures[1].key: None})
+    for future in futures:
+        cluster.client.loop.add_callback(future.release)
+    await until(lambda: not cluster.scheduler.tasks)
+    assert (pinned.kept, pinned._by_address) == ({}, {})
+
+
 # ---- results ----
 
 

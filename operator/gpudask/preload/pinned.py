@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 Tasks = dict["TaskState", None]
+Names = tuple[frozenset[str], frozenset[str]]  # addresses, and hosts
+NOWHERE: Names = (frozenset(), frozenset())
 
 LOOK_AT = 1_000  # tasks of a worker; beyond them one counts as pinned although it may have another place
 
@@ -28,17 +30,24 @@ class Pinned:
         self._scheduler: Any = scheduler
         self._by_address: dict[str, Tasks] = {}
         self._by_host: dict[str, Tasks] = {}  # as users wrote them
+        # Under which names each task is kept. Those of a task may change: a shuffle binds and frees its outputs.
+        self.kept: dict[TaskState, Names] = {}
 
     def follow(self, ts: TaskState) -> None:
-        """Take in a task with restrictions to workers or hosts, as it is now."""
-        is_active = ts.state in ACTIVE and not ts.loose_restrictions
-        if ts.worker_restrictions:
-            _follow(ts, self._by_address, ts.worker_restrictions, is_active=is_active)
-        if ts.host_restrictions:
-            _follow(ts, self._by_host, ts.host_restrictions, is_active=is_active)
+        """Take in a task that has restrictions to workers or hosts, or is `kept`, as it is now."""
+        now = NOWHERE
+        if ts.state in ACTIVE and not ts.loose_restrictions:
+            now = frozenset(ts.worker_restrictions or ()), frozenset(ts.host_restrictions or ())
+        before = self.kept.pop(ts, NOWHERE)
+        if now != NOWHERE:
+            self.kept[ts] = now
+        if now != before:
+            for by_name, old, new in zip((self._by_address, self._by_host), before, now, strict=True):
+                _move(ts, by_name, old - new, new - old)
 
     def clear(self) -> None:
         """Forget all tasks."""
+        self.kept.clear()
         self._by_address.clear()
         self._by_host.clear()
 
@@ -76,14 +85,10 @@ class Pinned:
         return found
 
 
-def _follow(ts: TaskState, by_name: dict[str, Tasks], names: Iterable[str], *, is_active: bool) -> None:
-    for name in names:
-        tasks = by_name.get(name)
-        if is_active:
-            if tasks is None:
-                tasks = by_name[name] = {}
-            tasks[ts] = None
-        elif tasks is not None:
-            tasks.pop(ts, None)
-            if not tasks:
-                del by_name[name]
+def _move(ts: TaskState, by_name: dict[str, Tasks], out_of: Iterable[str], into: Iterable[str]) -> None:
+    for name in out_of:
+        del by_name[name][ts]
+        if not by_name[name]:
+            del by_name[name]
+    for name in into:
+        by_name.setdefault(name, {})[ts] = None
