@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.chart.conftest import REPOSITORY
+from tests.conftest import CRD
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def ready(cluster: Cluster) -> Cluster:
     """The API server with three restricted namespaces and the resource."""
     for name in NAMESPACES:
         cluster("apply", "-f", "-", stdin=RESTRICTED.format(name=name))
+    cluster.define(CRD)
     return cluster
 
 

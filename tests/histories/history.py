@@ -258,9 +258,8 @@ class Story:
 
     async def _offers_settle(self) -> None:
         """Let workers whose answers were lost be told again what they offer."""
-        deadline = CLOCK.now + CALM_SECONDS
-        while self._has_preload and self.cluster.preload.offers._changes and CLOCK.now < deadline:
-            await asyncio.sleep(0.1)
+        if self._has_preload and (changes := self.cluster.preload.offers._changes.values()):
+            await asyncio.wait(changes, timeout=CALM_SECONDS)
 
     async def _results(self) -> dict[str, tuple[str, Any]]:
         """Return what the clients' futures say: key -> (status, result or error)."""
