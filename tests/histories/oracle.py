@@ -370,9 +370,7 @@ class Oracle:
                 self.fail("leaks", f"{path} keeps a task")
             elif kind == "WorkerState" and thing not in workers:
                 self.fail("leaks", f"{path} keeps a worker that is gone")
-            elif isinstance(thing, str) and not path.endswith(
-                "Pinned._by_address"
-            ):  # that is the word of tasks that live
+            elif isinstance(thing, str) and path not in ("Pinned._by_address", "Pinned.kept"):  # the word of live tasks
                 if thing.startswith("sim://") and thing not in scheduler.workers:
                     self.fail("leaks", f"{path} keeps the address of a worker that is gone")
                 elif thing.startswith(("gpudask-recall", "steal-")):

@@ -43,7 +43,6 @@ class Demand:
         self._durations = durations
         self._watch = watch
         self._pinned = pinned
-        self._kept = pinned.kept
         self._counts = Counts(scheduler.tasks)
         self._counting: asyncio.TimerHandle | None = None  # the next slice, while there is more to count
         self._plain_then: Counter[tuple[str, str]] = Counter()  # plain tasks when all was counted last
@@ -86,8 +85,9 @@ class Demand:
                 self._watch.want(NEW)
             if len(counts.changed) >= BATCH:
                 counts.put_off()
-        if ts.worker_restrictions or ts.host_restrictions or (self._kept and ts in self._kept):
-            self._pinned.follow(ts)
+        pinned = self._pinned
+        if ts.worker_restrictions or ts.host_restrictions or (pinned.kept and ts in pinned.kept):
+            pinned.follow(ts)
         if startstops and finish == "memory":  # else it was not computed here
             ended = self.ended
             if restricted:
