@@ -142,6 +142,7 @@ def test_an_example_is_rendered_with_its_pods_at_the_start():
         "demo-gpudask-preload",
         "demo-gpudask",
         "demo",
+        "demo",
         "demo-scheduler",
         "demo-cpu-worker",
     ]

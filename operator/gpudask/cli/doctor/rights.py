@@ -37,18 +37,18 @@ def _rights(group: str, resources: tuple[str, ...], *verbs: str) -> tuple[Right,
 
 
 OPERATOR = (
-    *_rights(GROUP, (PLURAL,), "get", "list", "watch", "delete"),
+    *_rights(GROUP, (PLURAL,), "get", "list", "watch"),
     *_rights(GROUP, (f"{PLURAL}/status",), "patch"),
     *_rights("", ("pods",), "get", "list", "watch", "create", "patch", "delete"),
     *_rights("", ("services", "configmaps"), "list", "watch", "create", "patch"),
     *_rights("policy", ("poddisruptionbudgets",), "list", "watch", "create", "patch"),
-    *_rights("", ("secrets",), "create", "patch"),
+    *_rights("networking.k8s.io", ("networkpolicies",), "list", "watch", "create", "patch", "delete"),
     *_rights("events.k8s.io", ("events",), "create", "patch"),
 )
 MIRROR = (
     *_rights(mirror.GROUP, ("daskclusters",), "list", "watch", "create", "patch"),
     *_rights(mirror.GROUP, ("daskworkergroups", "daskautoscalers"), "list", "watch", "create", "patch", "delete"),
-    *_rights(GROUP, (PLURAL,), "patch"),
+    *_rights(GROUP, (PLURAL,), "patch", "delete"),
 )
 USER = {
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "get"), "get, wait, top of one cluster"),
