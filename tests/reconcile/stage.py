@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import kopf
+import pytest
 
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_POOL
 from gpudask.clients.errors import ApiError
@@ -21,7 +22,9 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.handlers.clusters import register
 from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
+from local.api_server import ApiServer
 from tests.builders import a_manifest
+from tests.kubectl import Kubectl
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import FakeKubelet
 
@@ -168,6 +171,28 @@ async def stays(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float)
         found = await look()
         assert found == wanted, f"{found} instead of {wanted}"
         await asyncio.sleep(0.1)
+
+
+@contextlib.contextmanager
+def defined(name: str, definition: Path) -> Iterator[Kubectl]:
+    """kubectl on an API server of the tests' own, which knows this definition alone."""
+    server = ApiServer.start(f"tests-{name}-{os.getpid()}")
+    try:
+        kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
+        kubectl.define(definition)
+        yield kubectl
+    finally:
+        server.stop()
+
+
+@contextlib.asynccontextmanager
+async def staged_alone(own: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """The stage of that server, which an operator of this process finds as well."""
+    assert own.kubeconfig is not None
+    monkeypatch.setenv("KUBECONFIG", str(own.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with staged(own.kubeconfig, "default") as stage:
+        yield stage
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -13,13 +12,11 @@ import dask_kubernetes
 import pytest
 from dask_kubernetes.operator import KubeCluster
 
-from gpudask.clients.kubernetes import Kubernetes
-from local.api_server import ApiServer
 from tests.builders import a_pool
 from tests.conftest import CRD, ROOT
 from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
-from tests.reconcile.stage import Stage, operating, stays
+from tests.reconcile.stage import Stage, defined, operating, staged_alone, stays
 from tests.reconcile.stock import in_daemon
 
 pytestmark = pytest.mark.api
@@ -29,25 +26,14 @@ STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "deployment" / "hel
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Kubectl]:
-    """kubectl on a server that knows GpuDaskCluster only."""
-    server = ApiServer.start(f"tests-definitions-{os.getpid()}")
-    kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
-    kubectl.define(CRD)
-    yield kubectl
-    server.stop()
+    with defined("definitions", CRD) as kubectl:
+        yield kubectl
 
 
 @pytest.fixture
 async def stage(own: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    assert own.kubeconfig is not None
-    monkeypatch.setenv("KUBECONFIG", str(own.kubeconfig))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    api = await Kubernetes.connect(str(own.kubeconfig))
-    stage = Stage(api, "default", own.kubeconfig)
-    stage.kubelet.start()
-    yield stage
-    await stage.kubelet.stop()
-    await api.close()
+    async with staged_alone(own, monkeypatch) as stage:
+        yield stage
 
 
 async def test_without_definitions_the_operator_works_and_says_what_to_install(stage: Stage):

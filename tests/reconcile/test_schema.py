@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import yaml
 from gpudask.api import crd
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.schema import Schema
-from local.api_server import ApiServer
 from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
-from tests.reconcile.stage import Stage, operating, staged
+from tests.reconcile.stage import Stage, defined, operating, staged_alone
 
 Json = dict[str, Any]
 OLDER = Path(__file__).with_name("older_definition.yaml")
@@ -109,20 +107,13 @@ async def test_what_the_definition_refuses_is_left_out_of_a_status_and_nothing_e
 
 @pytest.fixture(scope="module")
 def older() -> Iterator[Kubectl]:
-    """kubectl on an API server with the older definition."""
-    server = ApiServer.start(f"tests-older-{os.getpid()}")
-    kubectl = Kubectl(str(server.kubectl), server.kubeconfig)
-    kubectl.define(OLDER)
-    yield kubectl
-    server.stop()
+    with defined("older", OLDER) as kubectl:
+        yield kubectl
 
 
 @pytest.fixture
 async def stage(older: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    assert older.kubeconfig is not None
-    monkeypatch.setenv("KUBECONFIG", str(older.kubeconfig))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    async with staged(older.kubeconfig, "default") as stage:
+    async with staged_alone(older, monkeypatch) as stage:
         yield stage
 
 
