@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
-from tests.reconcile.stage import Stage, defined, operating, staged_alone
+from tests.reconcile.stage import Stage, defined, eventually, operating, staged_alone
 
 Json = dict[str, Any]
 OLDER = Path(__file__).with_name("older_definition.yaml")
@@ -29,8 +30,10 @@ class Api:
 
     def __init__(self, *answers: Json | ApiError) -> None:
         self.answers = list(answers)
+        self.asked = 0
 
     async def request(self, _verb: str, _path: str) -> Json:
+        self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, ApiError):
             raise answer
@@ -52,7 +55,7 @@ CURRENT, OLD = crd.render(), yaml.safe_load(OLDER.read_text())
 
 
 async def read(*answers: Json | ApiError) -> Schema:
-    schema = Schema(look_again_seconds=0.001)
+    schema = Schema(look_again_seconds=0.001, pause_seconds=0.001)
     await schema.read(Api(*answers))  # type: ignore[arg-type]
     return schema
 
@@ -87,11 +90,42 @@ async def test_one_that_cannot_be_read_is_taken_for_ours():
     assert schema.fit(status) == status
 
 
+@contextlib.asynccontextmanager
+async def followed(schema: Schema, *answers: Json | ApiError) -> AsyncIterator[Api]:
+    api = Api(*answers)
+    following = asyncio.create_task(schema.follow(api))  # type: ignore[arg-type]
+    yield api
+    following.cancel()
+
+
+async def shows(schema: Schema, *, missing: bool) -> None:
+    async def lacks() -> bool:
+        return bool(schema.missing)
+
+    await eventually(lacks, lambda found: found is missing, f"fields are missing: {missing}", 10)
+
+
 async def test_it_is_looked_at_again_until_it_is_current():
     schema = await read(document(OLD))
-    answers = (ApiError(500, "InternalError", "no", "GET"), document(OLD), document(CURRENT))
-    await asyncio.wait_for(schema.follow(Api(*answers)), 10)  # type: ignore[arg-type]
-    assert schema.missing == ()
+    async with followed(schema, ApiError(500, "InternalError", "no", "GET"), document(OLD), document(CURRENT)):
+        await shows(schema, missing=False)
+
+
+async def test_one_that_is_not_in_the_document_yet_is_looked_for():
+    """The API server had established the definition, and not yet told of it: it was taken for ours, for good."""
+    schema = await read({"components": {"schemas": {}}})
+    async with followed(schema, {"components": {}}, document(OLD)):
+        await shows(schema, missing=True)
+
+
+async def test_a_status_that_is_refused_brings_it_in_doubt():
+    """Somebody applied an older definition while the operator ran."""
+    schema = await read(document(CURRENT))
+    async with followed(schema, document(OLD)) as api:
+        await asyncio.sleep(0.05)
+        assert (api.asked, schema.missing) == (0, ()), "nobody has doubted it"
+        schema.doubt()
+        await shows(schema, missing=True)
 
 
 async def test_what_the_definition_refuses_is_left_out_of_a_status_and_nothing_else():

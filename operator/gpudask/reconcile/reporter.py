@@ -114,6 +114,8 @@ class Reporter:
                 )
             )
         except ApiError as error:
+            if error.invalid:
+                self._context.schema.doubt()
             if error.not_found or error.invalid:  # also another cluster of this name: the test of the uid fails
                 await look_again(self._context, cluster, error)
             raise

@@ -6,6 +6,7 @@ Read from the API server's OpenAPI document, which every service account may.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -22,12 +23,16 @@ _LOG = logging.getLogger(__name__)
 class Schema:
     """The served schema. `missing`: fields that this operator knows and the API server does not; `unknown`: the others.
 
-    Until it is read, and where it cannot be, both are taken for the same. `look_again_seconds`: between two looks at a
-    definition that is older.
+    Until it is read, and where it may not be, both are taken for the same. `look_again_seconds`: between two looks at a
+    definition that is older, or that the document does not have yet: the API server fills that in later.
+    `pause_seconds`: between any two looks.
     """
 
-    def __init__(self, *, look_again_seconds: float = 60.0) -> None:
+    def __init__(self, *, look_again_seconds: float = 60.0, pause_seconds: float = 5.0) -> None:
         self._look_again_seconds = look_again_seconds
+        self._pause_seconds = pause_seconds
+        self._is_settled = False  # whether there is nothing to look for without a doubt
+        self._doubted = asyncio.Event()
         self.missing: tuple[str, ...] = ()
         self.unknown: tuple[str, ...] = ()
         self._status: Json = {}
@@ -43,7 +48,8 @@ class Schema:
         except ApiError as error:
             if not (error.forbidden or error.not_found):
                 raise
-            _LOG.info("the resource's schema cannot be read, and is taken for this operator's: %s", error)
+            _LOG.info("the resource's schema may not be read, and is taken for this operator's: %s", error)
+            self._is_settled = True
             return
         self.take(_of_resource(document))
 
@@ -68,15 +74,25 @@ class Schema:
                 ", ".join(unknown),
             )
         self.missing, self.unknown, self._status = missing, unknown, there.get("status", {})
+        self._is_settled = not missing
+
+    def doubt(self) -> None:
+        """The API server refused a status: the definition may be another one by now."""
+        self._doubted.set()
 
     async def follow(self, api: Kubernetes) -> None:
-        """While the definition is older, look again now and then; returns when it is not."""
-        while self.missing:
-            await asyncio.sleep(self._look_again_seconds)
+        """Read it again when it is in doubt, and now and then while the definition is older; never returns."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._is_settled else self._look_again_seconds):
+                    await self._doubted.wait()
+            self._doubted.clear()
             try:
                 await self.read(api)
             except ApiError as error:
                 _LOG.warning("the resource's schema: %s", error)
+                self._doubted.set()
+            await asyncio.sleep(self._pause_seconds)
 
     def fit(self, status: Json) -> Json:
         """Leave out of a status what the definition would refuse: one value would cost all of it.

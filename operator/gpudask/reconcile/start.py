@@ -67,7 +67,6 @@ class Operator:
         self._no_key = ""  # why the key cannot be had
         self._reflectors: list[Reflector[Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._follows: asyncio.Task[None] | None = None  # the schema, until it is current
 
     @property
     def synced(self) -> bool:
@@ -159,9 +158,8 @@ class Operator:
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
-        self._follows = self.supervisor.start(
-            partial(self.schema.follow, api), kind="schema", name="the resource's", may_end=True
-        )
+        follow = partial(self.schema.follow, api)
+        self._tasks.append(self.supervisor.start(follow, kind="schema", name="of the resource"))
 
     async def _lead(self) -> None:
         """Begin to act."""
@@ -217,10 +215,9 @@ class Operator:
             await self._lease_api.close()
 
     async def _end_tasks(self) -> None:
-        tasks = [*self._tasks, *([self._follows] if self._follows is not None else [])]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any
