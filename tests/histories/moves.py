@@ -253,7 +253,7 @@ def _cancel(world: World, *, key: str) -> None:
         return
     cluster = world.cluster
     ts = cluster.scheduler.tasks.get(key)
-    if ts is None or not _are_wanted(ts):
+    if ts is None or not _are_wanted(world, ts):
         return
     want.is_let_go = True
     future, want.future = want.future, None
@@ -267,9 +267,14 @@ def _cancel(world: World, *, key: str) -> None:
     cluster.spawn(cluster.client_hosts[want.client], cancel())
 
 
-def _are_wanted(ts: Any) -> bool:
-    """Return whether somebody wants all that needs a task: else distributed drops the client that cancels it."""
-    return bool(ts.who_wants) and all(_are_wanted(other) for other in ts.dependents)
+def _are_wanted(world: World, ts: Any) -> bool:
+    """Return whether somebody wants all that needs a task: else distributed drops the client that cancels it.
+
+    What was released counts as released, although the scheduler may hear of it just before it hears of the cancelling.
+    """
+    want = world.wants.get(ts.key)
+    is_wanted = bool(ts.who_wants) and not (want is not None and want.is_let_go)
+    return is_wanted and all(_are_wanted(world, other) for other in ts.dependents)
 
 
 def _disconnect(world: World, *, client: str) -> None:
