@@ -1,6 +1,6 @@
 """What the preload costs a real scheduler: its tasks a second and its memory, with the preload and without.
 
-    python -m benchmarks.scale.preload [--tasks 100000] [--batches 400] [--only plain] [--json FILE]
+    python -m benchmarks.scale.preload [--tasks 100000] [--batches 400] [--only plain] [--collector] [--json FILE]
 
 Two schedulers, one with and one without, run at the same time, each with real workers and a client over TCP. They get
 the same batches of empty tasks, one after the other in the order ABBA, and keep all results until the end, so that the
@@ -78,12 +78,17 @@ class Cost:
 
 
 def measure(
-    tasks: int, batches: int, kinds: Iterable[str] = KINDS, tell: Callable[[str], None] = print
+    tasks: int,
+    batches: int,
+    kinds: Iterable[str] = KINDS,
+    tell: Callable[[str], None] = print,
+    *,
+    collector: bool = False,
 ) -> tuple[Cost, ...]:
-    """Return one cost a kind, and tell of each."""
+    """Return one cost a kind, and tell of each. `collector`: with Python's garbage collector in the schedulers."""
     costs = []
     for kind in kinds:
-        cost = _measure(kind, tasks, batches)
+        cost = _measure(kind, tasks, batches, collector=collector)
         tell(describe(cost))
         costs.append(cost)
     return tuple(costs)
@@ -94,8 +99,11 @@ def worst_rate(costs: Iterable[Cost]) -> float:
     return min(cost.rate for cost in costs)
 
 
-def _measure(kind: str, tasks: int, batches: int) -> Cost:
-    with running(kind, preload=False) as bare, running(kind, preload=True) as ours:
+def _measure(kind: str, tasks: int, batches: int, *, collector: bool) -> Cost:
+    with (
+        running(kind, preload=False, collector=collector) as bare,
+        running(kind, preload=True, collector=collector) as ours,
+    ):
         sides = (bare, ours)
         for side in sides:
             side.do(WARM_UP_TASKS)
@@ -140,9 +148,10 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--batches", type=int, default=400)
     parser.add_argument("--only", choices=KINDS, action="append")
+    parser.add_argument("--collector", action="store_true", help="leave the schedulers' garbage collector on")
     parser.add_argument("--json", type=Path, help="keep all batches in this file")
     given = parser.parse_args()
-    costs = measure(given.tasks, given.batches, given.only or KINDS)
+    costs = measure(given.tasks, given.batches, given.only or KINDS, collector=given.collector)
     if given.json:
         given.json.write_text(json.dumps([dataclasses.asdict(cost) for cost in costs], indent=2))
     print(f"preload: preload_rate={worst_rate(costs):.3f}x")
