@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 # Far above what pods can have: Linux takes no environment variable above 128 KiB, etcd no object above 1.5 MiB.
 MAX_SPEC_BYTES = 512 * 1024
-MAX_CONFIG_BYTES = 256 * 1024
+MAX_CONFIG_BYTES = 64 * 1024  # every pod carries it: a thousand of them are 64 MiB of the API server's already
 MAX_TEMPLATE_BYTES = 128 * 1024
 # The parts of a pod's spec are eleven levels deep at most; Dask's configuration has five.
 MAX_DEPTH = 32

@@ -26,7 +26,7 @@ def _nested(slug: str, levels: int, within: str) -> Request:
     return Request("POST", path(PLURAL), body.replace(b'"x": 0', b'"x": ' + b'{"y":' * levels + b"1" + b"}" * levels))
 
 
-_LITERALS = {f"k{n}": f"[{', '.join(str(m) for m in range(400))}]" for n in range(120)}
+_LITERALS = {f"k{n}": f"[{', '.join(str(m) for m in range(400))}]" for n in range(33)}
 _FULL_ENV = [{"name": f"V{n}", "value": "v" * 200} for n in range(64)]
 _FULL_POOLS = [
     a_pool(
@@ -44,7 +44,7 @@ ATTACKS = (
     Attack("a configuration two thousand deep", "specs", (_nested("deep-config", 2_000, "config"),)),
     Attack("a configuration nine thousand deep", "specs", (_nested("deeper-config", 9_000, "config"),)),
     Attack("a template nine thousand deep", "specs", (_nested("deep-template", 9_000, "template"),)),
-    _spec("a configuration of 250 kB of lists", "literals", a_pool(replicas=50), config=_LITERALS),
+    _spec("a configuration of 62 kB of lists", "literals", a_pool(replicas=50), config=_LITERALS),
     _spec("a configuration of 700 kB", "large", config={f"k{n}": "(1, 2)" * 1_000 for n in range(120)}),
     _spec(
         "a configuration with keys that are none",
