@@ -6,6 +6,7 @@ from typing import Any
 
 from gpudask.api.resource import Cluster, parse
 from gpudask.desired import names, spec_hash
+from gpudask.desired.scheduler import MadeWith
 from gpudask.planning.observed import Observation, Pod
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.builders import a_manifest, a_pool
@@ -72,7 +73,7 @@ def scheduler_pod(of: Cluster, *, running: bool = True, **fields: Any) -> Pod:
     """The scheduler pod."""
     name = names.scheduler_pod(of.name, of.uid, frozenset())
     known: Json = {"uid": f"uid-{name}", "name": name, "pool": "", "dask_name": "", "spec_hash": current_hash(of, "")}
-    known["serves"] = True
+    known |= {"serves": True, "made_with": MadeWith.of(of.spec)}
     return pod(of, "scheduler", running=running, **known | fields)
 
 

@@ -15,6 +15,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
+from gpudask.desired.scheduler import MadeWith
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
@@ -26,6 +27,7 @@ from gpudask.planning.actions import (
 )
 from gpudask.planning.observed import Ended, Observation, Pod
 from gpudask.planning.plan import plan
+from gpudask.planning.scheduler import in_force
 from gpudask.planning.starts import starts
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
@@ -323,10 +325,8 @@ class World:
 
     def observe(self) -> Observation:
         """What a pass sees."""
-        return Observation(
-            self.cluster,
-            tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
-            self.now,
+        return replace(
+            self._in_force(),
             demand=self.listen(),
             demand_at=self.now,
             refused=self.refused,
@@ -336,6 +336,10 @@ class World:
             joined={name: pod.started + 1 for pod, _, name in self.workers()},
             first_joined={name: pod.started + 1 for pod, _, name in self.workers()},
         )
+
+    def _in_force(self) -> Observation:
+        pods = tuple(sorted(self.pods.values(), key=lambda pod: pod.name))
+        return in_force(Observation(self.cluster, pods, self.now))
 
     def _tell(self) -> None:
         """Tell the scheduler who retires: it refuses a pod that has work by now."""
@@ -377,8 +381,9 @@ class World:
             self.memory.refused(pool, error, self.now)
             return
         self._uids += 1
-        section = next((p for p in self.cluster.spec.pools if p.name == pool), None)
-        made = spec_hash.of_worker(self.cluster.spec, section) if section else spec_hash.of_scheduler(self.cluster.spec)
+        spec = self._in_force().cluster.spec
+        section = next((p for p in spec.pools if p.name == pool), None)
+        made = spec_hash.of_worker(spec, section) if section else spec_hash.of_scheduler(spec)
         self.memory.created(pool)
         self.created.append(name)
         self.pods[name] = Pod(
@@ -392,6 +397,7 @@ class World:
             spec_hash=made,
             created=self.now,
             serves=not pool,
+            made_with=None if pool else MadeWith.of(spec),
         )
 
     def _delete(self, pod: Pod, *, only_if_unchanged: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudask.api.resource import Cluster
 from gpudask.desired import spec_hash
 from gpudask.planning.observed import Failure, Observation, current_scheduler
+from gpudask.planning.scheduler import in_force
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.memory import Memory
@@ -22,13 +25,14 @@ def observe(
 ) -> Observation:
     """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
 
-    Nothing is asked of a server. `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`.
-    `network_refusal`: as `Observation.network`.
+    Nothing is asked of a server. Of the spec it has what is in force (`planning.scheduler.in_force`).
+    `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`. `network_refusal`: as
+    `Observation.network`.
     """
     pods, now = context.pods_of(cluster), context.clock()
     feed.listen_to(current_scheduler(pods))
     feed.forget_workers_but_of(pod.dask_name for pod in pods)
-    return Observation(
+    seen = Observation(
         cluster,
         pods,
         now,
@@ -44,12 +48,13 @@ def observe(
         memory=dict(memory.pools),
         busy_at=memory.busy_at,
         frozen_at=memory.frozen_at,
-        known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
         network=network_refusal,
         server_ahead=context.server_ahead(),
         wall_ahead=context.wall_ahead(),
     )
+    seen = in_force(seen)
+    return replace(seen, known_starts=_known_starts(context, seen.cluster, now))
 
 
 def _known_starts(context: Context, cluster: Cluster, now: float) -> dict[str, float]:
