@@ -209,12 +209,12 @@ async def staged(kubeconfig: Path, namespace: str) -> AsyncIterator[Stage]:
 
 
 @contextlib.asynccontextmanager
-async def operating(settings: Settings) -> AsyncIterator[Operator]:
+async def operating(settings: Settings, **timing: float) -> AsyncIterator[Operator]:
     """The operator in this process, with kopf around it, until the block ends.
 
     It has a thread and a loop of its own: kopf cancels every task of its loop when it ends.
     """
-    operator = Operator(settings)
+    operator = Operator(settings, **timing)
     stop = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

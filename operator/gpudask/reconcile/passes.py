@@ -176,7 +176,7 @@ class Passes:
         seen = self._observe(cluster)
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
         soon = await self._report(cluster, seen, planned)
-        again = _MIRROR_RETRY_SECONDS if self._mirror.refusal else None
+        again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         tell = None if told else _TELL_RETRY_SECONDS
         return self._at_most(RESYNC_SECONDS, planned.wake_after_seconds, soon, again, tell, self._support.check_in())
 
