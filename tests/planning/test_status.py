@@ -13,7 +13,6 @@ from gpudask.planning.announcements import announcements
 from gpudask.planning.conditions import defect, invalid
 from gpudask.planning.observed import Ended, Failure, Observation, PoolMemory, Retirement
 from gpudask.planning.plan import plan
-from gpudask.planning.scheduler import in_force
 from gpudask.planning.status import report
 from gpudask.planning.status_forms import lively, pressing, significant
 from gpudask.reconcile.memory import Memory
@@ -80,7 +79,7 @@ OUTDATED = scheduler_pod(C, spec_hash="old")
 EDITED = cluster(a_pool(replicas=1), gpu_pool(), image="dask:2", protocol="tls")
 KEPT = "workers meanwhile keep the image registry.example/dask:1 and the protocol tcp"
 SILENT = "does not say what it holds: delete the pod to replace it all the same"
-WAITS_FOR_IMAGE = in_force(seen(EDITED, SCHEDULER, CPU0, says=demand(workers=(worker(CPU0),), tasks=4)))
+WAITS_FOR_IMAGE = seen(EDITED, SCHEDULER, CPU0, says=demand(workers=(worker(CPU0),), tasks=4))
 UNSERVED = demand(tasks(3, GPU=2), workers=(worker(CPU0),))
 STUCK = pod(C, "gpu", running=False, unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
 NO_IMAGE = pod(C, "cpu", running=False, waiting="ImagePullBackOff: Back-off pulling image")

@@ -25,13 +25,13 @@ from gpudask.planning.actions import (
     Plan,
     TakeOffService,
 )
-from gpudask.planning.observed import Ended, Observation, Pod
+from gpudask.planning.observed import Ended, Observation, Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import in_force
 from gpudask.planning.starts import starts
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
-from tests.planning.builders import NOW, cluster
+from tests.planning.builders import NOW, cluster, seen
 
 START_SECONDS = 2
 GRACE_SECONDS = 1.0
@@ -154,11 +154,11 @@ class World:
     def reconcile(self) -> None:
         """Passes until one finds nothing to do."""
         for _ in range(20):
-            seen = self.observe()
-            self.plan = plan(seen)
+            observed = self.observe()
+            self.plan = plan(observed)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.started(name, starts(seen, name), empty=not seen.workers(name))
+                self.memory.started(name, starts(observed, name), empty=not observed.workers(name))
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
@@ -325,10 +325,11 @@ class World:
 
     def observe(self) -> Observation:
         """What a pass sees."""
-        return replace(
-            self._in_force(),
-            demand=self.listen(),
-            demand_at=self.now,
+        return seen(
+            self.cluster,
+            *sorted(self.pods.values(), key=lambda pod: pod.name),
+            says=self.listen(),
+            now=self.now,
             refused=self.refused,
             memory=dict(self.memory.pools),
             scheduler_since=self.scheduler_since,
@@ -336,10 +337,6 @@ class World:
             joined={name: pod.started + 1 for pod, _, name in self.workers()},
             first_joined={name: pod.started + 1 for pod, _, name in self.workers()},
         )
-
-    def _in_force(self) -> Observation:
-        pods = tuple(sorted(self.pods.values(), key=lambda pod: pod.name))
-        return in_force(Observation(self.cluster, pods, self.now))
 
     def _tell(self) -> None:
         """Tell the scheduler who retires: it refuses a pod that has work by now."""
@@ -381,7 +378,7 @@ class World:
             self.memory.refused(pool, error, self.now)
             return
         self._uids += 1
-        spec = self._in_force().cluster.spec
+        spec = in_force(self.cluster.spec, current_scheduler(self.pods.values()))
         section = next((p for p in spec.pools if p.name == pool), None)
         made = spec_hash.of_worker(spec, section) if section else spec_hash.of_scheduler(spec)
         self.memory.created(pool)

@@ -165,7 +165,7 @@ class Observation:
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
     `network`: why there is no NetworkPolicy, empty where there is; None: the chart has them switched off.
     `wanted`: the spec as it is written, where `cluster` has what of it is in force while the scheduler waits for its
-    rollout (`planning.scheduler.in_force`); None: all of it is.
+    rollout (`planning.scheduler.in_force`); None: it is the same.
     `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
 

@@ -1,9 +1,9 @@
-"""The scheduler pod: exactly one, replaced when it is gone for good, or out of date and free to go."""
+"""The scheduler pod: exactly one, replaced when it is gone for good, or out of date and free to go.
+
+And what of the spec is not in force as long as it waits for that.
+"""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any
 
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
@@ -67,26 +67,23 @@ def outdated(seen: Observation, pod: Pod) -> bool:
     return pod.spec_hash != spec_hash.of_scheduler(seen.written)
 
 
-def in_force(seen: Observation) -> Observation:
-    """`seen`, in which the cluster has the image and the protocol of a scheduler that is to be replaced.
+def in_force(spec: Spec, pod: Pod | None) -> Spec:
+    """`spec` with the image and the protocol of its live scheduler `pod`, where that is to be replaced and waits.
 
     Workers of others might not understand it. So all that an edit changes beside these two reaches them at once, and
     these two with the next scheduler: until then no worker is replaced for them, and new ones are made with those of
     the scheduler. Workers of another protocol cannot join it. Of another image they may: `Drain` is for who knows that
     they do, or would rather have the new image soon.
     """
-    kept = kept_for_scheduler(seen)
+    kept = kept_for_scheduler(spec, pod)
     if not kept:
-        return seen
-    spec = seen.written
-    made = _in_force.get((spec,), lambda: spec.model_copy(update=kept), more=tuple(kept.items()))
-    return replace(seen, cluster=replace(seen.cluster, spec=made), wanted=spec)
+        return spec
+    return _in_force.get((spec,), lambda: spec.model_copy(update=kept), more=tuple(kept.items()))
 
 
-def kept_for_scheduler(seen: Observation) -> dict[str, Any]:
-    """The fields of the spec that are not in force because of the live scheduler pod, with what is instead."""
-    pod, spec = seen.scheduler, seen.written
-    if pod is None or pod.made_with is None or not outdated(seen, pod):
+def kept_for_scheduler(spec: Spec, pod: Pod | None) -> dict[str, str]:
+    """The fields of `spec` that are not in force because of the live scheduler `pod`, with what is instead."""
+    if pod is None or pod.made_with is None or pod.spec_hash == spec_hash.of_scheduler(spec):
         return {}
     kept, made = {}, pod.made_with
     its_image_changes = made.scheduler_image != (spec.scheduler.image or spec.image)

@@ -30,9 +30,13 @@ def observe(
     `Observation.network`.
     """
     pods, now = context.pods_of(cluster), context.clock()
-    feed.listen_to(current_scheduler(pods))
+    scheduler = current_scheduler(pods)
+    feed.listen_to(scheduler)
     feed.forget_workers_but_of(pod.dask_name for pod in pods)
-    seen = Observation(
+    written, spec = cluster.spec, in_force(cluster.spec, scheduler)
+    if spec is not written:
+        cluster = replace(cluster, spec=spec)
+    return Observation(
         cluster,
         pods,
         now,
@@ -48,13 +52,13 @@ def observe(
         memory=dict(memory.pools),
         busy_at=memory.busy_at,
         frozen_at=memory.frozen_at,
+        known_starts=_known_starts(context, cluster, now),
         mirror=mirror_refusal,
         network=network_refusal,
         server_ahead=context.server_ahead(),
         wall_ahead=context.wall_ahead(),
+        wanted=written,
     )
-    seen = in_force(seen)
-    return replace(seen, known_starts=_known_starts(context, seen.cluster, now))
 
 
 def _known_starts(context: Context, cluster: Cluster, now: float) -> dict[str, float]:
