@@ -267,7 +267,7 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "mirror",
             Level.PROBLEM,
             "DaskWorkerGroup, DaskAutoscaler of kubernetes.dask.org are missing",
-            "-f crds/mirror.yaml, then kubectl rollout restart deployment/gpudask -n system",
+            "kubectl apply --server-side -f crds/mirror.yaml",
         ),
         (
             {"deployments": [a_deployment(), a_stock_deployment(labelled=False)], "dask_kinds": OURS},

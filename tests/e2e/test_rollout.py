@@ -84,7 +84,7 @@ def test_an_edited_pool_is_replaced_while_a_task_runs_and_a_result_is_held(
     space.wait(lambda: space.pool("roll", pool)["outdated"] == 0, "none is out of date")
 
 
-@pytest.mark.parametrize("edit", [edit_env, edit_image, edit_config])
+@pytest.mark.parametrize("edit", [edit_env, edit_config])
 def test_an_edit_of_the_whole_cluster_rolls_the_pools_at_once_and_the_scheduler_when_it_holds_nothing(
     space: Space, edit: Callable[[Space, str], Seen]
 ) -> None:
@@ -115,6 +115,29 @@ def test_an_edit_of_the_whole_cluster_rolls_the_pools_at_once_and_the_scheduler_
     space.wait_workers("roll", "gpu", 1)
     assert uids(space, "cpu") | uids(space, "gpu") == new, "the new workers need not be replaced once more"
     assert all(seen(pod["spec"]["containers"][0]) for pod in space.get("pods"))
+
+
+def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get_its_own(space: Space) -> None:
+    space.apply(cluster("roll", cpu()))
+    space.wait_workers("roll", "cpu", 1)
+    scheduler, old = space.names("roll"), uids(space, "cpu")
+    with space.client("roll") as client:
+        held = client.submit(work, 1, pure=False)
+        assert held.result(timeout=30) == 1
+        has_new_image = edit_image(space, "/spec")
+        image = "holds tasks or results; workers meanwhile keep the image"
+        space.wait(lambda: image in space.condition("roll", "SchedulerReady")["message"], "the status says what waits")
+        space.edit("roll", {"op": "replace", "path": "/spec/pools/0/replicas", "value": 2})
+        space.wait_workers("roll", "cpu", 2)
+        assert old < uids(space, "cpu"), "a worker was replaced"
+        assert [has_new_image(pod["spec"]["containers"][0]) for pod in space.pods("roll", "cpu")] == [False, False]
+        assert space.names("roll") == scheduler
+        assert client.gather(client.map(work, range(4), pure=False)) == list(range(4))
+        del held
+        space.wait(lambda: space.names("roll") and not space.names("roll") & scheduler, "then the scheduler is new")
+    space.wait(lambda: space.pool("roll", "cpu")["outdated"] == 0, "and all workers are")
+    space.wait_workers("roll", "cpu", 2)
+    assert all(has_new_image(pod["spec"]["containers"][0]) for pod in space.get("pods"))
 
 
 def test_an_edited_scheduler_waits_for_running_tasks_and_for_held_results_and_says_so(space: Space) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpudask.api.resource import Cluster, parse
 from gpudask.desired import names, spec_hash
-from gpudask.planning.observed import Observation, Pod
+from gpudask.desired.scheduler import MadeWith
+from gpudask.planning.observed import Observation, Pod, current_scheduler
+from gpudask.planning.scheduler import in_force
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.builders import a_manifest, a_pool
 
@@ -72,7 +75,7 @@ def scheduler_pod(of: Cluster, *, running: bool = True, **fields: Any) -> Pod:
     """The scheduler pod."""
     name = names.scheduler_pod(of.name, of.uid, frozenset())
     known: Json = {"uid": f"uid-{name}", "name": name, "pool": "", "dask_name": "", "spec_hash": current_hash(of, "")}
-    known["serves"] = True
+    known |= {"serves": True, "made_with": MadeWith.of(of.spec)}
     return pod(of, "scheduler", running=running, **known | fields)
 
 
@@ -106,4 +109,5 @@ def demand(*requirements: Requirement, workers: tuple[Worker, ...] = (), **field
 
 def seen(of: Cluster, *pods: Pod, says: Demand | None = None, now: float = NOW, **fields: Any) -> Observation:
     """What a pass sees."""
-    return Observation(of, tuple(pods), now, demand=says, demand_at=now, **fields)
+    effective = replace(of, spec=in_force(of.spec, current_scheduler(pods)))
+    return Observation(effective, tuple(pods), now, demand=says, demand_at=now, wanted=of.spec, **fields)

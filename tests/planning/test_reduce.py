@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpudask.desired.scheduler import MadeWith
 from gpudask.planning.fields import UnreadableError
 from gpudask.planning.observed import Ended, Pod, Retirement
 from gpudask.planning.reduce import observe_pod, owner_key
@@ -55,6 +56,33 @@ def test_an_annotation_written_by_hand_retires_the_pod_all_the_same():
 def test_a_pod_says_how_many_gpus_it_was_made_with():
     assert observe_pod(body(gpus="4")).gpus == 4
     assert (observe_pod(body()).gpus, observe_pod(body(gpus="many")).gpus) == (0, 0)
+
+
+MADE_WITH = MadeWith("registry.example/dask:1", "registry.example/scheduler:1", "tls")
+
+
+def test_what_a_scheduler_was_made_with_survives_the_way_through_its_annotation():
+    assert observe_pod(body(made_with=MADE_WITH.dump())).made_with == MADE_WITH
+    assert observe_pod(body()).made_with is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[" * 5000,
+        '"tcp"',
+        json.dumps({"image": "a", "schedulerImage": "a", "protocol": "smoke"}),
+        json.dumps({"image": "a", "schedulerImage": "a", "protocol": ["tcp"]}),
+        json.dumps({"image": "", "schedulerImage": "a", "protocol": "tcp"}),
+        json.dumps({"image": "a", "schedulerImage": None, "protocol": "tcp"}),
+        json.dumps({"image": "a" * 513, "schedulerImage": "a", "protocol": "tcp"}),
+        json.dumps({"image": "\ud800", "schedulerImage": "a", "protocol": "tcp"}),
+    ],
+)
+def test_a_scheduler_that_says_what_no_spec_can_was_made_with_nobody_knows_what(text: str):
+    assert observe_pod(body(made_with=text)).made_with is None
 
 
 def test_only_the_main_container_counts_as_running():

@@ -31,6 +31,7 @@ RUNS = {"name": "dask", "restartCount": 1, "state": {"running": {"startedAt": "2
 WAITS = {"name": "dask", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}}
 ENDED = {"terminated": {"reason": "Error", "exitCode": 1, "message": "m", "finishedAt": "2026-01-01T00:00:09Z"}}
 RETIRE = json.dumps({"why": "idle", "ifIdle": True, "release": False, "at": 1.5})
+MADE_WITH = json.dumps({"image": "i", "schedulerImage": "i", "protocol": "tcp"})
 # One that has every field which any reducer reads.
 WHOLE: Json = {
     "metadata": {
@@ -45,6 +46,7 @@ WHOLE: Json = {
         "annotations": {
             "gpudask.dev/retire": RETIRE,
             "gpudask.dev/gpus": "4",
+            "gpudask.dev/made-with": MADE_WITH,
             "gpudask.dev/dask-name": "demo-1",
             "gpudask.dev/spec-hash": "abc",
             "gpudask.dev/mirrored": "3",
@@ -77,7 +79,7 @@ TIMES = st.sampled_from(
 TEXTS = st.one_of(
     st.text(st.characters(codec=None), max_size=30),  # halves of surrogate pairs too: JSON can say them
     TIMES,
-    st.sampled_from(["9" * 5000, "[" * 3000, "x" * 20_000, "-1", "NaN", "\\u0665", RETIRE]),
+    st.sampled_from(["9" * 5000, "[" * 3000, "x" * 20_000, "-1", "NaN", "\\u0665", RETIRE, MADE_WITH]),
 )
 LEAVES = st.one_of(
     st.none(),

@@ -513,6 +513,62 @@ ROLLOUTS = {
             (None, 10, {"scheduler": "R"}),
         ],
     ),
+    "workers keep the image of a scheduler that waits, and so does a new one": Sequence(
+        [CPU],
+        [
+            (submits(2, 100), 5, {"scheduler": "R", "cpu": "0W"}),
+            (edits(a_pool(replicas=2), image="dask:2"), 1, {"scheduler": "R'", "cpu": "0W' 1P'"}),
+            (None, 29, {"scheduler": "R'", "cpu": "0W' 1W'"}),
+            (cancels, 20, {"scheduler": "R", "cpu": "2I 3I"}),
+        ],
+    ),
+    "what else is edited reaches workers at once, with the image of the scheduler that waits": Sequence(
+        [CPU],
+        [
+            (submits(1, 60), 5, {"cpu": "0W"}),
+            (edits(CPU, image="dask:2", env=NEW["env"]), 40, {"scheduler": "R'", "cpu": "0D' 1I'"}),
+            (cancels, 20, {"scheduler": "R", "cpu": "2I"}),
+        ],
+    ),
+    "an image that is edited back replaces nothing": Sequence(
+        [CPU],
+        [
+            (submits(1, 300), 5, {}),
+            (edits(CPU, image="dask:2"), 20, {"scheduler": "R'", "cpu": "0W'"}),
+            (edits(CPU), 20, {"scheduler": "R", "cpu": "0W"}),
+        ],
+    ),
+    "a protocol that the waiting scheduler does not speak": Sequence(
+        [scaled()],
+        [
+            (submits(1, 30), 5, {"cpu": "0W"}),
+            (edits(scaled(), protocol="tls", rollout="Drain"), 1, {"scheduler": "R'", "cpu": "0W'"}),
+            (submits(9, 30, known=True), 4, {"scheduler": "R'", "cpu": "0W' 1W' 2W' 3W'"}),
+            (cancels, 10, {"scheduler": "R"}),
+        ],
+    ),
+    "under Drain workers get a new image at once": Sequence(
+        [CPU],
+        [
+            (submits(1, 20), 5, {"cpu": "0W"}),
+            (edits(CPU, image="dask:2", rollout="Drain"), 10, {"scheduler": "R'", "cpu": "0D' 1I"}),
+        ],
+    ),
+    "workers keep no image for a scheduler of a version that does not say its own": Sequence(
+        [CPU],
+        [
+            (submits(1, 20), 5, {"cpu": "0W"}),
+            (scheduler(made_with=None), 1, {}),
+            (edits(CPU, image="dask:2"), 10, {"scheduler": "R'", "cpu": "0D' 1I"}),
+        ],
+    ),
+    "workers keep no image for a scheduler whose own image stays": Sequence(
+        [CPU],
+        [
+            (submits(1, 20), 5, {"cpu": "0W"}),
+            (edits(CPU, image="dask:2", scheduler={"image": "registry.example/dask:1"}), 10, {"cpu": "0D' 1I"}),
+        ],
+    ),
     "a scheduler that never ran is replaced at once": Sequence(
         [CPU], [(None, 1, {"scheduler": "P"}), (edits(CPU, scheduler=NEW), 1, {"scheduler": "P"})]
     ),

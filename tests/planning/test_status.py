@@ -76,6 +76,10 @@ def test_who_may_connect_is_told(network: str | None, peers: list[Any], expected
 
 
 OUTDATED = scheduler_pod(C, spec_hash="old")
+EDITED = cluster(a_pool(replicas=1), gpu_pool(), image="dask:2", protocol="tls")
+KEPT = "workers meanwhile keep the image registry.example/dask:1 and the protocol tcp"
+SILENT = "does not say what it holds: delete the pod to replace it all the same"
+WAITS_FOR_IMAGE = seen(EDITED, SCHEDULER, CPU0, says=demand(workers=(worker(CPU0),), tasks=4))
 UNSERVED = demand(tasks(3, GPU=2), workers=(worker(CPU0),))
 STUCK = pod(C, "gpu", running=False, unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
 NO_IMAGE = pod(C, "cpu", running=False, waiting="ImagePullBackOff: Back-off pulling image")
@@ -201,6 +205,26 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         "SchedulerReady",
         ("True", "SchedulerWaitsForRollout", f"{SCHEDULER.name} keeps its older spec while it holds tasks or results"),
         "Running",
+    ),
+    "workers wait with an outdated scheduler": (
+        WAITS_FOR_IMAGE,
+        "SchedulerReady",
+        (
+            "True",
+            "SchedulerWaitsForRollout",
+            f"{SCHEDULER.name} keeps its older spec while it holds tasks or results; {KEPT}",
+        ),
+        "Running",
+    ),
+    "workers wait with an outdated scheduler that says nothing": (
+        replace(WAITS_FOR_IMAGE, demand=None),
+        "SchedulerReady",
+        (
+            "True",
+            "SchedulerWaitsForRollout",
+            f"{SCHEDULER.name} keeps its older spec while it {SILENT}; {KEPT}",
+        ),
+        "Pending",
     ),
     "a feature of the preload is off": (
         seen(C, SCHEDULER, CPU0, says=demand(workers=(worker(CPU0),), features={"demand": "no hook"})),
@@ -665,3 +689,10 @@ def test_a_new_cluster_on_which_the_operator_fails_says_so():
     after = defect("the operator fails", before=Status(), now=NOW)
     assert {condition.reason for condition in after.conditions} == {Reason.OPERATOR_FAILED}
     assert {condition.status for condition in after.conditions} == {"True", "Unknown"}
+
+
+def test_workers_that_wait_with_the_scheduler_are_out_of_date_and_the_address_is_the_one_that_answers():
+    status = status_of(WAITS_FOR_IMAGE)
+
+    assert [pool.outdated for pool in status.pools] == [1, 0]
+    assert status.scheduler.address.startswith("tcp://")

@@ -15,6 +15,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
+from gpudask.desired.scheduler import MadeWith
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
@@ -24,12 +25,13 @@ from gpudask.planning.actions import (
     Plan,
     TakeOffService,
 )
-from gpudask.planning.observed import Ended, Observation, Pod
+from gpudask.planning.observed import Ended, Observation, Pod, current_scheduler
 from gpudask.planning.plan import plan
+from gpudask.planning.scheduler import in_force
 from gpudask.planning.starts import starts
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
-from tests.planning.builders import NOW, cluster
+from tests.planning.builders import NOW, cluster, seen
 
 START_SECONDS = 2
 GRACE_SECONDS = 1.0
@@ -152,11 +154,11 @@ class World:
     def reconcile(self) -> None:
         """Passes until one finds nothing to do."""
         for _ in range(20):
-            seen = self.observe()
-            self.plan = plan(seen)
+            observed = self.observe()
+            self.plan = plan(observed)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.started(name, starts(seen, name), empty=not seen.workers(name))
+                self.memory.started(name, starts(observed, name), empty=not observed.workers(name))
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
@@ -323,12 +325,11 @@ class World:
 
     def observe(self) -> Observation:
         """What a pass sees."""
-        return Observation(
+        return seen(
             self.cluster,
-            tuple(sorted(self.pods.values(), key=lambda pod: pod.name)),
-            self.now,
-            demand=self.listen(),
-            demand_at=self.now,
+            *sorted(self.pods.values(), key=lambda pod: pod.name),
+            says=self.listen(),
+            now=self.now,
             refused=self.refused,
             memory=dict(self.memory.pools),
             scheduler_since=self.scheduler_since,
@@ -377,8 +378,9 @@ class World:
             self.memory.refused(pool, error, self.now)
             return
         self._uids += 1
-        section = next((p for p in self.cluster.spec.pools if p.name == pool), None)
-        made = spec_hash.of_worker(self.cluster.spec, section) if section else spec_hash.of_scheduler(self.cluster.spec)
+        spec = in_force(self.cluster.spec, current_scheduler(self.pods.values()))
+        section = next((p for p in spec.pools if p.name == pool), None)
+        made = spec_hash.of_worker(spec, section) if section else spec_hash.of_scheduler(spec)
         self.memory.created(pool)
         self.created.append(name)
         self.pods[name] = Pod(
@@ -392,6 +394,7 @@ class World:
             spec_hash=made,
             created=self.now,
             serves=not pool,
+            made_with=None if pool else MadeWith.of(spec),
         )
 
     def _delete(self, pod: Pod, *, only_if_unchanged: bool) -> None:

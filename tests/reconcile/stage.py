@@ -209,12 +209,12 @@ async def staged(kubeconfig: Path, namespace: str) -> AsyncIterator[Stage]:
 
 
 @contextlib.asynccontextmanager
-async def operating(settings: Settings) -> AsyncIterator[Operator]:
+async def operating(settings: Settings, **timing: float) -> AsyncIterator[Operator]:
     """The operator in this process, with kopf around it, until the block ends.
 
     It has a thread and a loop of its own: kopf cancels every task of its loop when it ends.
     """
-    operator = Operator(settings)
+    operator = Operator(settings, **timing)
     stop = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -245,9 +245,9 @@ async def operating(settings: Settings) -> AsyncIterator[Operator]:
 
 
 class OperatorProcess:
-    """The operator as a process of its own, that can be killed."""
+    """The operator as a process of its own, that can be killed. `code`: where its package is, if it is another one."""
 
-    def __init__(self, settings: Settings, log: Path) -> None:
+    def __init__(self, settings: Settings, log: Path, *, code: Path | None = None) -> None:
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("GPUDASK_")},
             "KUBECONFIG": settings.kubeconfig,
@@ -255,6 +255,7 @@ class OperatorProcess:
             "GPUDASK_WATCH_NAMESPACES": ",".join(settings.watch_namespaces),
             "GPUDASK_IDENTITY": settings.identity,
             "GPUDASK_HEALTH_PORT": str(20000 + os.getpid() % 20000),
+            **({"PYTHONPATH": str(code)} if code is not None else {}),
         }
         self._log = log.open("ab")
         self._process = subprocess.Popen(

@@ -221,6 +221,47 @@ async def test_delete_and_apply_again_at_once_makes_another_cluster(stage: Stage
     assert [owner["uid"] for owner in service["metadata"]["ownerReferences"]] == [second["metadata"]["uid"]]
 
 
+async def test_workers_get_an_edited_image_with_their_scheduler_and_until_then_the_one_that_it_has(
+    stage: Stage, operator: Operator
+):
+    del operator
+    await stage.apply(a_pool(replicas=1), image="dask:1")
+    scheduler = await stage.scheduler()
+    await stage.shows("Ready", "True AllReady")
+    (first,) = await _made_of(stage)
+    scheduler.tasks = 1  # a result that a client holds
+    await scheduler.say()
+
+    await stage.apply(a_pool(replicas=2), image="dask:2", protocol="tls")
+    await stage.shows("SchedulerReady", "workers meanwhile keep the image dask:1 and the protocol tcp")
+    await stage.shows("Ready", "True AllReady")
+    made = await _made_of(stage)
+    assert first in made, "the worker that was there was replaced"
+    assert [(image, protocol) for _, image, protocol in made] == [("dask:1", "tcp")] * 2
+    status = await stage.status()
+    assert status["scheduler"]["address"].startswith("tcp://")
+    assert status["pools"][0]["outdated"] == 2
+
+    scheduler.tasks = 0
+    await scheduler.say()
+
+    async def images() -> list[tuple[str, str]]:
+        return [(image, protocol) for _, image, protocol in await _made_of(stage)]
+
+    await stage.becomes(images, [("dask:2", "tls")] * 2, "the new image comes with the new scheduler")
+
+
+async def _made_of(stage: Stage) -> list[tuple[str, str, str]]:
+    """The workers' pods by uid, each with its image and protocol."""
+    containers = [(pod["metadata"]["uid"], pod["spec"]["containers"][0]) for pod in await stage.pods()]
+    found = []
+    for uid, container in containers:
+        words = container["args"]
+        protocol = words[words.index("--protocol") + 1] if "--protocol" in words else "tcp"
+        found.append((uid, container["image"], protocol))
+    return found
+
+
 async def test_suspension_takes_everything_down_and_keeps_the_resource(stage: Stage, operator: Operator):
     await stage.apply(a_pool(replicas=2))
     await stage.shows("Ready", "True AllReady")

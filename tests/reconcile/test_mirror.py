@@ -288,7 +288,7 @@ async def test_what_people_do_to_the_mirror_while_the_operator_is_away_counts(
     settings = replace(stage.settings, mirror=True)
     async with operating(settings):
         await stage.apply(a_pool(replicas=1), scaled("more"))
-        await stage.shows("Mirrored", "True Mirrored")
+        await stage.becomes(lambda: stock.names("daskworkergroup"), ["demo-cpu", "demo-default", "demo-more"])
     await stock.patch("daskworkergroup", "demo-cpu", {"spec": {"worker": {"replicas": 3}}})
     await stock.delete("daskworkergroup", "demo-more")
     async with operating(settings):

@@ -1,25 +1,33 @@
-"""Where the mirror's kinds are missing, the stock operator's, or going: on an API server of the tests' own."""
+"""Where the mirror's kinds are missing, the stock operator's, coming or going: on an API server of the tests' own."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dask_kubernetes
 import pytest
 from dask_kubernetes.operator import KubeCluster
 
+from gpudask.clients.errors import ApiError
+from gpudask.desired.mirror import KINDS
+from gpudask.reconcile.caches import Caches
+from gpudask.reconcile.definitions import Follower
+from gpudask.reconcile.supervisor import Supervisor
 from tests.builders import a_pool
 from tests.conftest import CRD, ROOT
 from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
+from tests.reconcile.in_memory import becomes
 from tests.reconcile.stage import Stage, defined, operating, staged_alone, stays
 from tests.reconcile.stock import in_daemon
 
 pytestmark = pytest.mark.api
+Json = dict[str, Any]
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"
 STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator" / "crds"
 
@@ -36,12 +44,75 @@ async def stage(own: Kubectl, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         yield stage
 
 
+class Discovery:
+    """Answers with what there is of the mirror's group; None: nothing."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Json] | None = None
+        self.asked = 0
+
+    async def request(self, _verb: str, path: str) -> Json:
+        self.asked += 1
+        if self.kinds is None:
+            raise ApiError(404, "NotFound", "no such group", path)
+        return {"resources": self.kinds}
+
+
+async def test_definitions_are_looked_for_until_they_are_there_and_then_when_a_watch_is_refused():
+    discovery, told, refused = Discovery(), list[str](), list[Callable[[], None]]()
+
+    def make(_kind: str, on_refusal: Callable[[], None]) -> Caches:
+        refused.append(on_refusal)
+        return Caches([])
+
+    def tell() -> None:
+        told.append(follower.definitions.refusal)
+
+    follower = Follower(
+        discovery,  # type: ignore[arg-type]
+        make,
+        Supervisor(),
+        tell,
+        look_again_seconds=0.01,
+        pause_seconds=0.01,
+    )
+    await follower.look()
+    following = asyncio.create_task(follower.follow())
+    await becomes(lambda: discovery.asked, lambda asked: asked > 3)
+    discovery.kinds = [{"name": kind.lower(), "kind": kind, "categories": ["gpudask"]} for kind in KINDS]
+    await becomes(lambda: follower.definitions.refusal, "")
+    asked = discovery.asked
+    await asyncio.sleep(0.1)
+    assert discovery.asked == asked, "nobody has doubted them"
+    discovery.kinds = None
+    refused[0]()
+    await becomes(lambda: follower.definitions.refusal, lambda why: "are missing" in why)
+    assert [bool(why) for why in told] == [True, False, True]
+    following.cancel()
+
+
 async def test_without_definitions_the_operator_works_and_says_what_to_install(stage: Stage):
     async with operating(replace(stage.settings, mirror=True)):
         await stage.apply(a_pool(replicas=1), name="bare")
         await stage.shows("Mirrored", "False MirrorRefused: its definitions are missing: kubectl apply", name="bare")
         await stage.shows("Ready", "True AllReady", name="bare")
     await stage.delete_cluster("bare")
+
+
+async def test_definitions_are_followed_while_the_operator_runs(stage: Stage, own: Kubectl):
+    """They were looked for at the start alone."""
+    async with operating(replace(stage.settings, mirror=True), look_again_seconds=0.5):
+        await stage.apply(a_pool(replicas=1), name="late")
+        await stage.shows("Mirrored", "False MirrorRefused: its definitions are missing", name="late")
+        for _ in range(2):
+            own.define(DEFINITIONS)
+            await stage.shows("Mirrored", "True Mirrored", name="late")
+            soon(lambda: "late" in own("get", "daskclusters", "-o", "name").stdout, "it is mirrored")
+            own("delete", "-f", str(DEFINITIONS), "--timeout=60s")
+            await stage.shows("Mirrored", "False MirrorRefused: its definitions are missing", name="late")
+        await stage.apply(a_pool(replicas=2), name="late")
+        await stage.becomes(lambda: stage.names("late"), ["late-cpu-worker-0", "late-cpu-worker-1"])
+    await stage.delete_cluster("late")
 
 
 async def test_what_the_stock_client_would_create_fails_at_once_and_says_what_is_missing(stage: Stage):

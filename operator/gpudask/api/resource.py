@@ -29,6 +29,7 @@ ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
 ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
 ANNOTATION_RETIRE = f"{GROUP}/retire"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
+ANNOTATION_MADE_WITH = f"{GROUP}/made-with"  # on scheduler pods
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 

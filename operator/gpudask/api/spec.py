@@ -32,6 +32,7 @@ MINUTE = 60.0
 SHORTEST_IDLE_SECONDS = 10.0
 MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
 CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+Protocol = Literal["tcp", "tls", "ws", "wss", "ucxx"]
 SCHEDULER_OWN_FLAGS = ("--port", "--dashboard-address", "--protocol")
 
 
@@ -184,7 +185,7 @@ class Spec(Model):
     config: Annotated[FreeObject, Field(description="Dask configuration, for every pod")] = Field(default_factory=dict)
     template: Template = Field(default_factory=Template)
     protocol: Annotated[
-        Literal["tcp", "tls", "ws", "wss", "ucxx"],
+        Protocol,
         Field(description="one for the cluster: every peer must speak it"),
     ] = "tcp"
     scheduler: Scheduler = Field(default_factory=lambda: Scheduler.model_validate({}))
@@ -193,7 +194,8 @@ class Spec(Model):
         Literal["WhenIdle", "Drain"],
         Field(
             description="when an edited spec replaces the scheduler. WhenIdle: it holds no task; Drain: it runs none,"
-            " held results are lost. Workers are always drained, and lose nothing."
+            " held results are lost. Workers are always drained, and lose nothing. A new protocol reaches them with the"
+            " scheduler; so does a new image with WhenIdle, and at once with Drain."
         ),
     ] = "WhenIdle"
     suspend: Annotated[bool, Field(description="retire every pod once its tasks end, keep the resource")] = False

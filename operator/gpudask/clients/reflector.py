@@ -73,7 +73,8 @@ class Reflector(Generic[T]):
     `synced` is set while everything under `path` is known, and `filled()` is called when it is set. It is not while the
     API server refuses, as in a namespace that was deleted with the rights in it. `settled` is set from the first answer
     on, be it a refusal: nobody has to wait for rights that may never come. `restored()` is called after a list that
-    shows that what was known here had been undone, as by an etcd restored from a backup.
+    shows that what was known here had been undone, as by an etcd restored from a backup. `refused()` is called whenever
+    the API server refuses to list, or knows no such kind.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Reflector(Generic[T]):
         sighted: Callable[[T, T | None, float], T] = lambda item, _before, _since: item,
         filled: Callable[[], None] = lambda: None,
         restored: Callable[[], None] = lambda: None,
+        refused: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
         self.path = path
@@ -110,6 +112,7 @@ class Reflector(Generic[T]):
         self._known_at = 0.0
         self._filled = filled
         self._restored = restored
+        self._refused = refused
         self._reached = 0  # the version that a list or a watch told last
         self._written: set[str] = set()  # uids of what our own writes returned since the last list began
         self.synced = asyncio.Event()
@@ -174,6 +177,7 @@ class Reflector(Generic[T]):
             )
         self.synced.clear()
         self.settled.set()
+        self._refused()
 
     async def _to_watch_from(self, heard: str) -> str:
         """The version that was `heard`, where a watch can go on from there, else a new list's."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api import resource
 from gpudask.api.resource import Cluster
+from gpudask.api.spec import Protocol, Spec
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod, spec_hash, termination
 from gpudask.desired.markers import markers
@@ -20,6 +23,27 @@ POOLS_KEY = "pools.json"
 ENTRY = "gpudask_entry.py"
 
 
+@dataclass(frozen=True, slots=True)
+class MadeWith:
+    """What a scheduler pod was made with that its workers have to agree with; kept in an annotation on the pod.
+
+    `image`: the cluster's; `scheduler_image`: the pod's own, the same where the spec names no other.
+    """
+
+    image: str
+    scheduler_image: str
+    protocol: Protocol
+
+    @classmethod
+    def of(cls, spec: Spec) -> MadeWith:
+        """What a scheduler pod of `spec` is made with."""
+        return cls(spec.image, spec.scheduler.image or spec.image, spec.protocol)
+
+    def dump(self) -> str:
+        """The annotation's text."""
+        return json.dumps({"image": self.image, "schedulerImage": self.scheduler_image, "protocol": self.protocol})
+
+
 def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
     """The scheduler pod `name`, with the preload's files (relative path -> text) mounted at their paths."""
     section = cluster.spec.scheduler
@@ -27,6 +51,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
     meta["labels"] |= {resource.LABEL_SCHEDULER: name, resource.LABEL_SERVES: cluster.uid}
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
+        resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec).dump(),
         **markers(cluster.spec, None, guarded=True),
     }
     container = {

@@ -137,7 +137,9 @@ def _scheduler_ready(seen: Observation) -> Verdict:
         waits = "holds tasks or results" if seen.cluster.spec.rollout == "WhenIdle" else "runs tasks"
         if seen.demand is None:
             waits = "does not say what it holds: delete the pod to replace it all the same"
-        return "True", Reason.SCHEDULER_OUTDATED, f"{pod.name} keeps its older spec while it {waits}"
+        kept = [f"the {field} {value}" for field, value in scheduler.kept_for_scheduler(seen.written, pod).items()]
+        with_it = f"; workers meanwhile keep {' and '.join(kept)}" if kept else ""
+        return "True", Reason.SCHEDULER_OUTDATED, f"{pod.name} keeps its older spec while it {waits}{with_it}"
     off = _features_off(seen)
     return ("True", Reason.PRELOAD_FAILED, off) if off else ("True", Reason.SCHEDULER_RUNNING, "")
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpudask.api.resource import Cluster
+from gpudask.api.spec import Spec
 from gpudask.api.status import Reason
+from gpudask.desired.scheduler import MadeWith
 from gpudask.scaling.demand import Demand, Worker
 from gpudask.scaling.sizing import TRIAL_SECONDS
 
@@ -62,7 +64,7 @@ class Pod:
     with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
     `serves`: whether the cluster's Service leads to it. `finalizers`: what others put there, which keeps it after its
     deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,
-    and not itself.
+    and not itself. `made_with`: of a scheduler; None where an older operator made it.
     """
 
     uid: str
@@ -92,6 +94,7 @@ class Pod:
     serves: bool = False
     finalizers: tuple[str, ...] = ()
     preempted: bool = False
+    made_with: MadeWith | None = None
     stamps: tuple[float, ...] = ()
 
     @property
@@ -161,6 +164,8 @@ class Observation:
     `known_starts`: pool -> seconds that pods just like its own took to start lately, in other clusters.
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
     `network`: why there is no NetworkPolicy, empty where there is; None: the chart has them switched off.
+    `wanted`: the spec as it is written, where `cluster` has what of it is in force while the scheduler waits for its
+    rollout (`planning.scheduler.in_force`); None: it is the same.
     `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
 
@@ -184,6 +189,7 @@ class Observation:
     network: str | None = None
     server_ahead: float = 0.0
     wall_ahead: float = 0.0
+    wanted: Spec | None = None
     starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -201,6 +207,11 @@ class Observation:
     def wall_time(self) -> float:
         """The time by which people ask for something: this machine's."""
         return self.now + self.wall_ahead
+
+    @property
+    def written(self) -> Spec:
+        """The spec as people wrote it."""
+        return self.wanted or self.cluster.spec
 
     @property
     def schedulers(self) -> tuple[Pod, ...]:

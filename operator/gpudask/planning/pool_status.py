@@ -31,7 +31,7 @@ def pool_status(
     pods = [pod for pod in seen.workers(pool.name) if not pod.finished]
     live = [pod for pod in pods if pod.live]
     workers = [worker for pod in pods for worker in seen.registered(pod)]
-    current = spec_hash.of_worker(seen.cluster.spec, pool)
+    current = spec_hash.of_worker(seen.written, pool)
     scaled = before is not None and before.desired != plan.size.pods
     before = before or PoolStatus(name=pool.name)
     return PoolStatus(

@@ -12,12 +12,14 @@ import ipaddress
 import json
 import math
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from gpudask.api import resource
 from gpudask.api.quote import quote
+from gpudask.api.spec import Protocol
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
+from gpudask.desired.scheduler import MadeWith
 from gpudask.planning import fields
 from gpudask.planning.fields import TEXT_LENGTH
 from gpudask.planning.observed import Ended, Pod, Retirement
@@ -26,6 +28,8 @@ Json = dict[str, Any]
 _LABEL_LENGTH = 63
 _RETIREMENT_LENGTH = 4096  # of the annotation's text: ours has some 200 characters
 _GPU_DIGITS = 4
+_IMAGE_LENGTH = 512  # as in the spec
+_MADE_WITH_LENGTH = 8192  # of the annotation's text: two images, in which a character may take six
 _FINALIZERS = 4  # of a pod, so many are kept
 _BY_ANNOTATION = Retirement("asked for by annotation")
 # The kubelet's reasons for pods that it ends, or rejects, because of their node: it shuts down, as a spot node does, or
@@ -88,6 +92,7 @@ def observe_pod(body: Json) -> Pod:
         ended=_ended(container, status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
+        made_with=_made_with(annotations.get(resource.ANNOTATION_MADE_WITH)),
         serves=bool(labels.get(resource.LABEL_SERVES)),
         preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
@@ -189,6 +194,24 @@ def _began(value: object) -> float:
     if not isinstance(value, int | float) or not 0 < value < math.inf:
         return 0.0
     return float(fields.bounded_time(value))
+
+
+def _made_with(text: Any) -> MadeWith | None:
+    """What a scheduler pod says that it was made with; None where that is nothing that a spec could say."""
+    if not isinstance(text, str) or len(text) > _MADE_WITH_LENGTH:
+        return None
+    try:
+        value = json.loads(text)
+        image, of_scheduler, protocol = value["image"], value["schedulerImage"], value["protocol"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if protocol not in get_args(Protocol) or not (_is_image(image) and _is_image(of_scheduler)):
+        return None
+    return MadeWith(image, of_scheduler, protocol)
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _IMAGE_LENGTH and fields.clean(value) == value
 
 
 def _count(text: Any) -> int:

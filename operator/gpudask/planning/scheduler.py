@@ -1,13 +1,19 @@
-"""The scheduler pod: exactly one, replaced when it is gone for good, or out of date and free to go."""
+"""The scheduler pod: exactly one, replaced when it is gone for good, or out of date and free to go.
+
+And what of the spec is not in force as long as it waits for that.
+"""
 
 from __future__ import annotations
 
+from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
+from gpudask.desired.memo import Memo
 from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService
 from gpudask.planning.observed import Observation, Pod, PoolMemory
 
 # A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
 _LOST_SECONDS = 10.0
+_in_force: Memo[Spec] = Memo(1000)  # each shares all but two fields with the spec that it is made of
 
 
 def plan_scheduler(seen: Observation) -> tuple[Action, ...]:
@@ -58,7 +64,34 @@ def is_replaced_now(seen: Observation) -> bool:
 
 def outdated(seen: Observation, pod: Pod) -> bool:
     """Whether the scheduler pod was made from an older spec."""
-    return pod.spec_hash != spec_hash.of_scheduler(seen.cluster.spec)
+    return pod.spec_hash != spec_hash.of_scheduler(seen.written)
+
+
+def in_force(spec: Spec, pod: Pod | None) -> Spec:
+    """`spec` with the image and the protocol of its live scheduler `pod`, where that is to be replaced and waits.
+
+    Workers of others might not understand it. So all that an edit changes beside these two reaches them at once, and
+    these two with the next scheduler: until then no worker is replaced for them, and new ones are made with those of
+    the scheduler. Workers of another protocol cannot join it. Of another image they may: `Drain` is for who knows that
+    they do, or would rather have the new image soon.
+    """
+    kept = kept_for_scheduler(spec, pod)
+    if not kept:
+        return spec
+    return _in_force.get((spec,), lambda: spec.model_copy(update=kept), more=tuple(kept.items()))
+
+
+def kept_for_scheduler(spec: Spec, pod: Pod | None) -> dict[str, str]:
+    """The fields of `spec` that are not in force because of the live scheduler `pod`, with what is instead."""
+    if pod is None or pod.made_with is None or pod.spec_hash == spec_hash.of_scheduler(spec):
+        return {}
+    kept, made = {}, pod.made_with
+    its_image_changes = made.scheduler_image != (spec.scheduler.image or spec.image)
+    if spec.rollout == "WhenIdle" and its_image_changes and made.image != spec.image:
+        kept["image"] = made.image
+    if made.protocol != spec.protocol:
+        kept["protocol"] = made.protocol
+    return kept
 
 
 def free_to_go(seen: Observation) -> bool:

@@ -30,22 +30,37 @@ _LOG = logging.getLogger(__name__)
 
 
 class Mirror:
-    """`refusal`: why there is no mirror, None where nobody asked for one, empty where there is.
-
-    `off`: there is none, and nothing to do.
-    """
+    """The mirror of one cluster, if anybody asked for mirrors."""
 
     def __init__(self, context: Context, definitions: Definitions | None) -> None:
         self._context = context
+        self._wanted = definitions is not None
         self._definitions = definitions or Definitions()
+        self._came = self._definitions.came
         self._deletions = Deletions()
         self._writer = MirrorWriter(context, self._definitions, self._deletions)
-        self.off = definitions is None or bool(definitions.refusal)
-        self.refusal = definitions.refusal if definitions is not None else None
+        self._refusal = ""
+
+    @property
+    def off(self) -> bool:
+        """Whether there is no mirror of any cluster, and nothing to do."""
+        return not self._wanted or bool(self._definitions.refusal)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there is no mirror, None where nobody asked for one, empty where there is."""
+        return self._definitions.refusal or self._refusal if self._wanted else None
 
     def deleted(self, item: Mirrored) -> None:
         """An object was deleted while we watched."""
+        self._forget_older()
         self._deletions.seen(item)
+
+    def _forget_older(self) -> None:
+        """Forget what was deleted before the definitions came that are there now: it went with the older ones."""
+        if self._came != self._definitions.came:
+            self._came = self._definitions.came
+            self._deletions.forget()
 
     async def take_in(self, cluster: Cluster, body: Json, status: Status) -> Json | None:
         """Act on what people changed; the cluster's newer body, if it has become another. `status`: as last computed.
@@ -56,13 +71,14 @@ class Mirror:
             ApiError: the API server could not be reached, or failed.
             ClusterGoneError: the DaskCluster was deleted, and the cluster with it.
         """
+        self._forget_older()
         if self.off:
             return None
         items = self._definitions.of(cluster)
         self._writer.consider(items)
-        self.refusal = in_the_way(cluster, items)
+        self._refusal = in_the_way(cluster, items)
         deleted = self._deletions.pending()
-        if self.refusal:
+        if self._refusal:
             self._deletions.done(deleted)  # whoever handles these objects now may delete them
             return None
         try:
@@ -161,7 +177,7 @@ class Mirror:
             error.forbidden or error.quota or error.invalid or error.not_found or _not_allowed(error)
         ):
             raise error
-        self.refusal = str(error)
+        self._refusal = str(error)
         _LOG.warning("the mirror: %s", error)
 
 

@@ -22,6 +22,11 @@ class Deletions:
         """Uid -> kind of what was deleted and not yet acted on, as of now."""
         return dict(self._pending)
 
+    def forget(self) -> None:
+        """What was deleted went with its definition, and meant nothing."""
+        self._pending.clear()
+        self._ours.clear()
+
     def done(self, deleted: dict[str, str]) -> None:
         """What these meant is done; what was deleted since `pending` gave them is not."""
         for uid in deleted:

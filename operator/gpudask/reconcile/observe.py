@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpudask.api.resource import Cluster
 from gpudask.desired import spec_hash
 from gpudask.planning.observed import Failure, Observation, current_scheduler
+from gpudask.planning.scheduler import in_force
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.memory import Memory
@@ -22,12 +25,17 @@ def observe(
 ) -> Observation:
     """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
 
-    Nothing is asked of a server. `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`.
-    `network_refusal`: as `Observation.network`.
+    Nothing is asked of a server. Of the spec it has what is in force (`planning.scheduler.in_force`).
+    `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`. `network_refusal`: as
+    `Observation.network`.
     """
     pods, now = context.pods_of(cluster), context.clock()
-    feed.listen_to(current_scheduler(pods))
+    scheduler = current_scheduler(pods)
+    feed.listen_to(scheduler)
     feed.forget_workers_but_of(pod.dask_name for pod in pods)
+    written, spec = cluster.spec, in_force(cluster.spec, scheduler)
+    if spec is not written:
+        cluster = replace(cluster, spec=spec)
     return Observation(
         cluster,
         pods,
@@ -49,6 +57,7 @@ def observe(
         network=network_refusal,
         server_ahead=context.server_ahead(),
         wall_ahead=context.wall_ahead(),
+        wanted=written,
     )
 
 

@@ -165,17 +165,18 @@ class Passes:
         ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
         if ends or planned.delete_why:
             await self._feed.ask()
-            planned = plan(self._observe(cluster))
+            seen = self._observe(cluster)
+            planned = plan(seen)
         creates = any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions)
         if creates and not await self._is_current(cluster):
             self._loop.wake()
             return RESYNC_SECONDS
         self._remember(seen, planned)
-        await self._execute(cluster, planned, show_mirror=show_mirror)
+        await self._execute(seen.cluster, planned, show_mirror=show_mirror)
         seen = self._observe(cluster)
         told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
         soon = await self._report(cluster, seen, planned)
-        again = _MIRROR_RETRY_SECONDS if self._mirror.refusal else None
+        again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         tell = None if told else _TELL_RETRY_SECONDS
         return self._at_most(RESYNC_SECONDS, planned.wake_after_seconds, soon, again, tell, self._support.check_in())
 

@@ -93,6 +93,11 @@ class Registry:
         if loop is not None:
             loop.wake()
 
+    def wake_all(self) -> None:
+        """Something changed that concerns every cluster."""
+        for loop in self._loops.values():
+            loop.wake()
+
     def mirror_changed(self, key: str) -> None:
         """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""
         self.changed(self._named.get(key, ""))

@@ -7,6 +7,7 @@ import base64
 import logging
 import secrets
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from gpudask.planning.reduce import observe_pod
 from gpudask.preload import sources
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
-from gpudask.reconcile.definitions import Definitions, look_for
+from gpudask.reconcile.definitions import Follower
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.schema import Schema
@@ -37,6 +38,8 @@ _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 3.0
 # The Lease is asked for every second: without an answer for so long the API server is away.
 _SILENT_SECONDS = 60.0
+# At least so long between two looks for the definitions of the mirror.
+_PAUSE_SECONDS = 5.0
 _KEY = "key"
 _KEY_BYTES = 16
 
@@ -50,9 +53,9 @@ class KeyRefusedError(Exception):
 
 
 class Operator:
-    """Everything that runs beside kopf."""
+    """Everything that runs beside kopf. `look_again_seconds`: between two looks for a mirror's missing definitions."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, look_again_seconds: float = 60.0) -> None:
         self.settings = settings
         self.registry = Registry()
         self.supervisor = Supervisor()
@@ -61,7 +64,8 @@ class Operator:
         # What any part of this process has seen may have been undone: it is set when nothing but a new start helps.
         self.begins_anew = asyncio.Event()
         self._context: Context | None = None
-        self._definitions: Definitions | None = None
+        self._mirror: Follower | None = None
+        self._look_again_seconds = look_again_seconds
         self._election: Election | None = None
         self._lease_api: ApiServer | None = None
         self._no_key = ""  # why the key cannot be had
@@ -94,12 +98,14 @@ class Operator:
 
     def defects(self) -> list[str]:
         """The names of tasks that ended, though none ever should: only a restart helps."""
-        return [task.get_name() for task in self._tasks if task.done()]
+        watches = self._mirror.tasks if self._mirror is not None else []
+        return [task.get_name() for task in (*self._tasks, *watches) if task.done()]
 
     @property
     def unreadable(self) -> int:
         """How many objects there are that cannot be read; the log names them."""
-        return sum(reflector.unreadable for reflector in self._reflectors)
+        mirrored = self._mirror.reflectors if self._mirror is not None else []
+        return sum(reflector.unreadable for reflector in (*self._reflectors, *mirrored))
 
     async def start(self) -> None:
         """Connect, fill the caches, and only then stand for election: half a cache looks like missing pods.
@@ -126,11 +132,12 @@ class Operator:
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()
         }
-        self._definitions = await self._mirror(api)
-        mirrored = self._definitions.caches.values() if self._definitions else ()
-        every = [r for caches in (pods, *support.values(), *mirrored) for r in caches.reflectors]
+        every = [r for caches in (pods, *support.values()) for r in caches.reflectors]
         self._reflectors = every
         self._tasks = [self.supervisor.start(r.run, kind="watch", name=r.path) for r in every]
+        if self.settings.mirror:
+            self._mirror = self._follower(api)
+            await self._mirror.look()
         await asyncio.gather(*(reflector.settled.wait() for reflector in every))
         _LOG.info("the caches are complete")
         # Connections of its own: what renews the Lease waits behind nothing else.
@@ -160,6 +167,8 @@ class Operator:
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
         follow = partial(self.schema.follow, api)
         self._tasks.append(self.supervisor.start(follow, kind="schema", name="of the resource"))
+        if self._mirror is not None:
+            self._tasks.append(self.supervisor.start(self._mirror.follow, kind="schema", name="of the mirror"))
 
     async def _lead(self) -> None:
         """Begin to act."""
@@ -174,18 +183,13 @@ class Operator:
                 _LOG.warning("%s; trying again in %.0f s", self._no_key, _RETRY_SECONDS)
                 await asyncio.sleep(_RETRY_SECONDS)
         self._no_key = ""
-        self.registry.lead(self._context, self._definitions)
+        self.registry.lead(self._context, self._mirror.definitions if self._mirror is not None else None)
 
-    async def _mirror(self, api: Kubernetes) -> Definitions | None:
-        """The mirror's caches, still empty; None where it is switched off."""
-        if not self.settings.mirror:
-            return None
-        refusal = await look_for(api)
-        if refusal:
-            _LOG.warning("no mirror for the stock Dask client: %s", refusal)
-            return Definitions(refusal=refusal)
-        caches = {
-            kind: Caches(
+    def _follower(self, api: Kubernetes) -> Follower:
+        """The follower of the mirror's definitions, and through it the mirror's caches."""
+
+        def make(kind: str, refused: Callable[[], None]) -> Caches:
+            return Caches(
                 [
                     Reflector(
                         api,
@@ -195,14 +199,21 @@ class Operator:
                         changed=self.registry.mirror_changed,
                         deleted=self.registry.mirror_deleted,
                         restored=self.begins_anew.set,
+                        refused=refused,
                         clock=api.clock.now,
                     )
                     for path in self._paths(f"apis/{mirror.API_VERSION}", f"{kind.lower()}s")
                 ]
             )
-            for kind in mirror.KINDS
-        }
-        return Definitions(caches)
+
+        return Follower(
+            api,
+            make,
+            self.supervisor,
+            self.registry.wake_all,
+            look_again_seconds=self._look_again_seconds,
+            pause_seconds=min(_PAUSE_SECONDS, self._look_again_seconds),
+        )
 
     async def stop(self) -> None:
         """End all loops, let another operator lead at once, and close the connections. Clusters stay as they are."""
@@ -218,6 +229,8 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._mirror is not None:
+            await self._mirror.stop()
 
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any

@@ -44,8 +44,7 @@ def mirror(facts: Facts) -> list[Finding]:
         text = f"it is on, but the stock Dask operator runs too ({where}), and both write {GROUP}"
         return [Finding(_MIRROR, Level.PROBLEM, text, f"{off}, or remove the stock operator")]
     if missing := [kind for kind in KINDS if kind not in facts.dask_kinds]:
-        restart = f"kubectl rollout restart deployment/{on[0]['metadata']['name']} -n {on[0]['metadata']['namespace']}"
-        mend = f"kubectl apply --server-side -f crds/mirror.yaml, then {restart}"
+        mend = "kubectl apply --server-side -f crds/mirror.yaml"
         return [Finding(_MIRROR, Level.PROBLEM, f"it is on, but {', '.join(missing)} of {GROUP} are missing", mend)]
     if foreign := facts.foreign_kinds:
         text = f"it is on, but {', '.join(foreign)} of {GROUP} are the stock Dask operator's"
