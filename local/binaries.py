@@ -44,6 +44,8 @@ KUBERNETES = Program(
 )
 COREDNS = Program(module="coredns", package=".", names=("coredns",))
 HELM = Program(module="helm", package="helm.sh/helm/v4/cmd/helm", names=("helm",))
+KUBE_ROUTER = Program(module="kube-router", package=".", names=("kube-router",))
+"""Enforces NetworkPolicies."""
 KWOK = Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok", names=("kwok",))
 """Plays nodes for benchmarks/scale; no local cluster needs it."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from local.addons import apply_dns, dns_blocker
-from local.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBERNETES, ensure_binary, link_commands
+from local.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBE_ROUTER, KUBERNETES, ensure_binary, link_commands
 from local.bundle.activation import activate, active_bundle
 from local.control_plane import HEALTH_PAGES, ControlPlane
 from local.devices import DEVICE_PLUGIN_PART, device_plugin, gpus_blocker
@@ -17,7 +17,7 @@ from local.health import page_blocker
 from local.kube_api import KubeApi
 from local.layout import Layout
 from local.lock import exclusive
-from local.network import ensure_network
+from local.network import ensure_network, policies_blocker, put_refusals_first
 from local.node import Node
 from local.node_images import NodeImages, coredns_image, pause_image
 from local.processes import Part, Processes
@@ -71,7 +71,8 @@ class Cluster:
             ensure_requirements(cluster_requirements(), steps)
             if settings.device_plugin and not settings.bundle:
                 ensure_requirements(DEVICE_PLUGIN_BUILD, steps)
-            binaries = {program: ensure_binary(program, steps) for program in (KUBERNETES, COREDNS, HELM)}
+            programs = (KUBERNETES, COREDNS, HELM, *([KUBE_ROUTER] if settings.enforces_policies else []))
+            binaries = {program: ensure_binary(program, steps) for program in programs}
             for program, binary in binaries.items():
                 link_commands(binary, program, cluster.layout.commands)
             ensure_network(cluster.settings.specs)
@@ -184,6 +185,11 @@ class Cluster:
                 wait_for_part(self.processes, DEVICE_PLUGIN_PART, lambda: gpus_blocker(self.api, nodes[0].spec.name))
         with steps.step("Waiting until a pod answers through its Service: CoreDNS", log=log(nodes[0].spec.kubelet)):
             wait_for_part(self.processes, nodes[0].spec.kubelet, lambda: dns_blocker(self.api))
+        if self.settings.enforces_policies:
+            with steps.step("Having NetworkPolicies enforced", log=log("kube-router")):
+                self._ensure_firewall(control_plane.firewall(nodes[0].spec.name))
+                self._wait_page("kube-router")
+                wait_for_part(self.processes, "kube-router", policies_blocker)
 
     def _ensure(self, *parts: Part) -> None:
         for part in parts:
@@ -196,6 +202,13 @@ class Cluster:
         """
         if self.processes.ensure(node.containerd()):
             self.processes.stop([node.spec.kubelet])
+
+    def _ensure_firewall(self, firewall: Part) -> None:
+        """Have kube-router, once a Service works: it writes whole tables, and kube-proxy makes its chains just once."""
+        record = self.processes.find(firewall.name)
+        if record is None or not record.alive:
+            put_refusals_first()
+        self._ensure(firewall)
 
     def _wait_page(self, part: str) -> None:
         wait_for_part(self.processes, part, lambda: page_blocker(HEALTH_PAGES[part]))

@@ -1,4 +1,4 @@
-"""etcd, API server, controller manager and scheduler: how each is started, for both kinds of cluster."""
+"""etcd, API server, controllers, and what writes the packet rules: how each is started, for both kinds of cluster."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ KUBELET_CLIENT = Identity("apiserver-kubelet-client", "kube-apiserver", ("system
 CONTROLLER_MANAGER = Identity("controller-manager", "system:kube-controller-manager")
 SCHEDULER = Identity("scheduler", "system:kube-scheduler")
 PROXY = Identity("proxy", "system:kube-proxy")
+FIREWALL = Identity("kube-router", "kube-router", ("system:masters",))
+"""Kubernetes has no role for it as it has for its own parts."""
 
 HEALTH_PAGES = {
     "kube-controller-manager": "https://127.0.0.1:10257/healthz",
     "kube-scheduler": "https://127.0.0.1:10259/healthz",
     "kube-proxy": "http://127.0.0.1:10256/healthz",
+    "kube-router": "http://127.0.0.1:20244/healthz",
 }
 """The parts that the API server does not speak for, on their usual ports."""
 
@@ -68,7 +71,7 @@ class ControlPlane:
         """Write the certificates, kubeconfigs and the audit policy."""
         names = (*_SERVER_NAMES, *({self.endpoints.address} - set(_SERVER_NAMES)))
         apiserver = Identity("apiserver", "kube-apiserver", hosts=names)
-        parties = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, PROXY) if self.with_nodes else (ADMIN,)
+        parties = (ADMIN, CONTROLLER_MANAGER, SCHEDULER, PROXY, FIREWALL) if self.with_nodes else (ADMIN,)
         self.pki.ensure(apiserver, KUBELET_CLIENT, *parties)
         for party in parties:
             path = self.layout.kubeconfig_of(party.file)
@@ -163,6 +166,16 @@ class ControlPlane:
             "--iptables-min-sync-period=100ms",
         )
         return Part("kube-proxy", command)
+
+    def firewall(self, node: str) -> Part:
+        """Start what enforces NetworkPolicies, one for all nodes as well; `node` may be any of them."""
+        command = (
+            str(self.layout.commands / "kube-router"),
+            f"--kubeconfig={self.layout.kubeconfig_of(FIREWALL.file)}",
+            f"--hostname-override={node}",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+        )
+        return Part("kube-router", command)
 
     def _kubeconfig_flags(self, identity: Identity) -> tuple[str, ...]:
         path = self.layout.kubeconfig_of(identity.file)

@@ -1,15 +1,21 @@
-"""Bridges and the packet rules that pods need beside kube-proxy's: made, repaired, removed."""
+"""Bridges and the packet rules that pods need beside kube-proxy's: made, repaired, removed with all of Kubernetes'."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from local.commands import run, succeeds
 from local.control_plane import API_ADDRESS, POD_RANGE, SERVICE_RANGE
+from local.errors import LocalClusterError
 from local.node_spec import NodeSpec
+from local.waiting import wait_for
 
+_TO_NO_SERVICE = ("-d", SERVICE_RANGE, "-m", "conntrack", "--ctstate", "NEW", "-j", "REJECT")
+_REFUSALS = (("filter", "FORWARD", _TO_NO_SERVICE), ("filter", "OUTPUT", _TO_NO_SERVICE))
 _RULES = (
     # Docker and others drop what is forwarded unless somebody accepts it.
     ("filter", "FORWARD", ("-s", POD_RANGE, "-j", "ACCEPT")),
@@ -19,13 +25,14 @@ _RULES = (
     # What kube-proxy has not redirected must not leave the machine. As a Service gets its first pod again, kube-proxy
     # removes the rule that refuses before it adds the one that redirects (two tables, so two steps): a connection
     # of that moment would reach whatever answers out there. Last here, so first in its chain.
-    ("filter", "FORWARD", ("-d", SERVICE_RANGE, "-m", "conntrack", "--ctstate", "NEW", "-j", "REJECT")),
-    ("filter", "OUTPUT", ("-d", SERVICE_RANGE, "-m", "conntrack", "--ctstate", "NEW", "-j", "REJECT")),
+    *_REFUSALS,
 )
 _COMMENT = ("-m", "comment", "--comment", "gpudask local cluster")
 _SYSCTLS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables")
 _KUBERNETES_CHAINS = "KUBE-"
-"""What kube-proxy and the kubelet name their chains with."""
+"""What kube-proxy, the kubelet and kube-router name their chains and sets of addresses with."""
+_FIREWALL_CHAIN, _POD_CHAINS = "KUBE-ROUTER-FORWARD", "KUBE-POD-FW-"
+_SET_SECONDS = 5.0
 
 
 def ensure_network(nodes: tuple[NodeSpec, ...]) -> None:
@@ -37,8 +44,19 @@ def ensure_network(nodes: tuple[NodeSpec, ...]) -> None:
     _ensure_way_to_services(nodes[0])
     if not all(_rule_succeeds("-C", *rule) for rule in _RULES):
         _remove_rules()  # all of them: their order counts
-        for table, chain, rule in _RULES:
-            run(["iptables", "-w", "-t", table, "-I", chain, *_COMMENT, *rule])
+        for rule in _RULES:
+            _insert(*rule)
+
+
+def put_refusals_first() -> None:
+    """Have them before kube-router's rule that accepts what policies allow: it goes behind the last of Kubernetes'.
+
+    To be called when kube-proxy has its rules, and kube-router has not begun: that writes whole tables at once, and
+    would undo what somebody else does meanwhile.
+    """
+    for rule in _REFUSALS:
+        _rule_succeeds("-D", *rule)
+        _insert(*rule)
 
 
 def remove_network(nodes: tuple[NodeSpec, ...]) -> None:
@@ -53,6 +71,17 @@ def remove_network(nodes: tuple[NodeSpec, ...]) -> None:
         removal = chain_removal(run([f"{family}-save"]), _KUBERNETES_CHAINS)
         if removal:
             run([f"{family}-restore", "-w", "--noflush"], stdin=removal)
+    if shutil.which("ipset") and succeeds(["ipset", "list", "-name"]):  # else there are none
+        wait_for("the removal of kube-router's sets", _remove_sets, deadline_seconds=_SET_SECONDS)
+
+
+def policies_blocker() -> str | None:
+    """Tell why NetworkPolicies are not enforced yet; None once kube-router has rules for a pod."""
+    try:
+        rules = run(["iptables", "-w", "-S", _FIREWALL_CHAIN])
+    except LocalClusterError as error:
+        return str(error)
+    return None if _POD_CHAINS in rules else f"{_FIREWALL_CHAIN} of iptables leads to no pod's chain"
 
 
 def hardware_address(address: str) -> str:
@@ -63,17 +92,14 @@ def hardware_address(address: str) -> str:
 def chain_removal(saved: str, prefix: str) -> str:
     """Turn `iptables-save` output into `iptables-restore` input that removes chains by their prefix.
 
-    Rules elsewhere that jump to them go first; then the chains are emptied, since they refer to
-    each other, and only then deleted. Returns an empty text where there is nothing to remove.
+    Rules elsewhere that jump to them, or whose comment says that they belong to them, go first; then the chains are
+    emptied, since they refer to each other, and only then deleted. Returns an empty text where there is nothing to
+    remove.
     """
     lines: list[str] = []
     for table, content in _tables(saved).items():
         chains = [line[1:].split()[0] for line in content if line.startswith(f":{prefix}")]
-        jumps = [
-            "-D" + line[2:]
-            for line in content
-            if line.startswith("-A") and f" {prefix}" in line and not line.startswith(f"-A {prefix}")
-        ]
+        jumps = ["-D" + line[2:] for line in content if re.match(f'-A (?!{prefix}).* "?{prefix}', line)]
         if chains or jumps:
             empty = [f"-F {chain}" for chain in chains]
             gone = [f"-X {chain}" for chain in chains]
@@ -92,10 +118,25 @@ def _tables(saved: str) -> dict[str, list[str]]:
     return tables
 
 
+def _remove_sets() -> str | None:
+    """Remove kube-router's sets; tell which are left, since the kernel lets go of removed rules a little later."""
+    for name in _sets():
+        succeeds(["ipset", "destroy", name])
+    return ", ".join(_sets()) or None
+
+
+def _sets() -> list[str]:
+    return [name for name in run(["ipset", "list", "-name"]).split() if name.startswith(_KUBERNETES_CHAINS)]
+
+
 def _remove_rules() -> None:
     for rule in _RULES:
         while _rule_succeeds("-D", *rule):
             pass
+
+
+def _insert(table: str, chain: str, rule: tuple[str, ...]) -> None:
+    run(["iptables", "-w", "-t", table, "-I", chain, *_COMMENT, *rule])
 
 
 def _rule_succeeds(action: str, table: str, chain: str, rule: tuple[str, ...]) -> bool:

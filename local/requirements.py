@@ -101,6 +101,7 @@ def cluster_requirements() -> Requirements:
             Program("conntrack", "conntrack"),
             Program("ip", "iproute2"),
             Program("busybox", "busybox-static"),
+            *(() if active_bundle() else (Program("ipset", "ipset"),)),  # for NetworkPolicies: see Settings
         ),
         (
             _ROOT,

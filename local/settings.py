@@ -60,6 +60,11 @@ class Settings:
         """Describe the nodes."""
         return node_specs(self.nodes, self.gpus, device_plugin=self.device_plugin)
 
+    @property
+    def enforces_policies(self) -> bool:
+        """Whether NetworkPolicies are enforced: what that takes of programs and of the kernel no bundle brings."""
+        return not self.bundle
+
     @classmethod
     def read(cls, layout: Layout) -> Settings | None:
         """Read what the last `up` was asked for; None where there was none since `down`.

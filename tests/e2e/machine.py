@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ class Machine:
     mounts: frozenset[str]
     links: frozenset[str]
     rules: frozenset[str]
+    sets: frozenset[str]
     namespaces: frozenset[str]
     cgroups: frozenset[str]
     notes: frozenset[str]
@@ -38,6 +40,7 @@ class Machine:
             mounts=frozenset(mounts),
             links=frozenset(links),
             rules=frozenset(_rules()),
+            sets=frozenset(_run("ipset", "list", "-name").split()) if shutil.which("ipset") else frozenset(),
             namespaces=frozenset(_entries("/run/netns")),
             cgroups=frozenset(directory for directory, _, _ in os.walk("/sys/fs/cgroup")),
             notes=frozenset(note for directory in _NOTES for note in _entries(directory)),

@@ -11,6 +11,8 @@ Json = dict[str, Any]
 IDLE_TIMEOUT = "4s"
 # A Dask worker that is told to end while it closes anyway, because its scheduler went first, hangs until it is killed.
 QUICK_END = {"spec": {"terminationGracePeriodSeconds": 5}}
+OPEN_TO_NEIGHBOURS = {"allowFrom": [{"podSelector": {}}]}
+"""As `spec.network`: lets the pods of the cluster's own namespace in, such as a program that did not create it."""
 
 
 def cluster(name: str, *pools: Json, **spec: Any) -> Json:

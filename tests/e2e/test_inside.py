@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.rights import documented_rules
-from tests.e2e.manifests import QUICK_END, Json, cluster, cpu, gpu
+from tests.e2e.manifests import OPEN_TO_NEIGHBOURS, QUICK_END, Json, cluster, cpu, gpu
 from tests.e2e.accounts import account
 from tests.e2e.programs import IMAGE, Program
 from tests.e2e.space import Space
@@ -72,7 +72,7 @@ def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
 
 
 def test_a_pods_client_works_again_when_its_scheduler_and_when_the_operator_was_deleted(space: Space) -> None:
-    space.apply(cluster("breaks", cpu()))
+    space.apply(cluster("breaks", cpu(), network=OPEN_TO_NEIGHBOURS))
     space.wait_ready("breaks")
     least: list[Json] = [
         {"apiGroups": ["gpudask.dev"], "resources": ["gpudaskclusters"], "verbs": ["get", "patch"]},

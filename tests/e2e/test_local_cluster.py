@@ -129,6 +129,15 @@ def _assert_new_pods_are_reached(cluster: Cluster) -> None:
         f"http://{last}.default.svc.cluster.local",
     )
     eventually(lambda: kubectl.attempt(*asked).stdout.strip() == _NODES[-1], "by name", show=lambda: _show(kubectl))
+    # And no more where a policy lets nobody in.
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": last},
+        "spec": {"podSelector": {"matchLabels": {"app": last}}, "policyTypes": ["Ingress"]},
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(policy))
+    eventually(lambda: "refused" in kubectl.attempt(*asked).stderr, "by a policy", show=lambda: _show(kubectl))
 
 
 def _assert_reports_are_new(cluster: Cluster) -> None:
@@ -178,6 +187,7 @@ def test_down_of_a_cluster_that_died_leaves_nothing(before: Machine, cluster: Cl
         ("kubelet-gpu-0",),
         ("containerd-cpu-0",),
         ("kube-proxy", "kube-scheduler", "kube-controller-manager"),
+        ("kube-router",),
         (EVERYTHING,),
     ],
     ids=" ".join,

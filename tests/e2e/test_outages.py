@@ -14,7 +14,7 @@ from distributed.client import FutureCancelledError
 from gpudask import KubeCluster, KubeClusterError
 from tests.docs.rights import documented_rules
 from tests.e2e.accounts import account
-from tests.e2e.manifests import cluster, cpu
+from tests.e2e.manifests import OPEN_TO_NEIGHBOURS, cluster, cpu
 from tests.e2e.programs import Program
 from tests.e2e.space import Space
 
@@ -28,7 +28,7 @@ def test_a_scheduler_that_cannot_come_back_is_the_cause_that_programs_are_told(
     """One in a pod and one outside, each with a cluster of its own: they wait side by side."""
     monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
     for name in ("inside", "outside"):
-        space.apply(cluster(name, cpu()))
+        space.apply(cluster(name, cpu(), network=OPEN_TO_NEIGHBOURS))
     space.wait_ready("inside")
     user = account(space, "user", documented_rules())
     program = Program.start(space, Path(__file__).with_name("in_pods") / "loses_scheduler.py", "inside", user=user)

@@ -10,7 +10,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.docs.pages import BLOCK
-from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.manifests import OPEN_TO_NEIGHBOURS, cluster, cpu, gpu
 from tests.e2e.platform import Platform
 from tests.e2e.accounts import account
 from tests.e2e.programs import Program
@@ -33,7 +33,7 @@ def documented_rights() -> list[dict[str, Any]]:
 def demo(space: Space, mirror: None) -> Iterator[Space]:
     """A cluster `demo` with a CPU and a GPU pool, both autoscaled, that the stock client finds."""
     limits = {"min": 0, "max": 3}
-    space.apply(cluster("demo", cpu(autoscale=limits), gpu()))
+    space.apply(cluster("demo", cpu(autoscale=limits), gpu(), network=OPEN_TO_NEIGHBOURS))
     space.wait_ready("demo")
     space.wait(lambda: space.condition("demo", "Mirrored").get("status") == "True", "demo is mirrored")
     yield space

@@ -11,7 +11,7 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import following, forward, forwarding
+from gpudask.kubecluster import following, forward, forwarding, linked
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside, until
 
@@ -248,6 +248,17 @@ def test_inside_kubernetes_it_dials_the_address_of_the_status(
     with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
         assert client.submit(sum, [1, 2]).result(timeout=10) == 3
     assert demo.forwards == []
+
+
+def test_inside_kubernetes_a_scheduler_that_refuses_may_stand_behind_a_network_policy(
+    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    be_inside(demo, monkeypatch)
+    monkeypatch.setattr(linked, "_HANDSHAKE_SECONDS", 0.2)
+    demo.clusters["demo"]["status"] = {"scheduler": {"ready": True, "address": "tcp://127.0.0.1:1"}}
+
+    with pytest.raises(KubeClusterError, match=r"tcp://127\.0\.0\.1:1.*name the pod in the cluster's spec\.network\."):
+        KubeCluster.from_name("demo")
 
 
 def result_of_sum(client: Client) -> int:

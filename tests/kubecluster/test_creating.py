@@ -12,9 +12,9 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
-from gpudask.kubecluster import lifecycle
+from gpudask.kubecluster import access, lifecycle, routes
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import add_scheduler
+from tests.kubecluster.conftest import add_scheduler, be_inside
 from tests.kubecluster.test_connecting import wait_until
 
 
@@ -44,10 +44,45 @@ def operated(server: fake.FakeServer, dask: SpecCluster) -> Iterator[fake.FakeSe
         yield server
 
 
+@pytest.fixture
+def pod(
+    operated: fake.FakeServer, dask: SpecCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> fake.FakeServer:
+    """This program is in a pod of the namespace `notebooks`; its kubeconfig says `lab`."""
+    be_inside(operated, monkeypatch)
+    (tmp_path / "namespace").write_text("notebooks")
+    monkeypatch.setattr(access, "_NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setattr(routes, "inside", lambda _: routes.Route(dask.scheduler_address, ""))
+    return operated
+
+
+def test_a_program_in_a_pod_lets_the_pods_of_its_namespace_in(pod: fake.FakeServer, tmp_path: Path):
+    notebooks = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "notebooks"}}}
+    with KubeCluster("mine", n_workers=2, quiet=True):
+        assert pod.clusters["mine"]["spec"]["network"] == {"allowFrom": [{"podSelector": {}} | notebooks]}
+
+    (tmp_path / "namespace").write_text("lab")
+    with KubeCluster("mine", n_workers=2, quiet=True):
+        assert pod.clusters["mine"]["spec"]["network"] == {"allowFrom": [{"podSelector": {}}]}
+
+
+def test_a_pod_whose_namespace_nobody_tells_lets_nobody_in(pod: fake.FakeServer, tmp_path: Path):
+    (tmp_path / "namespace").unlink()
+    with KubeCluster("mine", n_workers=2, quiet=True):
+        assert "network" not in pod.clusters["mine"]["spec"]
+
+
+def test_a_manifest_in_full_says_itself_who_gets_in(pod: fake.FakeServer):
+    spec = {"image": "me/dask:1", "pools": [{"name": "cpu", "replicas": 2}]}
+    with KubeCluster("mine", custom_cluster_spec=spec, quiet=True):
+        assert "network" not in pod.clusters["mine"]["spec"]
+
+
 def test_it_creates_says_what_it_chose_computes_and_deletes(
     operated: fake.FakeServer, capsys: pytest.CaptureFixture[str]
 ):
     with KubeCluster("mine", image="me/dask:1", n_workers=2, gpus=8) as cluster, Client(cluster) as client:
+        assert "network" not in operated.clusters["mine"]["spec"], "a forwarded port needs no way in"
         assert client.submit(sum, [1, 2]).result(timeout=10) == 3
         assert [pool["name"] for pool in operated.clusters["mine"]["spec"]["pools"]] == ["cpu", "gpu"]
 

@@ -50,6 +50,12 @@ def test_chains_are_unlinked_emptied_and_only_then_deleted():
     ]
 
 
+def test_a_rule_that_is_a_chains_by_its_comment_goes_too():
+    accepts = '-A FORWARD -m comment --comment "KUBE-ROUTER rule to explicitly ACCEPT" -m mark --mark 0x20000 -j ACCEPT'
+    saved = f"*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -j ACCEPT\n{accepts}\nCOMMIT\n"
+    assert chain_removal(saved, "KUBE-").splitlines() == ["*filter", accepts.replace("-A", "-D", 1), "COMMIT"]
+
+
 def test_nothing_is_removed_where_nothing_is_ours():
     assert chain_removal(RULES, "OTHER-") == ""
 

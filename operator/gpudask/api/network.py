@@ -12,6 +12,8 @@ from gpudask.api.model import Model
 from gpudask.api.rules import Rule
 
 MAX_PEERS = 32
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""As Kubernetes labels every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/"""
 # The API server looks at the shape alone; the operator reads the range.
 _CIDR_PATTERN = "^[0-9a-fA-F:.]{2,45}/[0-9]{1,3}$"
 _CIDR_ADVICE = "write a range of addresses such as 10.1.0.0/16 or 2001:db8::/64"

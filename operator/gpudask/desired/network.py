@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.desired import names, pod
@@ -15,8 +16,6 @@ from gpudask.desired import names, pod
 Json = dict[str, Any]
 
 KIND = "NetworkPolicy"
-# As Kubernetes labels every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # As the chart labels the operator's pods, whatever the release's name is.
 _OPERATOR = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
 
@@ -33,7 +32,7 @@ def policy(cluster: Cluster, operator_namespace: str) -> Json:
     """
     spec = cluster.spec.network
     operator = {
-        "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: operator_namespace}},
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: operator_namespace}},
         "podSelector": {"matchLabels": _OPERATOR},
     }
     peers = [peer.model_dump(mode="json", by_alias=True, exclude_defaults=True) for peer in spec.allow_from]

@@ -67,10 +67,10 @@ class Access:
         return choice is None or _is_own(str(choice.cluster.get("server", "")))
 
 
-def own_namespace() -> str:
-    """The namespace of the pod that this runs in, `default` where nothing says it."""
+def pod_namespace() -> str:
+    """The namespace of the pod that this runs in, empty where nothing says it."""
     # kr8s means to read it, but its fallback "default" comes first.
-    return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
+    return _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else ""
 
 
 def _is_own(server: str) -> bool:

@@ -18,9 +18,10 @@ import dask.config
 from distributed.security import Security
 
 from gpudask.kubecluster import lifecycle
+from gpudask.kubecluster.access import pod_namespace
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.lifecycle import Created, CreateMode
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of
+from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of, open_to
 from gpudask.kubecluster.manifest_file import read_manifest
 from gpudask.kubecluster.naming import cluster_name
 from gpudask.kubecluster.patience import limit_of
@@ -158,9 +159,11 @@ class KubeCluster(ShownCluster):
         return self._mode is CreateMode.CONNECT_ONLY
 
     async def _find(self, server: Server) -> Json:
-        body, is_new = await lifecycle.find_or_create(
-            server, self._manifest or {"metadata": {"name": self.name}}, self._mode
-        )
+        wanted = self._manifest or {"metadata": {"name": self.name}}
+        program = pod_namespace() if self._is_inside else ""
+        if program and self._manifest and self._words.custom_cluster_spec is None:
+            wanted = open_to(wanted, program, server.namespace)
+        body, is_new = await lifecycle.find_or_create(server, wanted, self._mode)
         if self._shutdown_on_close is None:
             self._shutdown_on_close = is_new
         if is_new:

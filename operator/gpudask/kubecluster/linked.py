@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 _RETRY_SECONDS = 1.0
 _HANDSHAKE_SECONDS = 60.0
+_KEPT_OUT = ". A NetworkPolicy may keep this pod out: name the pod in the cluster's spec.network.allowFrom"
 
 
 class LinkedCluster(FollowingCluster):
@@ -131,7 +132,8 @@ class LinkedCluster(FollowingCluster):
                     f"the scheduler of cluster {self.name!r} does not answer at {route.address}",
                     reason=str(error) or f"no word within {_HANDSHAKE_SECONDS:g} s",
                     next_step="See its log: kubectl logs -l"
-                    f" gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}",
+                    f" gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}"
+                    f"{_KEPT_OUT if self._is_inside else ''}",
                 ) from error
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource_name

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pool_words import duration, env_list, extra_args, pod_resources, size
@@ -59,6 +60,19 @@ def manifest(name: str, words: Words, *, default_image: str = DEFAULT_IMAGE) -> 
         body["spec"] = _spec(words, default_image)
     _check(body)
     return body
+
+
+def open_to(body: Json, program: str, namespace: str) -> Json:
+    """Let the pods of the namespace `program` connect to the cluster, which will be in `namespace`.
+
+    Else the cluster's NetworkPolicy keeps out the very pod whose program creates it. One pod cannot be selected: its
+    labels may be another one's, too, and its address becomes another one's. Nor would it be worth it: who may create
+    a GpuDaskCluster may run pods there that have any cluster's labels.
+    """
+    peer: Json = {"podSelector": {}}
+    if program != namespace:
+        peer["namespaceSelector"] = {"matchLabels": {NAMESPACE_NAME: program}}
+    return {**body, "spec": {**body["spec"], "network": {"allowFrom": [peer]}}}
 
 
 def name_of(custom: Any) -> str:

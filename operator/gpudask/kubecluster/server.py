@@ -15,7 +15,7 @@ import httpx
 
 from gpudask.api.resource import PLURAL
 from gpudask.kubecluster import credentials
-from gpudask.kubecluster.access import Access, own_namespace
+from gpudask.kubecluster.access import Access, pod_namespace
 from gpudask.kubecluster.clusters import Clusters
 from gpudask.kubecluster.credentials import Credentials
 from gpudask.kubecluster.errors import KubeClusterError
@@ -59,7 +59,7 @@ class Server(Clusters):
             raise KubeClusterError(
                 f"the proxy to the API server{at} cannot be used", reason=str(error), next_step="Or name an http proxy"
             ) from error
-        server = cls(session, namespace or (choice.namespace if choice else own_namespace()))
+        server = cls(session, namespace or (choice.namespace if choice else pod_namespace() or "default"))
         try:
             await server.version()
         except KubeClusterError as error:
