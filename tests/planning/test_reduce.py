@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from gpudask.desired.scheduler import scheduler_pod
 from gpudask.planning.fields import UnreadableError
 from gpudask.planning.observed import Ended, Pod, Retirement
 from gpudask.planning.reduce import observe_pod, owner_key
 from gpudask.planning.times import iso
+from tests.builders import a_cluster
 
 Json = dict[str, Any]
 
@@ -55,6 +57,17 @@ def test_an_annotation_written_by_hand_retires_the_pod_all_the_same():
 def test_a_pod_says_how_many_gpus_it_was_made_with():
     assert observe_pod(body(gpus="4")).gpus == 4
     assert (observe_pod(body()).gpus, observe_pod(body(gpus="many")).gpus) == (0, 0)
+
+
+def test_a_scheduler_pod_says_whose_code_it_mounts_whichever_version_made_it():
+    pod = body()
+    assert observe_pod(pod).preload == ""
+    ours = {"name": "gpudask-preload", "configMap": {"name": "demo-gpudask-preload-1"}}
+    pod["spec"]["volumes"] = [{"name": "data", "configMap": {"name": "other"}}, ours]
+    assert observe_pod(pod).preload == "demo-gpudask-preload-1"
+    made = scheduler_pod(a_cluster(), "demo-scheduler-1", "gpudask-preload-2")
+    made["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    assert observe_pod(made).preload == "gpudask-preload-2"
 
 
 def test_only_the_main_container_counts_as_running():

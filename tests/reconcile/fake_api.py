@@ -21,6 +21,7 @@ from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.preload import observe_shared
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.support import KINDS
@@ -115,7 +116,8 @@ class Bench:
             events=EventRecorder(api, "test"),
             pods=pods,
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
-            preload={"x.py": ""},
+            preloads=self._caches("configmaps", observe_shared),
+            preload={"x.py": b""},
             key=b"key",
             clock=self.clock.now,
             server_ahead=self.clock.server_ahead,

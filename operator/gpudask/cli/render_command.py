@@ -12,7 +12,7 @@ from gpudask.cli.exits import CliError
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Format, Manifest, Namespace
 from gpudask.cli.rendering import PLACEHOLDER_UID, objects
-from gpudask.preload import sources
+from gpudask.preload import files
 
 Json = dict[str, Any]
 Form = Annotated[Format, typer.Option("--output", "-o", help="What to write.")]
@@ -46,6 +46,6 @@ def render_command(
 def _objects(body: Json, namespace: str, *, one_of_each: bool) -> list[Json]:
     cluster = checked(body, namespace, PLACEHOLDER_UID)
     try:
-        return objects(cluster, sources(), now=time.time(), one_of_each=one_of_each)
+        return objects(cluster, files(), now=time.time(), one_of_each=one_of_each)
     except ValueError as error:
         raise CliError(f"{cluster.name}: the template cannot be merged: {error}") from error

@@ -16,6 +16,7 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,applica
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 # Of all requests, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one
 # write.
 _STATUSES_AT_ONCE = 8
@@ -42,16 +43,31 @@ class Kubernetes(ApiServer):
         return await self.request("POST", collection(body), query=query, body=body, bulk=bulk)
 
     async def create_large(self, body: Json) -> Json:
-        """Create an object of many kilobytes, few of them at a time; its metadata alone come back."""
-        query = {"fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
+        """Create an object of many kilobytes, few of them at a time."""
         async with self._large_limit:
-            return await self.request("POST", collection(body), query=query, body=body, accept=METADATA)
+            return await self.create(body)
 
     async def apply(self, body: Json, *, force: bool = True) -> Json:
         """Server-side apply: our fields become as given, others' stay. Without `force`, not those that others set."""
         query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "fieldValidation": "Strict"}
         path = f"{collection(body)}/{body['metadata']['name']}"
         return await self.request("PATCH", path, query=query, body=body, content_type=_APPLY)
+
+    async def get_config_map(self, namespace: str, name: str) -> Json:
+        """A ConfigMap."""
+        return await self.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+
+    async def refer(self, namespace: str, name: str, reference: Json, *, uid: str, drop: bool = False) -> Json:
+        """Add an owner reference to the ConfigMap with this uid, or drop it. Those of others stay, whatever they are.
+
+        By a strategic merge patch, which knows references by their uid: it names no version, so nobody's patch
+        conflicts with another's.
+        """
+        changed = {"$patch": "delete", "uid": reference["uid"]} if drop else reference
+        body = {"metadata": {"uid": uid, "ownerReferences": [changed]}}
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return await self.request("PATCH", path, query=query, body=body, content_type=_STRATEGIC_PATCH)
 
     async def get_pod(self, namespace: str, name: str) -> Json:
         """A pod."""

@@ -66,6 +66,8 @@ class Context:
     `check_turns`: of all clusters whose objects beside the pods somebody applied who led before.
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
+    `preload`: the files that run in schedulers, name -> bytes. `preloads`: the ConfigMaps with them, by namespace.
+    `repair_turns`: by namespace, of putting these right after somebody else had changed them.
     `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
     where `network_policies` are made. `limits`: what users may ask for. `schema`: the resource's, as it is served.
     """
@@ -75,7 +77,8 @@ class Context:
     events: EventRecorder
     pods: Caches
     support: dict[str, Caches]
-    preload: dict[str, str]
+    preloads: Caches
+    preload: dict[str, bytes]
     key: bytes
     operator_namespace: str = "default"
     network_policies: bool = True
@@ -87,6 +90,7 @@ class Context:
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     first_turns: Turns = field(default_factory=lambda: Turns(200.0, 4.0))
     check_turns: Turns = field(default_factory=lambda: Turns(5.0))
+    repair_turns: dict[str, Turns] = field(default_factory=dict)
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: Schema = field(default_factory=Schema)
@@ -101,7 +105,7 @@ class Context:
 
     def knows(self, namespace: str) -> bool:
         """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
-        return all(caches.know(namespace) for caches in (self.pods, *self.support.values()))
+        return all(caches.know(namespace) for caches in (self.pods, self.preloads, *self.support.values()))
 
     def token(self, uid: str) -> str:
         """The token of the cluster with this uid: derived, so that no Secret need be written or read."""

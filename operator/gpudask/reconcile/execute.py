@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Marks
+from gpudask.desired import preload
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning import fields
@@ -113,8 +114,8 @@ class Executor:
     def _create(self, cluster: Cluster, action: Action, *, bulk: bool) -> Awaitable[_Outcome]:
         """Create a pod. `bulk`: it waits behind the first pods of its cluster's pools."""
         if isinstance(action, CreateScheduler):
-            preload = self._context.preload
-            return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, preload), bulk=bulk)
+            mounts = preload.name(self._context.preload)
+            return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, mounts), bulk=bulk)
         assert isinstance(action, CreateWorker)
         pool = next(pool for pool in cluster.spec.pools if pool.name == action.pool)
         nonce = self._context.nonce()

@@ -13,6 +13,7 @@ from gpudask.planning.mirrored import Mirrored
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.loop import ClusterLoop
+from gpudask.reconcile.preload import there
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -92,6 +93,15 @@ class Registry:
         loop = self._loops.get(owner)
         if loop is not None:
             loop.wake()
+
+    def preloads_changed(self, namespace_key: str) -> None:
+        """One of the ConfigMaps that a namespace's clusters share changed: who misses it now looks again."""
+        if self._context is None or not self._leads:
+            return
+        now = there(self._context, namespace_key)
+        for key, loop in self._loops.items():
+            if key.startswith(namespace_key):
+                loop.preloads_changed(now)
 
     def mirror_changed(self, key: str) -> None:
         """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""

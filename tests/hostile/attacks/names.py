@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from gpudask.api.resource import PLURAL
-from gpudask.desired import names
-from gpudask.preload import sources
+from gpudask.desired import names, preload
+from gpudask.preload import files
 from tests.hostile.attack import Attack, Attacker, create, delete, read
-from tests.hostile.attacks.objects import cluster, owner, plain, pod
+from tests.hostile.attacks.objects import cluster, plain, pod
 
 Json = dict[str, Any]
 _DATA = {"x": "mallory-was-here"}
@@ -37,10 +37,8 @@ async def _taking_scheduler_names(attacker: Attacker) -> None:
         await asyncio.sleep(1)
 
 
-def _preload(cluster_name: str) -> str:
-    return names.preload(cluster_name, sources())
-
-
+_PRELOAD = preload.name(files())
+_LABELS = {"gpudask.dev/preload": "shared"}
 _HEADLESS = {"clusterIP": "None", "ports": [{"port": 1}]}
 _OUTSIDE = {"type": "ExternalName", "externalName": "example.com"}
 ATTACKS = (
@@ -54,17 +52,33 @@ ATTACKS = (
         plain("Service", "late-a-scheduler", spec=_HEADLESS),
     ),
     _before("a Service that leads outside", "late-b", "services", plain("Service", "late-b-scheduler", spec=_OUTSIDE)),
-    _before(
+    Attack(
         "the preload's ConfigMap, for ever",
-        "late-c",
-        "configmaps",
-        plain("ConfigMap", _preload("late-c"), data=_DATA, immutable=True),
+        "names",
+        (
+            delete("configmaps", _PRELOAD),
+            create("configmaps", plain("ConfigMap", _PRELOAD, data=_DATA, immutable=True)),
+            create(PLURAL, cluster("late-c")),
+            delete("configmaps", _PRELOAD),  # or no other scheduler would be made in the attackers' namespace
+        ),
+    ),
+    Attack(
+        "the preload's ConfigMap, with the operator's label",
+        "names",
+        (
+            delete("configmaps", _PRELOAD),
+            create("configmaps", plain("ConfigMap", _PRELOAD, metadata={"labels": _LABELS}, data=_DATA)),
+            create(PLURAL, cluster("late-d")),
+        ),
     ),
     _before(
-        "the preload's ConfigMap, with other owners",
-        "late-d",
+        "a hundred ConfigMaps that pass for preloads",
+        "late-h",
         "configmaps",
-        plain("ConfigMap", _preload("late-d"), metadata={"ownerReferences": [owner("@VICTIM_UID@")]}, data=_DATA),
+        *(
+            plain("ConfigMap", f"{preload.PREFIX}{n:032}", metadata={"labels": _LABELS}, data=_DATA, immutable=True)
+            for n in range(100)
+        ),
     ),
     _before(
         "the token's Secret, of another type",
