@@ -78,7 +78,7 @@ def made_of(body: Json) -> list[Json]:
 
 def shared_by(bodies: list[Json]) -> list[Json]:
     """What the operator makes once for all these clusters."""
-    return [preload.preload(_owner(body), files()) for body in bodies[:1]]
+    return [preload.preload(NAMESPACE, files(), [_owner(body).shared_reference for body in bodies[:1]])]
 
 
 def gpu_workers(body: Json, count: int) -> list[Json]:

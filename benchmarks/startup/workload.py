@@ -61,7 +61,7 @@ class Rendered:
         pod_name = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
         objects = [
             *support.services(cluster),
-            preload.preload(cluster, self._files),
+            preload.preload(cluster.namespace, self._files, [cluster.shared_reference]),
             support.told(cluster, _TOKEN),
             scheduler_pod(cluster, pod_name, preload.name(self._files)),
         ]

@@ -149,9 +149,11 @@ async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted
 async def _prune_what_versions_before_left(stage: Stage) -> None:
     """The preload of one cluster, one that is shared, and one that this cluster shares with another."""
     cluster = parse(await stage.cluster())
-    older = [preload.preload(cluster, {"gpudask_entry.py": text}) for text in (b"older", b"oldest")]
-    other = cluster.shared_reference | {"name": "other", "uid": "of-the-other"}
-    older[1]["metadata"]["ownerReferences"].append(other)
+    references = [cluster.shared_reference, cluster.shared_reference | {"name": "other", "uid": "of-the-other"}]
+    older = [
+        preload.preload(cluster.namespace, {"gpudask_entry.py": b"older"}, references[:1]),
+        preload.preload(cluster.namespace, {"gpudask_entry.py": b"oldest"}, references),
+    ]
     own = f"{names.own_preload(cluster.name)}0123abcd"
     for body in (
         *older,

@@ -33,7 +33,7 @@ def rendered(cluster: Cluster) -> str:
     name, files = f"{cluster.name}-scheduler-abcde", {"entry.py": b"# the preload\n", "parts.zip": b"parts of it"}
     objects = [
         *support.services(cluster),
-        preload.preload(cluster, files),
+        preload.preload(cluster.namespace, files, [cluster.shared_reference]),
         support.told(cluster, "token"),
         network.policy(cluster, "gpudask-system"),
         scheduler_pod(cluster, name, preload.name(files)),

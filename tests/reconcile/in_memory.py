@@ -16,7 +16,7 @@ from gpudask.planning.reduce import observe_pod
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.loop import ClusterLoop
-from gpudask.reconcile.preload import observe_shared, there
+from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.support import KINDS
 from tests.builders import a_manifest
 from tests.clients.fake_api_server import FakeApiServer
@@ -38,10 +38,14 @@ class Operated:
             events=EventRecorder(self.server, "test"),
             pods=self._caches("pods", observe_pod),
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
-            preloads=self._caches("configmaps", observe_shared, self._preloads_changed),
+            preloads=Preloads(
+                self.server,
+                self._caches("configmaps", observe_shared, self._preloads_changed),
+                context.pop("preload", {"entry.py": b""}),
+                _clock,
+            ),
             key=b"k" * 32,
-            **{"preload": {"entry.py": b""}, "look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock}
-            | context,
+            **{"look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock} | context,
         )
 
     def apply(self, *pools: Json, name: str = "demo", **spec: Any) -> None:
@@ -68,7 +72,7 @@ class Operated:
 
     def fill_caches(self) -> None:
         """Know what the server has."""
-        all_caches = self.context.pods, self.context.preloads, *self.context.support.values()
+        all_caches = self.context.pods, self.context.preloads.caches, *self.context.support.values()
         for reflector in (r for kind in all_caches for r in kind.reflectors):
             reflector.synced.set()
         for body in list(self.server.objects.values()):
@@ -78,7 +82,7 @@ class Operated:
         """What a watch would tell: an object is so now."""
         caches = {"Pod": self.context.pods, **self.context.support}.get(body.get("kind", ""))
         if LABEL_PRELOAD in body["metadata"].get("labels", {}):
-            caches = self.context.preloads
+            caches = self.context.preloads.caches
         if caches is not None:
             caches.lay_over("default", body)
 
@@ -126,7 +130,7 @@ class Operated:
         return Caches([Reflector(self.server, path, label="", reduce=reduce, changed=changed or self._changed)])
 
     def _preloads_changed(self, namespace_key: str) -> None:
-        now = there(self.context, namespace_key)
+        now = self.context.preloads.there(namespace_key.removesuffix("/"))
         for loop in self._loops.values():
             loop.preloads_changed(now)
 

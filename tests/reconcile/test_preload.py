@@ -55,7 +55,7 @@ def tell(on: Operated, name: str = NAME) -> None:
 def lose(on: Operated, name: str = NAME) -> None:
     """Somebody deletes a ConfigMap, and the watch tells."""
     body = on.server.objects.pop(CONFIG_MAPS + name)
-    on.context.preloads.forget("default", body["metadata"]["uid"])
+    on.context.preloads.caches.forget("default", body["metadata"]["uid"])
 
 
 def asked(on: Operated) -> list[str]:

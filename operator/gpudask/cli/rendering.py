@@ -30,7 +30,7 @@ def objects(cluster: Cluster, files: dict[str, bytes], *, now: float = 0.0, one_
     scheduler = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
     beside = [
         *support.services(cluster),
-        preload.preload(cluster, files),
+        preload.preload(cluster.namespace, files, [cluster.shared_reference]),
         support.told(cluster, PLACEHOLDER_TOKEN),
         disruption.budget(cluster, guarded=True),
         network.policy(cluster, PLACEHOLDER_NAMESPACE),

@@ -12,7 +12,7 @@ import hashlib
 import json
 from typing import Any
 
-from gpudask.api.resource import LABEL_PRELOAD, Cluster
+from gpudask.api.resource import LABEL_PRELOAD
 
 Json = dict[str, Any]
 
@@ -21,30 +21,30 @@ PREFIX = "gpudask-preload-"
 _DIGITS = 32
 
 
-def preload(cluster: Cluster, files: dict[str, bytes]) -> Json:
-    """The ConfigMap with `files`, name -> bytes, with `cluster` as the first of those that share it."""
+def preload(namespace: str, files: dict[str, bytes], references: list[Json]) -> Json:
+    """The ConfigMap with `files`, name -> bytes; `references`: `Cluster.shared_reference` of those that share it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": name(files),
-            "namespace": cluster.namespace,
+            "namespace": namespace,
             "labels": {
                 LABEL_PRELOAD: "shared",
                 "app.kubernetes.io/name": "dask",
                 "app.kubernetes.io/component": "scheduler",
                 "app.kubernetes.io/managed-by": "gpudask",
             },
-            "ownerReferences": [cluster.shared_reference],
+            "ownerReferences": references,
         },
         "immutable": True,
-        **_contents(tuple(files.items())),
+        **_made_of(tuple(files.items()))[1],
     }
 
 
 def name(files: dict[str, bytes]) -> str:
     """The name of the ConfigMap with `files`."""
-    return named(_contents(tuple(files.items())))
+    return _made_of(tuple(files.items()))[0]
 
 
 def named(body: Json) -> str:
@@ -54,7 +54,9 @@ def named(body: Json) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _contents(files: tuple[tuple[str, bytes], ...]) -> Json:
+def _made_of(files: tuple[tuple[str, bytes], ...]) -> tuple[str, Json]:
+    """The name, and what stands for it."""
     texts = {path: content.decode() for path, content in files if path.endswith(".py")}
     others = {path: base64.b64encode(content).decode() for path, content in files if not path.endswith(".py")}
-    return {"data": texts, "binaryData": others}
+    held = {"data": texts, "binaryData": others}
+    return named(held), held

@@ -22,6 +22,7 @@ from gpudask.planning.reduce import owner_key
 from gpudask.planning.sighted import sighted
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
+from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.turns import Turns
@@ -66,8 +67,6 @@ class Context:
     `check_turns`: of all clusters whose objects beside the pods somebody applied who led before.
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
-    `preload`: the files that run in schedulers, name -> bytes. `preloads`: the ConfigMaps with them, by namespace.
-    `repair_turns`: by namespace, of putting these right after somebody else had changed them.
     `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
     where `network_policies` are made. `limits`: what users may ask for. `schema`: the resource's, as it is served.
     """
@@ -77,8 +76,7 @@ class Context:
     events: EventRecorder
     pods: Caches
     support: dict[str, Caches]
-    preloads: Caches
-    preload: dict[str, bytes]
+    preloads: Preloads
     key: bytes
     operator_namespace: str = "default"
     network_policies: bool = True
@@ -90,7 +88,6 @@ class Context:
     figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
     first_turns: Turns = field(default_factory=lambda: Turns(200.0, 4.0))
     check_turns: Turns = field(default_factory=lambda: Turns(5.0))
-    repair_turns: dict[str, Turns] = field(default_factory=dict)
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: Schema = field(default_factory=Schema)
@@ -105,7 +102,7 @@ class Context:
 
     def knows(self, namespace: str) -> bool:
         """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
-        return all(caches.know(namespace) for caches in (self.pods, self.preloads, *self.support.values()))
+        return all(caches.know(namespace) for caches in (self.pods, self.preloads.caches, *self.support.values()))
 
     def token(self, uid: str) -> str:
         """The token of the cluster with this uid: derived, so that no Secret need be written or read."""

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Marks
-from gpudask.desired import preload
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning import fields
@@ -114,7 +113,7 @@ class Executor:
     def _create(self, cluster: Cluster, action: Action, *, bulk: bool) -> Awaitable[_Outcome]:
         """Create a pod. `bulk`: it waits behind the first pods of its cluster's pools."""
         if isinstance(action, CreateScheduler):
-            mounts = preload.name(self._context.preload)
+            mounts = self._context.preloads.name
             return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, mounts), bulk=bulk)
         assert isinstance(action, CreateWorker)
         pool = next(pool for pool in cluster.spec.pools if pool.name == action.pool)

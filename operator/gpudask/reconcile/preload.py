@@ -4,25 +4,32 @@ Each cluster has an owner reference in those that its scheduler pods mount, and 
 scheduler: Kubernetes deletes one with the last cluster that refers to it. Where the cache says that all is right,
 nothing is asked for.
 
+In each namespace one request at a time is made for them, and it carries what all clusters wait for. Many patches of one
+object at once make each other begin anew in the API server: a hundred of them were not through after 30 s.
+
 Whoever may write ConfigMaps in the namespace may have made one by our name. So contents are believed that fit the name
 alone; a scheduler pod is made only where they do, and what has our label and other contents is deleted and made again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
+from gpudask.api.resource import LABEL_PRELOAD, Cluster, Identity, owner_key
 from gpudask.clients.errors import ApiError
+from gpudask.clients.fair_queue import CLUSTER
+from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
 from gpudask.planning import fields
-from gpudask.reconcile.context import Context, Owned
+from gpudask.planning.observed import Pod
+from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.retries import Work
 from gpudask.reconcile.turns import Turns
 
@@ -50,6 +57,10 @@ class Shared:
     owners: int
     right: bool
 
+    def is_held_by(self, uid: str) -> bool:
+        """Whether the cluster with this uid refers to it, and it is what it should be."""
+        return self.right and uid in self.users
+
 
 There = Mapping[str, Shared]  # by name, of one namespace
 
@@ -75,184 +86,239 @@ def observe_shared(body: Json) -> Shared:
     )
 
 
-def there(context: Context, namespace_key: str) -> There:
-    """The ConfigMaps of a namespace, as far as they are known."""
-    found = sorted(context.preloads.owned(namespace_key), key=lambda item: int(item.version))
-    return {item.name: item for item in found}  # of two by one name the newer: the other was deleted
+class Preloads:
+    """All of them. `files`: what runs in the schedulers that are made now, name -> bytes."""
+
+    def __init__(self, api: Kubernetes, caches: Caches, files: dict[str, bytes], clock: Callable[[], float]) -> None:
+        self.api = api
+        self.caches = caches
+        self.files = files
+        self.clock = clock
+        self._writers: dict[str, _Writer] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the current one, in every namespace."""
+        return preload.name(self.files)
+
+    def there(self, namespace: str) -> There:
+        """Those of a namespace, as far as they are known."""
+        found = sorted(self.caches.owned(owner_key(namespace, "")), key=lambda item: int(item.version))
+        return {item.name: item for item in found}  # of two by one name the newer: the other was deleted
+
+    def writer(self, namespace: str) -> _Writer:
+        """Who writes those of a namespace."""
+        return self._writers.setdefault(namespace, _Writer(self, namespace))
 
 
 class SharedPreload:
-    """What one cluster has to do with the ConfigMaps that it shares."""
+    """What one cluster has to do with those of its namespace. `own`: the ConfigMaps that it alone has."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._name = preload.name(context.preload)
+    def __init__(self, preloads: Preloads, pods_of: Callable[[Identity], tuple[Pod, ...]], own: Caches) -> None:
+        self._preloads = preloads
+        self._pods_of = pods_of
+        self._own = own
         self._held: dict[str, str] = {}  # name -> our uid in it, when we looked last
         self._ever_held: set[str] = set()  # which are there, unless somebody took them away
 
     def is_there(self, cluster: Cluster) -> bool:
         """Whether a scheduler pod that is made now finds what it mounts."""
-        found = self._there(cluster).get(self._name)
+        found = self._preloads.there(cluster.namespace).get(self._preloads.name)
         return found is not None and found.right
 
     def lost(self, now: There) -> bool:
         """Whether something is no longer as we saw it last."""
-        return any(not _is_held(now.get(name), uid) for name, uid in self._held.items())
+        return any(not (name in now and now[name].is_held_by(uid)) for name, uid in self._held.items())
 
     def work(self, cluster: Cluster, *, creates_scheduler: bool) -> dict[str, Work]:
         """What to do, by kind and name."""
-        pods, found = self._context.pods_of(cluster), self._there(cluster)
+        pods, there, current = self._pods_of(cluster), self._preloads.there(cluster.namespace), self._preloads.name
         mounted = {pod.preload for pod in pods if pod.preload}
         starts = creates_scheduler or not any(pod.live and not pod.pool for pod in pods)
-        wanted = mounted | ({self._name} if starts else set())
-        self._held = {name: cluster.uid for name in wanted if _is_held(found.get(name), cluster.uid)}
+        wanted = mounted | ({current} if starts else set())
+        self._held = {name: cluster.uid for name in wanted if name in there and there[name].is_held_by(cluster.uid)}
         self._ever_held |= self._held.keys()
-        work: dict[str, Work] = {}
-        for name in wanted - self._held.keys():
-            item = found.get(name)
-            if name == self._name:
-                work[f"ConfigMap {name}"] = partial(self._provide, cluster)
-            elif item is not None and item.right:
-                work[f"ConfigMap {name}"] = partial(self._refer, cluster, item)
-        unused = [item for name, item in found.items() if name not in wanted and item.right]
-        left = [item for item in unused if cluster.uid in item.users or not item.owners]
-        work |= {f"ConfigMap {item.name}": partial(self._let_go, cluster, item) for item in left[:_LET_GO_AT_ONCE]}
+        can_be_had = {current, *(name for name, item in there.items() if item.right)}
+        work: dict[str, Work] = {
+            f"ConfigMap {name}": partial(self._refer, cluster, name)
+            for name in sorted((wanted - self._held.keys()) & can_be_had)
+        }
+        unused = [item for name, item in sorted(there.items()) if name not in wanted and item.right]
+        left = [item.name for item in unused if cluster.uid in item.users or not item.owners][:_LET_GO_AT_ONCE]
+        work |= {f"ConfigMap {name}": partial(self._let_go, cluster, name) for name in left}
         return work | {
-            f"ConfigMap {item.name}": partial(self._remove_own, cluster, item)
-            for item in self._context.support["ConfigMap"].owned(cluster.owner_key)
+            f"ConfigMap {item.name}": partial(self._remove_own, cluster, item.name, item.uid, item.version)
+            for item in self._own.owned(cluster.owner_key)
             if item.name.startswith(names.own_preload(cluster.name)) and item.name not in mounted
         }
 
-    def _there(self, cluster: Cluster) -> There:
-        return there(self._context, owner_key(cluster.namespace, ""))
-
-    async def _provide(self, cluster: Cluster) -> bool:
-        """Make the current one where it is missing or wrong, and refer to it."""
-        item = self._there(cluster).get(self._name)
-        if item is not None and item.right:
-            return await self._refer(cluster, item)
-        if item is not None or self._name in self._ever_held:
-            self._take_turn(cluster)
-        if item is not None:
-            _LOG.warning(
-                "%s: ConfigMap %s holds not what its name stands for: it is made again", cluster.key, item.name
-            )
-            await self._delete(cluster, item)
-        item = await self._create(cluster)
-        if cluster.uid not in item.users:
-            return await self._refer(cluster, item)
-        self._holds(cluster, item)
+    async def _refer(self, cluster: Cluster, name: str) -> bool:
+        await self._preloads.writer(cluster.namespace).refer(cluster, name, again=name in self._ever_held)
+        self._held[name] = cluster.uid
+        self._ever_held.add(name)
         return False
 
-    async def _create(self, cluster: Cluster) -> Shared:
-        """The current one, which was not there a moment ago.
+    async def _let_go(self, cluster: Cluster, name: str) -> bool:
+        self._ever_held.discard(name)
+        await self._preloads.writer(cluster.namespace).let_go(cluster, name)
+        return False
+
+    async def _remove_own(self, cluster: Cluster, name: str, uid: str, version: str) -> bool:
+        """Delete the ConfigMap that a version before made for this cluster alone, and that no pod mounts any more."""
+        try:
+            await self._preloads.api.delete(_config_map(cluster.namespace, name), uid=uid, version=version)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+        self._own.forget(cluster.namespace, uid)
+        return False
+
+
+class _Writer:
+    """Writes those of one namespace."""
+
+    def __init__(self, preloads: Preloads, namespace: str) -> None:
+        self._preloads = preloads
+        self._api = preloads.api
+        self._namespace = namespace
+        self._lock = asyncio.Lock()
+        self._turns = Turns(_REPAIRS_A_SECOND, _REPAIRS_AT_ONCE)
+        self._added: dict[str, dict[str, Json]] = {}  # what clusters wait for: name -> uid -> owner reference
+        self._dropped: dict[str, dict[str, Json]] = {}
+
+    async def refer(self, cluster: Cluster, name: str, *, again: bool) -> None:
+        """Add the cluster's owner reference; the current one is made where it is missing or wrong.
+
+        `again`: it was there; so it is missing because somebody deleted it.
 
         Raises:
-            ApiError: it cannot be made, or something else has its name.
+            ApiError: that is refused, or done too often.
         """
+        async with _Waiting(self._added, self._lock, name, cluster):
+            for _ in range(2):  # the garbage collector may take it in this moment, with the last cluster before
+                item = self._there(name)
+                if item is None or not item.right:
+                    if name != self._preloads.name:
+                        return  # nobody has its contents any more
+                    item = await self._make(name, item, again=again)
+                if item.is_held_by(cluster.uid) or await self._patch(item) is not None:
+                    return
+        raise self._conflict(name, "it is deleted again and again")
+
+    async def let_go(self, cluster: Cluster, name: str) -> None:
+        """Take off the cluster's owner reference; with the last one goes the object.
+
+        Raises:
+            ApiError: that is refused, or somebody changed it meanwhile.
+        """
+        async with _Waiting(self._dropped, self._lock, name, cluster):
+            item, leave = self._there(name), self._dropped[name].keys()
+            if item is None or (item.owners and cluster.uid not in item.users):
+                return  # done meanwhile, for another cluster
+            if item.owners > len(item.users & leave) or name in self._added:
+                item = await self._patch(item)
+            if item is not None and item.owners == len(item.users & leave):
+                await self._delete(item)
+
+    def _there(self, name: str) -> Shared | None:
+        return self._preloads.there(self._namespace).get(name)
+
+    async def _make(self, name: str, wrong: Shared | None, *, again: bool) -> Shared:
+        """Make the current one, for all that wait for it."""
+        if wrong is not None or again:
+            self._take_turn(name)
+        if wrong is not None:
+            _LOG.warning("%s: ConfigMap %s holds not what its name stands for: made again", self._namespace, name)
+            await self._delete(wrong)
+        references = list(self._added[name].values())
         try:
-            body = await self._context.api.create_large(preload.preload(cluster, self._context.preload))
+            body = await self._api.create(preload.preload(self._namespace, self._preloads.files, references))
         except ApiError as error:
             if not error.conflict:
                 raise
-            made = self._there(cluster).get(self._name)  # meanwhile, for another cluster
-            if made is not None and made.right:
-                return made
-            body = await self._context.api.get_config_map(cluster.namespace, self._name)
+            body = await self._api.get_config_map(self._namespace, name)
             if LABEL_PRELOAD not in fields.mapping(fields.mapping(body, "metadata"), "labels"):
-                raise self._conflict(
-                    "somebody made one by this name, without the operator's label: delete it"
-                ) from error
-        item = self._take_in(cluster, body)
+                told = "somebody made one by this name, without the operator's label: delete it"
+                raise self._conflict(name, told) from error
+        item = self._take_in(body)
         if not item.right:
-            raise self._conflict("it holds not what its name stands for")
+            raise self._conflict(name, "it holds not what its name stands for")
         return item
 
-    async def _refer(self, cluster: Cluster, item: Shared) -> bool:
-        """Add this cluster's owner reference."""
+    async def _patch(self, item: Shared) -> Shared | None:
+        """Add and take off the references of all that wait for that; None: it is gone."""
+        dropped = [{"$patch": "delete", "uid": uid} for uid in self._dropped.get(item.name, ())]
+        changes = [*self._added.get(item.name, {}).values(), *dropped]
         try:
-            body = await self._context.api.refer(cluster.namespace, item.name, cluster.shared_reference, uid=item.uid)
+            return self._take_in(await self._api.refer(self._namespace, item.name, changes, uid=item.uid))
         except ApiError as error:
-            if not (error.object_not_found or error.conflict):
-                raise
-            # It was deleted, and perhaps made again: as with its last cluster, whose reference was the last.
-            self._context.preloads.forget(cluster.namespace, item.uid)
-            if item.name != self._name or error.conflict:
-                raise
-            return await self._provide(cluster)
-        self._holds(cluster, self._take_in(cluster, body))
-        return False
-
-    async def _let_go(self, cluster: Cluster, item: Shared) -> bool:
-        """Take off this cluster's owner reference; with the last one goes the object.
-
-        Of two clusters that take off theirs at once, the second gets an answer without any.
-        """
-        self._ever_held.discard(item.name)
-        try:
-            if item.owners > 1:
-                body = await self._context.api.refer(
-                    cluster.namespace, item.name, cluster.shared_reference, uid=item.uid, drop=True
-                )
-                item = self._take_in(cluster, body)
-            if item.owners == 0 or item.users == {cluster.uid}:
-                await self._delete(cluster, item)
-        except ApiError as error:
+            if error.object_not_found or error.conflict:  # perhaps it was made again
+                self._preloads.caches.forget(self._namespace, item.uid)
             if not error.object_not_found:
                 raise
-            self._context.preloads.forget(cluster.namespace, item.uid)
-        return False
+        return None
 
-    async def _delete(self, cluster: Cluster, item: Shared) -> None:
+    async def _delete(self, item: Shared) -> None:
         """Delete it as it is: whoever has begun to refer to it keeps it."""
         try:
-            await self._context.api.delete(_config_map(cluster, item.name), uid=item.uid, version=item.version)
+            await self._api.delete(_config_map(self._namespace, item.name), uid=item.uid, version=item.version)
         except ApiError as error:
             if not error.object_not_found:
                 raise
-        self._context.preloads.forget(cluster.namespace, item.uid)
+        self._preloads.caches.forget(self._namespace, item.uid)
 
-    async def _remove_own(self, cluster: Cluster, item: Owned) -> bool:
-        """Delete the ConfigMap that a version before made for this cluster alone, and that no pod mounts any more."""
-        try:
-            await self._context.api.delete(_config_map(cluster, item.name), uid=item.uid, version=item.version)
-        except ApiError as error:
-            if not error.object_not_found:
-                raise
-        self._context.support["ConfigMap"].forget(cluster.namespace, item.uid)
-        return False
-
-    def _holds(self, cluster: Cluster, item: Shared) -> None:
-        self._held[item.name] = cluster.uid
-        self._ever_held.add(item.name)
-
-    def _take_in(self, cluster: Cluster, body: Json) -> Shared:
-        self._context.preloads.lay_over(cluster.namespace, body)
+    def _take_in(self, body: Json) -> Shared:
+        self._preloads.caches.lay_over(self._namespace, body)
         return observe_shared(body)
 
-    def _take_turn(self, cluster: Cluster) -> None:
+    def _take_turn(self, name: str) -> None:
         """Note that it is put right.
 
         Raises:
             ApiError: that was done too often: somebody undoes it every time.
         """
-        now = self._context.clock()
-        turns = self._context.repair_turns.setdefault(cluster.namespace, Turns(_REPAIRS_A_SECOND, _REPAIRS_AT_ONCE))
-        wait = turns.next(now) - now
+        now = self._preloads.clock()
+        wait = self._turns.next(now) - now
         if wait > 0:
-            raise self._conflict("somebody changes or deletes it again and again", retry_after_seconds=wait)
-        turns.take(now)
+            raise self._conflict(name, "somebody changes or deletes it again and again", retry_after_seconds=wait)
+        self._turns.take(now)
 
-    def _conflict(self, message: str, **more: float) -> ApiError:
-        return ApiError(HTTPStatus.CONFLICT, "Conflict", message, f"ConfigMap {self._name}", **more)
-
-
-def _config_map(cluster: Cluster, name: str) -> Json:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": cluster.namespace}}
+    def _conflict(self, name: str, message: str, **more: float) -> ApiError:
+        return ApiError(HTTPStatus.CONFLICT, "Conflict", message, f"ConfigMap {name}", **more)
 
 
-def _is_held(item: Shared | None, uid: str) -> bool:
-    return item is not None and item.right and uid in item.users
+class _Waiting:
+    """A cluster that waits for its turn to write, and whose change anybody may write meanwhile.
+
+    The requests are the namespace's, not the cluster's: nobody waits behind another's that hang.
+    """
+
+    def __init__(self, changes: dict[str, dict[str, Json]], lock: asyncio.Lock, name: str, cluster: Cluster) -> None:
+        self._changes, self._lock, self._name, self._cluster = changes, lock, name, cluster
+
+    async def __aenter__(self) -> None:
+        self._changes.setdefault(self._name, {})[self._cluster.uid] = self._cluster.shared_reference
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._forget()
+            raise
+        self._token = CLUSTER.set(owner_key(self._cluster.namespace, ""))
+
+    async def __aexit__(self, *_: object) -> None:
+        CLUSTER.reset(self._token)
+        self._lock.release()
+        self._forget()
+
+    def _forget(self) -> None:
+        waiting = self._changes[self._name]
+        del waiting[self._cluster.uid]
+        if not waiting:
+            del self._changes[self._name]
+
+
+def _config_map(namespace: str, name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
 
 
 def _texts(body: Json, name: str) -> Json:

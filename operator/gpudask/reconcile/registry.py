@@ -13,7 +13,6 @@ from gpudask.planning.mirrored import Mirrored
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.loop import ClusterLoop
-from gpudask.reconcile.preload import there
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class Registry:
         """One of the ConfigMaps that a namespace's clusters share changed: who misses it now looks again."""
         if self._context is None or not self._leads:
             return
-        now = there(self._context, namespace_key)
+        now = self._context.preloads.there(namespace_key.removesuffix("/"))
         for key, loop in self._loops.items():
             if key.startswith(namespace_key):
                 loop.preloads_changed(now)

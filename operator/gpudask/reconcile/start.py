@@ -26,7 +26,7 @@ from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.definitions import Definitions, look_for
 from gpudask.reconcile.election import Election
-from gpudask.reconcile.preload import observe_shared
+from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
@@ -155,8 +155,7 @@ class Operator:
             events=EventRecorder(api, socket.gethostname()),
             pods=pods,
             support=support,
-            preloads=preloads,
-            preload=files(),
+            preloads=Preloads(api, preloads, files(), api.clock.now),
             key=b"",
             clock=api.clock.now,
             server_ahead=api.clock.server_ahead,
