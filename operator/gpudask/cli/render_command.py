@@ -28,8 +28,8 @@ def render_command(
 ) -> None:
     """Print the objects that a manifest becomes.
 
-    They are the scheduler, its Service, ConfigMap, Secret and budget, and the worker pods. No cluster is needed.
-    The number of worker pods is the one at the start: replicas, or the minimum. What only the
+    They are the scheduler, its Service, ConfigMaps, budget and NetworkPolicy, and the worker pods. No cluster is
+    needed. The number of worker pods is the one at the start: replicas, or the minimum. What only the
     operator knows are placeholders: the owner's uid, the token, and a part of each worker's name.
 
     \b

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from gpudask.api.resource import PLURAL
@@ -37,6 +38,15 @@ async def _taking_scheduler_names(attacker: Attacker) -> None:
         await asyncio.sleep(1)
 
 
+async def _replacing_the_preload(body: Json, attacker: Attacker) -> None:
+    """Put another object in its place a few times; not for long, or no other attack would have a scheduler."""
+    for _ in range(4):
+        await attacker.send(delete("configmaps", _PRELOAD))
+        await attacker.send(create("configmaps", body))
+        await asyncio.sleep(0.3)
+    await attacker.send(delete("configmaps", _PRELOAD))
+
+
 _PRELOAD = preload.name(files())
 _LABELS = {"gpudask.dev/preload": "shared"}
 _HEADLESS = {"clusterIP": "None", "ports": [{"port": 1}]}
@@ -55,21 +65,16 @@ ATTACKS = (
     Attack(
         "the preload's ConfigMap, for ever",
         "names",
-        (
-            delete("configmaps", _PRELOAD),
-            create("configmaps", plain("ConfigMap", _PRELOAD, data=_DATA, immutable=True)),
-            create(PLURAL, cluster("late-c")),
-            delete("configmaps", _PRELOAD),  # or no other scheduler would be made in the attackers' namespace
-        ),
+        (create(PLURAL, cluster("late-c")),),
+        partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, data=_DATA, immutable=True)),
+        seconds=3,
     ),
     Attack(
         "the preload's ConfigMap, with the operator's label",
         "names",
-        (
-            delete("configmaps", _PRELOAD),
-            create("configmaps", plain("ConfigMap", _PRELOAD, metadata={"labels": _LABELS}, data=_DATA)),
-            create(PLURAL, cluster("late-d")),
-        ),
+        (create(PLURAL, cluster("late-d")),),
+        partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, metadata={"labels": _LABELS}, data=_DATA)),
+        seconds=3,
     ),
     _before(
         "a hundred ConfigMaps that pass for preloads",
