@@ -33,7 +33,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
         random=lambda: 0.5,
         patience_seconds=1.0,
         preloads=None,
-        pods_of=None,
+        pods=None,
         support={"ConfigMap": None},
     )
     return ClusterLoop(context, stored(a_manifest(a_pool())))

@@ -90,7 +90,7 @@ class Passes:
         )
         self._feed = DemandFeed(context, copy.body, loop.heard)
         self._support = Support(context)
-        self._preload = SharedPreload(context.preloads, context.pods_of, context.support["ConfigMap"])
+        self._preload = SharedPreload(context.preloads, context.pods, context.support["ConfigMap"])
         self._executor = Executor(context, self._memory)
         self._trials = Trials(context, self._executor)
         self._reporter = Reporter(context, copy)

@@ -22,13 +22,12 @@ from http import HTTPStatus
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.api.resource import LABEL_PRELOAD, Cluster, Identity, owner_key
+from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
 from gpudask.planning import fields
-from gpudask.planning.observed import Pod
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.retries import Work
 from gpudask.reconcile.turns import Turns
@@ -112,11 +111,11 @@ class Preloads:
 
 
 class SharedPreload:
-    """What one cluster has to do with those of its namespace. `own`: the ConfigMaps that it alone has."""
+    """What one cluster has to do with those of its namespace. `own`: the ConfigMaps that clusters alone have."""
 
-    def __init__(self, preloads: Preloads, pods_of: Callable[[Identity], tuple[Pod, ...]], own: Caches) -> None:
+    def __init__(self, preloads: Preloads, pods: Caches, own: Caches) -> None:
         self._preloads = preloads
-        self._pods_of = pods_of
+        self._pods = pods
         self._own = own
         self._held: dict[str, str] = {}  # name -> our uid in it, when we looked last
         self._ever_held: set[str] = set()  # which are there, unless somebody took them away
@@ -132,9 +131,10 @@ class SharedPreload:
 
     def work(self, cluster: Cluster, *, creates_scheduler: bool) -> dict[str, Work]:
         """What to do, by kind and name."""
-        pods, there, current = self._pods_of(cluster), self._preloads.there(cluster.namespace), self._preloads.name
+        there, current = self._preloads.there(cluster.namespace), self._preloads.name
+        pods = [pod for pod in self._pods.owned(cluster.owner_key) if not pod.pool]
         mounted = {pod.preload for pod in pods if pod.preload}
-        starts = creates_scheduler or not any(pod.live and not pod.pool for pod in pods)
+        starts = creates_scheduler or not any(pod.live for pod in pods)
         wanted = mounted | ({current} if starts else set())
         self._held = {name: cluster.uid for name in wanted if name in there and there[name].is_held_by(cluster.uid)}
         self._ever_held |= self._held.keys()
@@ -153,9 +153,9 @@ class SharedPreload:
         }
 
     async def _refer(self, cluster: Cluster, name: str) -> bool:
-        await self._preloads.writer(cluster.namespace).refer(cluster, name, again=name in self._ever_held)
-        self._held[name] = cluster.uid
-        self._ever_held.add(name)
+        if await self._preloads.writer(cluster.namespace).refer(cluster, name, again=name in self._ever_held):
+            self._held[name] = cluster.uid
+            self._ever_held.add(name)
         return False
 
     async def _let_go(self, cluster: Cluster, name: str) -> bool:
@@ -186,8 +186,8 @@ class _Writer:
         self._added: dict[str, dict[str, Json]] = {}  # what clusters wait for: name -> uid -> owner reference
         self._dropped: dict[str, dict[str, Json]] = {}
 
-    async def refer(self, cluster: Cluster, name: str, *, again: bool) -> None:
-        """Add the cluster's owner reference; the current one is made where it is missing or wrong.
+    async def refer(self, cluster: Cluster, name: str, *, again: bool) -> bool:
+        """Add the cluster's owner reference; whether it is there now. The current one is made if missing or wrong.
 
         `again`: it was there; so it is missing because somebody deleted it.
 
@@ -199,10 +199,10 @@ class _Writer:
                 item = self._there(name)
                 if item is None or not item.right:
                     if name != self._preloads.name:
-                        return  # nobody has its contents any more
+                        return False  # nobody has its contents any more
                     item = await self._make(name, item, again=again)
                 if item.is_held_by(cluster.uid) or await self._patch(item) is not None:
-                    return
+                    return True
         raise self._conflict(name, "it is deleted again and again")
 
     async def let_go(self, cluster: Cluster, name: str) -> None:
