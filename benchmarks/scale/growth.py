@@ -43,7 +43,7 @@ async def clusters_floor(count: int) -> Grown:
     """(a) by the bare client: the clusters, and all that the operator would make of them."""
     async with staged(count) as stage:
         bodies = _clusters(stage, CPU_PODS, gpu_pods_max=10)
-        parts = [part for body in bodies for part in (body, *manifests.made_of(body))]
+        parts = [*manifests.shared_by(bodies), *(p for body in bodies for p in (body, *manifests.made_of(body)))]
         return await _by_hand(stage, [*creations(parts)], pods=count * (1 + CPU_PODS))
 
 

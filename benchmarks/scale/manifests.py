@@ -11,11 +11,11 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, PLURAL, Cluster, parse
 from gpudask.clients.kubernetes import collection
-from gpudask.desired import support
+from gpudask.desired import preload, support
 from gpudask.desired.names import scheduler_pod as scheduler_pod_name
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.preload import sources
+from gpudask.preload import files
 
 Json = dict[str, Any]
 Request = tuple[str, Json]  # the path to POST to, and the object
@@ -64,17 +64,21 @@ def creation(body: Json) -> Request:
 
 
 def made_of(body: Json) -> list[Json]:
-    """What the operator makes of a cluster with a fixed CPU pool: Service, ConfigMaps and pods."""
-    owner, files = _owner(body), sources()
+    """What the operator makes of one cluster with a fixed CPU pool: Service, ConfigMap and pods."""
+    owner = _owner(body)
     name = scheduler_pod_name(owner.name, owner.uid, frozenset())
     pool = owner.spec.pools[0]
     return [
         *support.services(owner),
-        support.preload(owner, files),
-        support.token_digest(owner, "0" * 64),
-        scheduler_pod(owner, name, files),
+        support.told(owner, "0" * 64),
+        scheduler_pod(owner, name, preload.name(files())),
         *(worker_pod(owner, pool, number, "0bare") for number in range(pool.replicas or 0)),
     ]
+
+
+def shared_by(bodies: list[Json]) -> list[Json]:
+    """What the operator makes once for all these clusters."""
+    return [preload.preload(NAMESPACE, files(), [_owner(body).shared_reference for body in bodies[:1]])]
 
 
 def gpu_workers(body: Json, count: int) -> list[Json]:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpudask.preload import sources
+from gpudask.preload import files
 
 TOKEN = "benchmark"  # noqa: S105 (of a scheduler on this machine's loopback, for as long as a turn lasts)
 # A scheduler has a core for itself, where there are two: whoever shares its core makes its tasks dearer by chance.
@@ -29,10 +29,8 @@ def scheduler(folder: Path, where: Path, *, preload: bool) -> Iterator[subproces
     command += ["--scheduler-file", str(where)]
     environment = {}
     if preload:
-        for path, text in sources().items():
-            file = folder / path
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(text)
+        for name, content in files().items():
+            (folder / name).write_bytes(content)
         (folder / "token").write_text(hashlib.sha256(TOKEN.encode()).hexdigest())
         (folder / "pools").write_text(json.dumps(POOLS))
         environment = {"GPUDASK_TOKEN_SHA256_FILE": str(folder / "token"), "GPUDASK_POOLS_FILE": str(folder / "pools")}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.desired import names, support
+from gpudask.desired import names, preload, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.preload import sources
+from gpudask.preload import files
 from local.demo.overlay import localize
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ class Rendered:
     def __init__(self, body: Json) -> None:
         identity = {"uid": f"by-hand-{body['metadata']['name']}", "generation": 1}
         self._cluster = resource.parse(body | {"metadata": body["metadata"] | identity})
-        self._sources = sources()
+        self._files = files()
 
     @property
     def name(self) -> str:
@@ -61,9 +61,9 @@ class Rendered:
         pod_name = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
         objects = [
             *support.services(cluster),
-            support.preload(cluster, self._sources),
-            support.token_digest(cluster, _TOKEN),
-            scheduler_pod(cluster, pod_name, self._sources),
+            preload.preload(cluster.namespace, self._files, [cluster.shared_reference]),
+            support.told(cluster, _TOKEN),
+            scheduler_pod(cluster, pod_name, preload.name(self._files)),
         ]
         return [_unowned(item) for item in objects]
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.api
 ACCOUNT = "system:serviceaccount:gpudask-system:gpudask"
 TEAM = "team-a"
 OWNER = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "name": "demo", "uid": "1", "controller": True}
+SHARES = {key: value for key, value in OWNER.items() if key != "controller"}
 LABELS = {"gpudask.dev/cluster": "demo"}
 ADMINISTRATOR = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -127,6 +128,68 @@ def test_what_others_made_is_not_read_by_a_patch_nor_taken_nor_deleted(walled: C
     taken = {"metadata": {"labels": LABELS, "ownerReferences": [OWNER]}}
     assert "writes only objects" in patch(walled, kind, name, taken)
     assert "writes only objects" in attempt(walled, "delete", body, "--wait=false")
+
+
+def a_preload(name: str = "gpudask-preload-0123", *owners: Any, **metadata: Any) -> dict[str, Any]:
+    """The code that runs in schedulers, which several clusters own."""
+    known = {"name": name, "labels": {"gpudask.dev/preload": "shared"}, "ownerReferences": list(owners or (SHARES,))}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": known | metadata,
+        "data": {"a": "b"},
+        "immutable": True,
+    }
+
+
+def refer(cluster: Cluster, name: str, *references: Any) -> str:
+    """What the API server says to a strategic merge patch of owner references by the operator's account."""
+    body = json.dumps({"metadata": {"ownerReferences": references}})
+    options = ("--type=strategic", "-p", body, "--as", ACCOUNT, "--namespace", TEAM)
+    done = cluster.attempt("patch", "configmap", name, *options)
+    return "" if done.returncode == 0 else done.stderr + done.stdout
+
+
+def test_what_clusters_share_is_made_referred_to_let_go_and_deleted(walled: Cluster) -> None:
+    body = a_preload()
+    assert attempt(walled, "create", body) == ""
+    assert refer(walled, "gpudask-preload-0123", SHARES | {"name": "other", "uid": "2"}) == ""
+    assert refer(walled, "gpudask-preload-0123", {"$patch": "delete", "uid": "1"}) == ""
+    found = walled("get", "configmap", "gpudask-preload-0123", "--namespace", TEAM, "-o", "json").stdout
+    assert [item["name"] for item in json.loads(found)["metadata"]["ownerReferences"]] == ["other"]
+    assert refer(walled, "gpudask-preload-0123", {"$patch": "delete", "uid": "2"}) == ""
+    assert attempt(walled, "delete", body, "--wait=false") == ""
+
+
+NO_PRELOAD = {
+    "another name": a_preload("preload-0123"),
+    "no label": a_preload(labels={}),
+    "no owner": a_preload(ownerReferences=[]),
+    "another kind of owner": a_preload("gpudask-preload-0123", SHARES, SHARES | {"kind": "Other", "uid": "2"}),
+    "a controller": a_preload("gpudask-preload-0123", SHARES | {"controller": True}),
+    "one that can be edited": a_preload() | {"immutable": False},
+    "another kind": {key: value for key, value in a_preload().items() if key not in ("data", "immutable")}
+    | {"kind": "ServiceAccount"},
+}
+
+
+@pytest.mark.parametrize("fault", NO_PRELOAD)
+def test_nothing_else_passes_for_what_clusters_share(walled: Cluster, fault: str) -> None:
+    assert "writes only objects" in attempt(walled, "create", NO_PRELOAD[fault])
+
+
+def test_what_others_made_is_not_taken_for_what_clusters_share(walled: Cluster) -> None:
+    theirs = a_preload("gpudask-preload-theirs", labels={"a": "b"})
+    can_be_edited = a_preload("gpudask-preload-edited") | {"immutable": False}
+    for body in (theirs, can_be_edited):
+        name = body["metadata"]["name"]
+        walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+        marked = {"metadata": {"labels": {"gpudask.dev/preload": "shared"}}, "immutable": True}
+        assert "writes only objects" in patch(walled, "configmap", name, marked)
+    assert "writes only objects" in attempt(walled, "delete", theirs, "--wait=false")
+    assert attempt(walled, "delete", can_be_edited, "--wait=false") == "", (
+        "it says that it is ours, and cannot be right"
+    )
 
 
 def test_no_secret_is_made_read_or_deleted(walled: Cluster) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from gpudask.api.resource import API_VERSION, PLURAL
+from gpudask.api.resource import API_VERSION, PLURAL, parse
+from gpudask.desired import names, pod, preload
 from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_pool
@@ -42,6 +43,7 @@ UNUSED = {
     ("patch", "events"),  # for one that comes again
     ("create", "leases"),  # by the first operator of a namespace
     ("create", "secrets"),  # the same: its key
+    ("get", "configmaps"),  # for one by whose name there is another
     ("get", "pods"),  # for one whose deletion was refused
     ("get", "gpudaskclusters"),  # for one that seems to be out of date
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
@@ -127,6 +129,7 @@ async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted
         await stage.becomes(lambda: stage.names(pool="gpu"), [])
         await stage.apply(a_pool(replicas=1), **idle)
         await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+        await _prune_what_versions_before_left(stage)
         scheduler.unused_seconds = 11.0
         await scheduler.say()
         await stage.becomes(lambda: _clusters(stage), 0, "the operator deletes what nobody uses")
@@ -141,6 +144,28 @@ async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted
         for resource in rule["resources"]
     }
     assert granted - done <= UNUSED
+
+
+async def _prune_what_versions_before_left(stage: Stage) -> None:
+    """The preload of one cluster, one that is shared, and one that this cluster shares with another."""
+    cluster = parse(await stage.cluster())
+    references = [cluster.shared_reference, cluster.shared_reference | {"name": "other", "uid": "of-the-other"}]
+    older = [
+        preload.preload(cluster.namespace, {"gpudask_entry.py": b"older"}, references[:1]),
+        preload.preload(cluster.namespace, {"gpudask_entry.py": b"oldest"}, references),
+    ]
+    own = f"{names.own_preload(cluster.name)}0123abcd"
+    for body in (
+        *older,
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": pod.metadata(cluster, own, "scheduler")},
+    ):
+        await stage.create("configmaps", body)
+
+    async def left() -> list[list[str]]:
+        found = [await stage.get("configmaps", name) for name in (own, *(body["metadata"]["name"] for body in older))]
+        return [[item["name"] for item in body["metadata"]["ownerReferences"]] for body in found if body is not None]
+
+    await stage.becomes(left, [["other"]], "this cluster mounts none of them")
 
 
 async def _clusters(stage: Stage) -> int:

@@ -139,7 +139,7 @@ def test_an_example_is_rendered_with_its_pods_at_the_start():
 
     assert [line.split("/")[1].rsplit("-", 1)[0] for line in result.stdout.splitlines()] == [
         "demo",
-        "demo-gpudask-preload",
+        "gpudask-preload",
         "demo-gpudask",
         "demo",
         "demo",

@@ -81,7 +81,9 @@ class FakeApiServer(Kubernetes):
         """The objects of a kind, by name."""
         return sorted(path.rpartition("/")[2] for path in self.objects if f"/{plural}/" in path)
 
-    async def _send(self, method: str, path: str, query: dict[str, str], *, body: Any = None, **_: Any) -> Any:
+    async def _send(
+        self, method: str, path: str, query: dict[str, str], *, body: Any = None, content_type: str = "", **_: Any
+    ) -> Any:
         name = body["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
         plural = path.split("/")[-1 if method == "POST" else -2]
         said = f"{method} {plural} {name}"
@@ -98,6 +100,8 @@ class FakeApiServer(Kubernetes):
                     return fault.answer
         if query.get("dryRun"):
             return Answer(201, body)
+        if "strategic" in content_type and path in self.objects:
+            return self._refer(path, self.objects[path], body)
         return self._answer(method, path, name, body)
 
     def _answer(self, method: str, path: str, name: str, body: Any) -> Answer:
@@ -115,9 +119,23 @@ class FakeApiServer(Kubernetes):
             return self._delete(key, found, body or {})
         return self._patch(key, path, found, body) if method == "PATCH" else Answer(200, found)
 
+    def _refer(self, path: str, found: Json, body: Json) -> Answer:
+        """A strategic merge patch of owner references, which are known by their uid."""
+        if body["metadata"]["uid"] != found["metadata"]["uid"]:
+            return refusal(409, "the uid in the object to be updated does not match", "Conflict")
+        references = {item["uid"]: item for item in found["metadata"].get("ownerReferences", ())}
+        for item in body["metadata"]["ownerReferences"]:
+            if item.get("$patch") == "delete":
+                references.pop(item["uid"], None)
+            else:
+                references[item["uid"]] = item
+        return Answer(200, self.put(path, _merged(found, {"metadata": {"ownerReferences": [*references.values()]}})))
+
     def _delete(self, key: str, found: Json, body: Json) -> Answer:
         if body.get("preconditions", {}).get("uid") not in (None, found["metadata"]["uid"]):
             return refusal(409, "the UID in the precondition does not match", "Conflict")
+        if body.get("preconditions", {}).get("resourceVersion") not in (None, found["metadata"]["resourceVersion"]):
+            return refusal(409, "the ResourceVersion in the precondition does not match", "Conflict")
         return Answer(200, self.objects.pop(key))
 
     def _patch(self, key: str, path: str, found: Json, body: Any) -> Answer:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpudask.api.resource import Cluster, parse
-from gpudask.desired import network, support
+from gpudask.desired import network, preload, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 
@@ -30,16 +30,13 @@ def example(name: str) -> Cluster:
 
 
 def rendered(cluster: Cluster) -> str:
-    name, preload = (
-        f"{cluster.name}-scheduler-abcde",
-        {"entry.py": "# the preload\n", "part/one.py": "# a part of it\n"},
-    )
+    name, files = f"{cluster.name}-scheduler-abcde", {"entry.py": b"# the preload\n", "parts.zip": b"parts of it"}
     objects = [
         *support.services(cluster),
-        support.preload(cluster, preload),
-        support.token_digest(cluster, "token"),
+        preload.preload(cluster.namespace, files, [cluster.shared_reference]),
+        support.told(cluster, "token"),
         network.policy(cluster, "gpudask-system"),
-        scheduler_pod(cluster, name, preload),
+        scheduler_pod(cluster, name, preload.name(files)),
         *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),
     ]
     return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=110)

@@ -33,7 +33,7 @@ def worker(**spec: Any) -> Json:
 
 
 def scheduler(**spec: Any) -> Json:
-    return scheduler_pod(a_cluster(**spec), "demo-scheduler-12345", {"x.py": ""})
+    return scheduler_pod(a_cluster(**spec), "demo-scheduler-12345", "preload")
 
 
 def value(pod: Json, name: str) -> str | None:

@@ -27,7 +27,7 @@ def made(**spec: Any) -> list[Json]:
     """A scheduler pod, a worker pod and the Services of a cluster."""
     cluster = a_cluster(*spec.pop("pools", ()), **spec)
     worker = worker_pod(cluster, cluster.spec.pools[0], 0, "abcde")
-    return [scheduler_pod(cluster, "demo-scheduler-12345", {}), worker, *support.services(cluster)]
+    return [scheduler_pod(cluster, "demo-scheduler-12345", "preload"), worker, *support.services(cluster)]
 
 
 def reserved_keys(body: Json) -> Json:

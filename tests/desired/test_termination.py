@@ -60,7 +60,7 @@ def test_a_hook_of_the_users_own_stays_and_other_parts_of_a_lifecycle_too():
 
 
 def a_scheduler(**spec: Any) -> Json:
-    return scheduler_pod(a_cluster(**spec), "demo-scheduler-abcde", {})
+    return scheduler_pod(a_cluster(**spec), "demo-scheduler-abcde", "preload")
 
 
 def test_a_scheduler_goes_on_until_the_nodes_know_that_it_goes():
@@ -79,7 +79,7 @@ def test_a_scheduler_ends_at_once_where_a_template_leaves_no_time_and_a_users_ow
 
 
 def test_a_pod_starts_guarded_against_node_autoscalers():
-    for pod in (worker(), scheduler_pod(a_cluster(), "demo-scheduler-abcde", {})):
+    for pod in (worker(), scheduler_pod(a_cluster(), "demo-scheduler-abcde", "preload")):
         annotations = pod["metadata"]["annotations"]
         assert (annotations[DO_NOT_DISRUPT], annotations[SAFE_TO_EVICT]) == ("true", "false")
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpudask.desired.scheduler import MadeWith
+from gpudask.desired.scheduler import MadeWith, scheduler_pod
 from gpudask.planning.fields import UnreadableError
 from gpudask.planning.observed import Ended, Pod, Retirement
 from gpudask.planning.reduce import observe_pod, owner_key
 from gpudask.planning.times import iso
+from tests.builders import a_cluster
 
 Json = dict[str, Any]
 
@@ -83,6 +84,17 @@ def test_what_a_scheduler_was_made_with_survives_the_way_through_its_annotation(
 )
 def test_a_scheduler_that_says_what_no_spec_can_was_made_with_nobody_knows_what(text: str):
     assert observe_pod(body(made_with=text)).made_with is None
+
+
+def test_a_scheduler_pod_says_whose_code_it_mounts_whichever_version_made_it():
+    pod = body()
+    assert observe_pod(pod).preload == ""
+    ours = {"name": "gpudask-preload", "configMap": {"name": "demo-gpudask-preload-1"}}
+    pod["spec"]["volumes"] = [{"name": "data", "configMap": {"name": "other"}}, ours]
+    assert observe_pod(pod).preload == "demo-gpudask-preload-1"
+    made = scheduler_pod(a_cluster(), "demo-scheduler-1", "gpudask-preload-2")
+    made["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    assert observe_pod(made).preload == "gpudask-preload-2"
 
 
 def test_only_the_main_container_counts_as_running():

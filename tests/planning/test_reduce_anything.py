@@ -19,11 +19,13 @@ from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import observe_pod
 from gpudask.planning.times import iso
 from gpudask.reconcile.context import observe_owned
+from gpudask.reconcile.preload import observe_shared
 
 Json = dict[str, Any]
 REDUCERS: list[Callable[[Any], Any]] = [
     observe_pod,
     observe_owned("Service"),
+    observe_shared,
     *(observe_mirrored(kind) for kind in mirror.KINDS),
 ]
 OWNER = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "uid": "c", "controller": True}
@@ -58,7 +60,17 @@ WHOLE: Json = {
             {"manager": "python", "time": "u", "fieldsV1": {"f:spec": {"f:worker": {"f:replicas": {}}}}},
         ],
     },
-    "spec": {"nodeName": "n", "cluster": "demo", "worker": {"replicas": 3}, "minimum": 1, "maximum": 5},
+    "spec": {
+        "nodeName": "n",
+        "volumes": [{"name": "gpudask-preload", "configMap": {"name": "c"}}],
+        "cluster": "demo",
+        "worker": {"replicas": 3},
+        "minimum": 1,
+        "maximum": 5,
+    },
+    "data": {"a": "b"},
+    "binaryData": {"c": "d"},
+    "immutable": True,
     "status": {
         "phase": "Failed",
         "reason": "Evicted",
@@ -132,7 +144,7 @@ def test_the_whole_object_is_read_by_all():
 
 @settings(max_examples=150)
 @given(body=spoiled())
-@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", *mirror.KINDS])
+@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", "preload", *mirror.KINDS])
 def test_a_spoiled_object_is_read_or_refused(reduce: Callable[[Any], Any], body: Json):
     item = read(reduce, body)
     if item is not None:
@@ -148,6 +160,6 @@ def test_a_spoiled_object_is_read_or_refused(reduce: Callable[[Any], Any], body:
 
 @settings(max_examples=40)
 @given(body=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), ANYTHING))
-@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", *mirror.KINDS])
+@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", "preload", *mirror.KINDS])
 def test_any_json_object_is_read_or_refused(reduce: Callable[[Any], Any], body: Json):
     read(reduce, body)

@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import socket
 import sys
+import zipfile
+from pathlib import Path
 
 import aiohttp
 import pytest
 from distributed import Client
 
-from gpudask.preload import sources
+from gpudask.preload import ARCHIVE, ENTRY, files, packed, sources
 
 from .cluster import DEADLINE_SECONDS, WORKING, digest, until
 
@@ -25,11 +28,11 @@ def free_port():
 
 def mount(folder, **changes):
     """Write the files as the operator mounts them; `changes` replace a module's text."""
-    for path, text in sources().items():
-        target = folder / path
-        target.parent.mkdir(exist_ok=True, parents=True)
-        target.write_text(changes.get(target.stem, text))
-    return folder / "gpudask_entry.py"
+    texts = {path: changes.get(Path(path).stem, text) for path, text in sources().items()}
+    folder.mkdir()
+    for name, content in packed(texts).items():
+        (folder / name).write_bytes(content)
+    return folder / ENTRY
 
 
 @contextlib.asynccontextmanager
@@ -67,19 +70,27 @@ async def get(url):
         return await until(answer, url)
 
 
-def test_sources_are_small_and_complete():
-    files = sources()
-    assert "gpudask_entry.py" in files
-    assert "gpudask_preload/__init__.py" in files
-    assert "gpudask_preload/entry.py" not in files
-    assert sum(len(text.encode()) for text in files.values()) < 300 * 1024  # a ConfigMap holds 1 MiB
-    assert files == sources()
+def test_the_files_are_small_and_complete():
+    assert files().keys() == {ENTRY, ARCHIVE}
+    assert sum(len(content) for content in files().values()) < 100 * 1024  # one for each namespace, in etcd
+    with zipfile.ZipFile(io.BytesIO(files()[ARCHIVE])) as archive:
+        held = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert held == {path: text for path, text in sources().items() if path != ENTRY}
+    assert "gpudask_preload/__init__.py" in held
+    assert "gpudask_preload/entry.py" not in held
+
+
+def test_the_same_sources_are_the_same_bytes_at_any_time(monkeypatch):
+    before = packed(sources())
+    monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
+    assert packed(dict(reversed(sources().items()))) == before
+    assert packed(sources() | {"gpudask_preload/more.py": ""}) != before
 
 
 def test_the_operator_can_read_the_sources_without_distributed(tmp_path):
     import subprocess
 
-    code = "import sys; sys.modules['distributed'] = None; import gpudask.preload as p; assert p.sources()"
+    code = "import sys; sys.modules['distributed'] = None; import gpudask.preload as p; assert p.files()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
@@ -121,6 +132,7 @@ async def test_a_broken_module_leaves_the_scheduler_up_with_the_traceback_on_hea
     async with scheduler(tmp_path, mount(tmp_path / "mounted", setup=broken)) as (address, url):
         health = await get(f"{url}/health")
         assert "Traceback" in health["error"]
+        assert broken.partition(": ")[2] in health["error"], "with the lines of the sources, which stand in an archive"
         assert health["features"].keys() == WORKING.keys()
         assert all(health["features"].values())
         async with (
@@ -136,7 +148,7 @@ async def test_importing_the_entry_has_no_effect_and_needs_no_package(tmp_path, 
     from distributed.utils import import_file
 
     entry = mount(tmp_path / "mounted")
-    (tmp_path / "mounted" / "gpudask_preload" / "__init__.py").write_text("raise RuntimeError")
+    (tmp_path / "mounted" / ARCHIVE).write_bytes(b"no archive")
     path = list(sys.path)
     for _ in range(3):
         import_file(str(entry))

@@ -21,6 +21,7 @@ from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.support import KINDS
@@ -37,7 +38,6 @@ class FakeApi(Kubernetes):
 
     def __init__(self) -> None:
         self._status_limit = asyncio.Semaphore(1)
-        self._large_limit = asyncio.Semaphore(1)
         self._versions = itertools.count(10)
         self.objects: dict[str, Json] = {}
         self.asked: list[str] = []
@@ -115,7 +115,7 @@ class Bench:
             events=EventRecorder(api, "test"),
             pods=pods,
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
-            preload={"x.py": ""},
+            preloads=Preloads(api, self._caches("configmaps", observe_shared), {"x.py": b""}, self.clock.now),
             key=b"key",
             clock=self.clock.now,
             server_ahead=self.clock.server_ahead,

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from gpudask.api.resource import API_VERSION, Identity
+from gpudask.api.resource import API_VERSION, LABEL_PRELOAD, Identity
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed import Pod
@@ -16,6 +16,7 @@ from gpudask.planning.reduce import observe_pod
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.loop import ClusterLoop
+from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.support import KINDS
 from tests.builders import a_manifest
 from tests.clients.fake_api_server import FakeApiServer
@@ -37,9 +38,14 @@ class Operated:
             events=EventRecorder(self.server, "test"),
             pods=self._caches("pods", observe_pod),
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
+            preloads=Preloads(
+                self.server,
+                self._caches("configmaps", observe_shared, self._preloads_changed),
+                context.pop("preload", {"entry.py": b""}),
+                _clock,
+            ),
             key=b"k" * 32,
-            **{"preload": {"entry.py": ""}, "look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock}
-            | context,
+            **{"look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock} | context,
         )
 
     def apply(self, *pools: Json, name: str = "demo", **spec: Any) -> None:
@@ -66,12 +72,19 @@ class Operated:
 
     def fill_caches(self) -> None:
         """Know what the server has."""
-        for reflector in (r for kind in (self.context.pods, *self.context.support.values()) for r in kind.reflectors):
+        all_caches = self.context.pods, self.context.preloads.caches, *self.context.support.values()
+        for reflector in (r for kind in all_caches for r in kind.reflectors):
             reflector.synced.set()
         for body in list(self.server.objects.values()):
-            caches = {"Pod": self.context.pods, **self.context.support}.get(body.get("kind", ""))
-            if caches is not None:
-                caches.lay_over("default", body)
+            self.watch(body)
+
+    def watch(self, body: Json) -> None:
+        """What a watch would tell: an object is so now."""
+        caches = {"Pod": self.context.pods, **self.context.support}.get(body.get("kind", ""))
+        if LABEL_PRELOAD in body["metadata"].get("labels", {}):
+            caches = self.context.preloads.caches
+        if caches is not None:
+            caches.lay_over("default", body)
 
     def loop(self, name: str = "demo") -> ClusterLoop:
         """The loop of a cluster."""
@@ -112,9 +125,14 @@ class Operated:
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.server.close()
 
-    def _caches(self, plural: str, reduce: Any) -> Caches:
+    def _caches(self, plural: str, reduce: Any, changed: Callable[[str], None] | None = None) -> Caches:
         path = f"/api/v1/namespaces/default/{plural}"
-        return Caches([Reflector(self.server, path, label="", reduce=reduce, changed=self._changed)])
+        return Caches([Reflector(self.server, path, label="", reduce=reduce, changed=changed or self._changed)])
+
+    def _preloads_changed(self, namespace_key: str) -> None:
+        now = self.context.preloads.there(namespace_key.removesuffix("/"))
+        for loop in self._loops.values():
+            loop.preloads_changed(now)
 
     def _changed(self, owner: str) -> None:
         if owner in self._loops:

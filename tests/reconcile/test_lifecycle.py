@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from gpudask.desired import names, preload
+from gpudask.preload import files
 from gpudask.reconcile.start import Operator
-from gpudask.desired import names
-from gpudask.preload import sources
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.stage import Stage, operating, stays
@@ -22,7 +22,7 @@ async def test_a_manifest_becomes_objects_that_belong_to_it(stage: Stage, operat
     assert await stage.names() == ["demo-cpu-worker-0", "demo-cpu-worker-1"]
     owned = [await stage.list(plural) for plural in ("pods", "services", "configmaps", "secrets")]
     ours = [item for items in owned for item in items if item["metadata"]["name"].startswith("demo-")]
-    assert len(ours) == 2 + 1 + 3
+    assert len(ours) == 2 + 1 + 1 + 1, "workers, the scheduler, its Service and what it is told"
     for item in ours:
         (reference,) = item["metadata"]["ownerReferences"]
         assert (reference["uid"], reference["controller"]) == (made["metadata"]["uid"], True)
@@ -175,8 +175,7 @@ async def test_a_scheduler_that_an_older_version_made_is_named_by_its_service(st
 async def test_an_edited_or_deleted_configmap_comes_back(stage: Stage, operator: Operator):
     await stage.apply(a_pool())
     await stage.shows("Ready", "True AllReady")
-
-    name = names.preload("demo", sources())
+    name = names.token("demo")
 
     async def pools() -> object:
         found = await stage.get("configmaps", name)
@@ -188,6 +187,51 @@ async def test_an_edited_or_deleted_configmap_comes_back(stage: Stage, operator:
     await stage.becomes(pools, wanted)
     await stage.delete("configmaps", name)
     await stage.becomes(pools, wanted)
+
+
+async def test_clusters_share_the_preload_and_the_last_one_takes_it_away(stage: Stage, operator: Operator):
+    """No garbage collector runs here: what it would do is played."""
+    name = preload.name(files())
+
+    async def owners() -> list[str]:
+        found = await stage.get("configmaps", name) or {"metadata": {}}
+        return sorted(item["name"] for item in found["metadata"].get("ownerReferences", ()))
+
+    for cluster in ("demo", "other"):
+        await stage.apply(a_pool(), name=cluster)
+        await stage.shows("Ready", "True AllReady", name=cluster)
+    await stage.becomes(owners, ["demo", "other"])
+    assert [item["metadata"]["name"] for item in await stage.list("configmaps")].count(name) == 1
+    demo = (await stage.cluster())["metadata"]["uid"]
+    await stage.delete_cluster()
+    gone = [{"$patch": "delete", "uid": demo}]
+    await stage.api.refer(stage.namespace, name, gone, uid=await uid_of(stage, name))
+    await stays(owners, ["other"], 1.0)
+    await stage.delete("configmaps", name)
+    await stage.becomes(owners, ["other"], "somebody deleted it")
+
+
+async def uid_of(stage: Stage, name: str) -> str:
+    found = await stage.get("configmaps", name)
+    assert found is not None
+    return str(found["metadata"]["uid"])
+
+
+async def test_other_contents_in_the_place_of_the_preload_are_replaced(stage: Stage, operator: Operator):
+    name = preload.name(files())
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"gpudask.dev/preload": "shared"}},
+        "data": {"gpudask_entry.py": "raise SystemExit"},
+        "immutable": True,
+    }
+    await stage.create("configmaps", body)
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+    found = await stage.get("configmaps", name)
+    assert found is not None
+    assert preload.named(found) == name
 
 
 async def test_what_others_add_to_a_service_stays(stage: Stage, operator: Operator):

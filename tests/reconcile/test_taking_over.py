@@ -96,19 +96,10 @@ async def test_what_is_edited_before_its_turn_is_repaired_at_once():
             await becomes(lambda: service(on, "c19")[1]["spec"], wanted, seconds=1.0)
 
 
-async def test_what_another_version_made_otherwise_is_applied_at_once():
-    async with operated() as before:
-        await lead(before)
-        async with operated(before.server, preload={"entry.py": "another"}) as on:
-            on.take_over()
-            await asyncio.sleep(0.5)
-            assert sum("-preload-" in said for said in asked(on, "configmaps")) == len(CLUSTERS)
-
-
 async def test_a_scheduler_that_has_to_be_made_finds_all_that_it_mounts():
     async with operated() as before:
         await lead(before)
-        for path in [path for path in before.server.objects if "/pods/c19-scheduler" in path]:
+        for path in [p for p in before.server.objects if "/pods/c19-scheduler" in p or "/gpudask-preload-" in p]:
             del before.server.objects[path]
         async with operated(before.server) as on:
             on.take_over()
@@ -116,7 +107,7 @@ async def test_a_scheduler_that_has_to_be_made_finds_all_that_it_mounts():
             until = next(n for n, said in enumerate(on.server.log) if "POST pods c19-scheduler" in said)
             first = json.dumps(on.server.log[:until])
             assert "configmaps c19-gpudask-token" in first
-            assert "configmaps c19-gpudask-preload" in first
+            assert "configmaps gpudask-preload-" in first
 
 
 async def test_a_budget_that_lets_the_scheduler_go_does_so_until_more_is_known():

@@ -32,6 +32,9 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
         supervisor=Supervisor(),
         random=lambda: 0.5,
         patience_seconds=1.0,
+        preloads=None,
+        pods=None,
+        support={"ConfigMap": None},
     )
     return ClusterLoop(context, stored(a_manifest(a_pool())))
 

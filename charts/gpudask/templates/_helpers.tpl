@@ -100,8 +100,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create, patch, delete]
 # Applied, never deleted: what is owned goes with its owner.
 - apiGroups: [""]
-  resources: [services, configmaps]
+  resources: [services]
   verbs: [list, watch, create, patch]
+# Deleted once no scheduler needs it: the code that runs there, which a namespace's clusters share.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, watch, create, patch]

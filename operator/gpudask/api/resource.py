@@ -25,6 +25,7 @@ LABEL_POOL = f"{GROUP}/pool"
 LABEL_SCHEDULER = f"{GROUP}/scheduler"
 LABEL_SERVES = f"{GROUP}/serves"  # the uid of the cluster whose Service leads to the pod
 LABEL_GPU = f"{GROUP}/gpu"
+LABEL_PRELOAD = f"{GROUP}/preload"  # on what the clusters of a namespace share: the code that runs in their schedulers
 ANNOTATION_SPEC_HASH = f"{GROUP}/spec-hash"
 ANNOTATION_DASK_NAME = f"{GROUP}/dask-name"
 ANNOTATION_RETIRE = f"{GROUP}/retire"
@@ -97,7 +98,12 @@ class Cluster(Identity):
         `controller: true` so that `kubectl drain` moves the pods without --force; no `blockOwnerDeletion`,
         which would need one more permission.
         """
-        return {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid, "controller": True}
+        return self.shared_reference | {"controller": True}
+
+    @property
+    def shared_reference(self) -> dict[str, Any]:
+        """The owner reference for what it shares with other clusters: Kubernetes deletes it with the last of them."""
+        return {"apiVersion": API_VERSION, "kind": KIND, "name": self.name, "uid": self.uid}
 
 
 def parse(body: dict[str, Any]) -> Cluster:

@@ -12,7 +12,7 @@ from gpudask.cli.exits import CliError
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Format, Manifest, Namespace
 from gpudask.cli.rendering import PLACEHOLDER_UID, objects
-from gpudask.preload import sources
+from gpudask.preload import files
 
 Json = dict[str, Any]
 Form = Annotated[Format, typer.Option("--output", "-o", help="What to write.")]
@@ -28,8 +28,8 @@ def render_command(
 ) -> None:
     """Print the objects that a manifest becomes.
 
-    They are the scheduler, its Service, ConfigMap, Secret and budget, and the worker pods. No cluster is needed.
-    The number of worker pods is the one at the start: replicas, or the minimum. What only the
+    They are the scheduler, its Service, ConfigMaps, budget and NetworkPolicy, and the worker pods. No cluster is
+    needed. The number of worker pods is the one at the start: replicas, or the minimum. What only the
     operator knows are placeholders: the owner's uid, the token, and a part of each worker's name.
 
     \b
@@ -46,6 +46,6 @@ def render_command(
 def _objects(body: Json, namespace: str, *, one_of_each: bool) -> list[Json]:
     cluster = checked(body, namespace, PLACEHOLDER_UID)
     try:
-        return objects(cluster, sources(), now=time.time(), one_of_each=one_of_each)
+        return objects(cluster, files(), now=time.time(), one_of_each=one_of_each)
     except ValueError as error:
         raise CliError(f"{cluster.name}: the template cannot be merged: {error}") from error

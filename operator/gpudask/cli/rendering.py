@@ -6,7 +6,7 @@ from typing import Any
 
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
-from gpudask.desired import disruption, names, network, support
+from gpudask.desired import disruption, names, network, preload, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.sizes import active_override
@@ -18,20 +18,20 @@ PLACEHOLDER_NAMESPACE = "gpudask-system"
 PLACEHOLDER_NONCE = "xxxxx"
 
 
-def objects(cluster: Cluster, preload: dict[str, str], *, now: float = 0.0, one_of_each: bool = False) -> list[Json]:
+def objects(cluster: Cluster, files: dict[str, bytes], *, now: float = 0.0, one_of_each: bool = False) -> list[Json]:
     """What the operator would make of `cluster` in its first pass.
 
     Args:
         cluster: a parsed manifest, with any uid.
-        preload: the files that run inside the scheduler, relative path -> text.
+        files: what runs inside the scheduler, name -> bytes.
         now: seconds since 1970: an override that has ended by then sets nothing. Without it, none has ended.
         one_of_each: one worker pod a pool instead of as many as at the start.
     """
     scheduler = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
     beside = [
         *support.services(cluster),
-        support.preload(cluster, preload),
-        support.token_digest(cluster, PLACEHOLDER_TOKEN),
+        preload.preload(cluster.namespace, files, [cluster.shared_reference]),
+        support.told(cluster, PLACEHOLDER_TOKEN),
         disruption.budget(cluster, guarded=True),
         network.policy(cluster, PLACEHOLDER_NAMESPACE),
     ]
@@ -42,7 +42,7 @@ def objects(cluster: Cluster, preload: dict[str, str], *, now: float = 0.0, one_
         for pool in cluster.spec.pools
         for number in range(1 if one_of_each else initial_size(cluster, pool, now))
     ]
-    return [*beside, scheduler_pod(cluster, scheduler, preload), *workers]
+    return [*beside, scheduler_pod(cluster, scheduler, preload.name(files)), *workers]
 
 
 def initial_size(cluster: Cluster, pool: Pool, now: float) -> int:

@@ -16,10 +16,10 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,applica
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
+_STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 # Of all requests, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one
 # write.
 _STATUSES_AT_ONCE = 8
-_LARGE_AT_ONCE = 8  # each is in memory several times over while it is sent
 _PLURALS = {"NetworkPolicy": "networkpolicies"}  # of the others it is the name with an s
 
 
@@ -29,7 +29,6 @@ class Kubernetes(ApiServer):
     def __init__(self, configuration: Any) -> None:
         super().__init__(configuration)
         self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
-        self._large_limit = asyncio.Semaphore(_LARGE_AT_ONCE)
 
     async def create(self, body: Json, *, dry_run: bool = False, bulk: bool = False) -> Json:
         """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped.
@@ -41,17 +40,25 @@ class Kubernetes(ApiServer):
             query["dryRun"] = "All"
         return await self.request("POST", collection(body), query=query, body=body, bulk=bulk)
 
-    async def create_large(self, body: Json) -> Json:
-        """Create an object of many kilobytes, few of them at a time; its metadata alone come back."""
-        query = {"fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
-        async with self._large_limit:
-            return await self.request("POST", collection(body), query=query, body=body, accept=METADATA)
-
     async def apply(self, body: Json, *, force: bool = True) -> Json:
         """Server-side apply: our fields become as given, others' stay. Without `force`, not those that others set."""
         query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "fieldValidation": "Strict"}
         path = f"{collection(body)}/{body['metadata']['name']}"
         return await self.request("PATCH", path, query=query, body=body, content_type=_APPLY)
+
+    async def get_config_map(self, namespace: str, name: str) -> Json:
+        """A ConfigMap."""
+        return await self.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+
+    async def refer(self, namespace: str, name: str, changes: list[Json], *, uid: str) -> Json:
+        """Change owner references of the ConfigMap with this uid; those of others stay, whatever they are.
+
+        By a strategic merge patch, which knows references by their uid, and takes off one that says `$patch: delete`.
+        """
+        body = {"metadata": {"uid": uid, "ownerReferences": changes}}
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        return await self.request("PATCH", path, query=query, body=body, content_type=_STRATEGIC_PATCH)
 
     async def get_pod(self, namespace: str, name: str) -> Json:
         """A pod."""

@@ -5,22 +5,12 @@ Pool names hold no hyphen, so `<cluster>-<pool>-worker-<n>` has one reading: clu
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import json
 
 
-def preload(cluster: str, sources: dict[str, str]) -> str:
-    """The ConfigMap with what runs inside the scheduler, one for each content.
-
-    A scheduler that runs keeps the one that it was made with: another operator version adds its own beside it.
-    """
-    return f"{cluster}-gpudask-preload-{_digest(tuple(sorted(sources.items())))}"
-
-
-@functools.lru_cache(maxsize=8)
-def _digest(sources: tuple[tuple[str, str], ...]) -> str:
-    return hashlib.sha256(json.dumps(dict(sources), sort_keys=True).encode()).hexdigest()[:8]
+def own_preload(cluster: str) -> str:
+    """How the names begin of a cluster's own ConfigMaps with the preload, which versions before made for each."""
+    return f"{cluster}-gpudask-preload-"
 
 
 def network_policy(cluster: str) -> str:
@@ -29,7 +19,7 @@ def network_policy(cluster: str) -> str:
 
 
 def token(cluster: str) -> str:
-    """The ConfigMap with the SHA-256 of the token that guards the preload's routes."""
+    """The ConfigMap with the SHA-256 of the token that guards the preload's routes, and with the pools."""
     return f"{cluster}-gpudask-token"
 
 

@@ -21,6 +21,7 @@ _TOKEN = f"{_MOUNT}/token"
 TOKEN_DIGEST_KEY = "sha256"  # noqa: S105 - the key's name
 POOLS_KEY = "pools.json"
 ENTRY = "gpudask_entry.py"
+PRELOAD_VOLUME = "gpudask-preload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class MadeWith:
         return json.dumps({"image": self.image, "schedulerImage": self.scheduler_image, "protocol": self.protocol})
 
 
-def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
-    """The scheduler pod `name`, with the preload's files (relative path -> text) mounted at their paths."""
+def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
+    """The scheduler pod `name`, with the files of the ConfigMap `preload` mounted."""
     section = cluster.spec.scheduler
     meta = pod.metadata(cluster, name, "scheduler")
     meta["labels"] |= {resource.LABEL_SCHEDULER: name, resource.LABEL_SERVES: cluster.uid}
@@ -66,14 +67,14 @@ def scheduler_pod(cluster: Cluster, name: str, preload: dict[str, str]) -> Json:
         "startupProbe": _probe(period=1, failures=600),
         "readinessProbe": _probe(period=10, failures=3),
         "volumeMounts": [
-            {"name": "gpudask-preload", "mountPath": _PRELOAD, "readOnly": True},
+            {"name": PRELOAD_VOLUME, "mountPath": _PRELOAD, "readOnly": True},
             {"name": "gpudask-token", "mountPath": _TOKEN, "readOnly": True},
         ],
     }
     rendered = pod.skeleton(cluster, meta, container)
     rendered["spec"]["affinity"] = pod.away_from_gpus()
     rendered["spec"]["volumes"] = [
-        {"name": "gpudask-preload", "configMap": _preload_volume(cluster, preload)},
+        {"name": PRELOAD_VOLUME, "configMap": {"name": preload}},
         {"name": "gpudask-token", "configMap": {"name": names.token(cluster.name)}},
     ]
     return termination.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
@@ -91,7 +92,7 @@ def _arguments(cluster: Cluster) -> list[str]:
 def _environment() -> list[Json]:
     return [
         {"name": "GPUDASK_TOKEN_SHA256_FILE", "value": f"{_TOKEN}/{TOKEN_DIGEST_KEY}"},
-        {"name": "GPUDASK_POOLS_FILE", "value": f"{_PRELOAD}/{POOLS_KEY}"},
+        {"name": "GPUDASK_POOLS_FILE", "value": f"{_TOKEN}/{POOLS_KEY}"},
     ]
 
 
@@ -102,17 +103,4 @@ def _probe(*, period: int, failures: int) -> Json:
         "periodSeconds": period,
         "timeoutSeconds": 30,
         "failureThreshold": failures,
-    }
-
-
-def config_map_key(path: str) -> str:
-    """A relative path as a ConfigMap's key, which holds no slash."""
-    return path.replace("/", "--")
-
-
-def _preload_volume(cluster: Cluster, preload: dict[str, str]) -> Json:
-    paths = sorted({*preload, POOLS_KEY})
-    return {
-        "name": names.preload(cluster.name, preload),
-        "items": [{"key": config_map_key(path), "path": path} for path in paths],
     }

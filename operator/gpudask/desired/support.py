@@ -1,4 +1,4 @@
-"""The objects beside the pods: the Services, the ConfigMaps with the preload and its token's digest."""
+"""The objects of one cluster beside its pods: the Services, and the ConfigMap with what its preload is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudask.api.reserved import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import names, pod
-from gpudask.desired.scheduler import POOLS_KEY, TOKEN_DIGEST_KEY, config_map_key
+from gpudask.desired.scheduler import POOLS_KEY, TOKEN_DIGEST_KEY
 
 Json = dict[str, Any]
 
@@ -53,19 +53,6 @@ def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadat
     }
 
 
-def preload(cluster: Cluster, sources: dict[str, str]) -> Json:
-    """The ConfigMap with what runs inside the scheduler: `sources` by relative path, and the pools' fence."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": pod.metadata(cluster, names.preload(cluster.name, sources), "scheduler"),
-        "data": {
-            **{config_map_key(path): text for path, text in sorted(sources.items())},
-            POOLS_KEY: json.dumps(fence(cluster), sort_keys=True),
-        },
-    }
-
-
 def fence(cluster: Cluster) -> dict[str, Json]:
     """Which pools take plain tasks and which have GPUs, in the preload's words (docs/preload-protocol.md)."""
     return {
@@ -73,11 +60,14 @@ def fence(cluster: Cluster) -> dict[str, Json]:
     }
 
 
-def token_digest(cluster: Cluster, token: str) -> Json:
-    """The ConfigMap by which the preload knows the token that the operator shows: its SHA-256, which is no secret."""
+def told(cluster: Cluster, token: str) -> Json:
+    """The ConfigMap with what the preload of this cluster is told: its pools, and its token's SHA-256, no secret."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": pod.metadata(cluster, names.token(cluster.name), "scheduler"),
-        "data": {TOKEN_DIGEST_KEY: hashlib.sha256(token.encode()).hexdigest()},
+        "data": {
+            TOKEN_DIGEST_KEY: hashlib.sha256(token.encode()).hexdigest(),
+            POOLS_KEY: json.dumps(fence(cluster), sort_keys=True),
+        },
     }

@@ -62,7 +62,8 @@ class Pod:
 
     `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
     with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
-    `serves`: whether the cluster's Service leads to it. `finalizers`: what others put there, which keeps it after its
+    `serves`: whether the cluster's Service leads to it. `preload`: the ConfigMap with the code that runs in a
+    scheduler. `finalizers`: what others put there, which keeps it after its
     deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,
     and not itself. `made_with`: of a scheduler; None where an older operator made it.
     """
@@ -92,6 +93,7 @@ class Pod:
     marks: tuple[str, ...] = ()
     gpus: int = 0
     serves: bool = False
+    preload: str = ""
     finalizers: tuple[str, ...] = ()
     preempted: bool = False
     made_with: MadeWith | None = None

@@ -19,7 +19,7 @@ from gpudask.api.quote import quote
 from gpudask.api.spec import Protocol
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
-from gpudask.desired.scheduler import MadeWith
+from gpudask.desired.scheduler import PRELOAD_VOLUME, MadeWith
 from gpudask.planning import fields
 from gpudask.planning.fields import TEXT_LENGTH
 from gpudask.planning.observed import Ended, Pod, Retirement
@@ -94,10 +94,17 @@ def observe_pod(body: Json) -> Pod:
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
         made_with=_made_with(annotations.get(resource.ANNOTATION_MADE_WITH)),
         serves=bool(labels.get(resource.LABEL_SERVES)),
+        preload=sys.intern(_preload(spec)),
         preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
         marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in MARKERS),
     )
+
+
+def _preload(spec: Json) -> str:
+    """The name of the ConfigMap with the preload that a pod mounts; empty where it mounts none."""
+    volume = next((item for item in fields.items(spec, "volumes") if item.get("name") == PRELOAD_VOLUME), {})
+    return fields.text(fields.mapping(volume, "configMap"), "name")
 
 
 def _ip(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The file named by `dask scheduler --preload`. Mounted as `gpudask_entry.py` beside `gpudask_preload/`.
+"""The file named by `dask scheduler --preload`. Mounted as `gpudask_entry.py` beside `gpudask_preload.zip`.
 
 distributed runs it up to three times before the scheduler starts, and a failing import ends the scheduler: so nothing
 happens at import, and whatever fails later leaves the scheduler running, with the traceback on the health route.
@@ -25,9 +25,9 @@ async def dask_setup(scheduler: Any) -> None:
     """Start our parts, then the preloads of the configuration, which distributed leaves out when it is given a flag."""
     stopping = _running.setdefault(id(scheduler), [])
     try:
-        here = str(Path(__file__).parent)
-        if here not in sys.path:  # import_file takes it off again after the import
-            sys.path.insert(0, here)
+        archive = str(Path(__file__).with_name("gpudask_preload.zip"))
+        if archive not in sys.path:
+            sys.path.insert(0, archive)
         stopping.append(await importlib.import_module("gpudask_preload.setup").install(scheduler))
     except Exception:
         logger.exception("gpudask: the preload failed, the scheduler goes on without it")

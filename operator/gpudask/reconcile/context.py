@@ -22,6 +22,7 @@ from gpudask.planning.reduce import owner_key
 from gpudask.planning.sighted import sighted
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
+from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.turns import Turns
@@ -75,7 +76,7 @@ class Context:
     events: EventRecorder
     pods: Caches
     support: dict[str, Caches]
-    preload: dict[str, str]
+    preloads: Preloads
     key: bytes
     operator_namespace: str = "default"
     network_policies: bool = True
@@ -101,7 +102,7 @@ class Context:
 
     def knows(self, namespace: str) -> bool:
         """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
-        return all(caches.know(namespace) for caches in (self.pods, *self.support.values()))
+        return all(caches.know(namespace) for caches in (self.pods, self.preloads.caches, *self.support.values()))
 
     def token(self, uid: str) -> str:
         """The token of the cluster with this uid: derived, so that no Secret need be written or read."""

@@ -113,8 +113,8 @@ class Executor:
     def _create(self, cluster: Cluster, action: Action, *, bulk: bool) -> Awaitable[_Outcome]:
         """Create a pod. `bulk`: it waits behind the first pods of its cluster's pools."""
         if isinstance(action, CreateScheduler):
-            preload = self._context.preload
-            return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, preload), bulk=bulk)
+            mounts = self._context.preloads.name
+            return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, mounts), bulk=bulk)
         assert isinstance(action, CreateWorker)
         pool = next(pool for pool in cluster.spec.pools if pool.name == action.pool)
         nonce = self._context.nonce()

@@ -15,6 +15,7 @@ from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import RESYNC_SECONDS, Passes
+from gpudask.reconcile.preload import There
 from gpudask.reconcile.resource_copy import News, ResourceCopy
 from gpudask.reconcile.turns import Turns
 
@@ -55,6 +56,11 @@ class ClusterLoop:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
+
+    def preloads_changed(self, now: There) -> None:
+        """What this cluster shares with others is so now."""
+        if self._passes.misses_preload(now):
+            self.wake()
 
     def heard(self, *, urgent: bool = True) -> None:
         """The scheduler said something new: counts alone are looked at a moment later, or when it is our turn."""

@@ -32,6 +32,7 @@ from gpudask.reconcile.idle import delete_unused
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.observe import observe
+from gpudask.reconcile.preload import SharedPreload, There
 from gpudask.reconcile.reporter import Reporter
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.retiring import retiring
@@ -89,6 +90,7 @@ class Passes:
         )
         self._feed = DemandFeed(context, copy.body, loop.heard)
         self._support = Support(context)
+        self._preload = SharedPreload(context.preloads, context.pods, context.support["ConfigMap"])
         self._executor = Executor(context, self._memory)
         self._trials = Trials(context, self._executor)
         self._reporter = Reporter(context, copy)
@@ -99,6 +101,10 @@ class Passes:
         self._memory.edited()
         self._retries.forget()
         self._trials.forget()
+
+    def misses_preload(self, now: There) -> bool:
+        """Whether the ConfigMaps that this cluster shares are not as it saw them last."""
+        return self._preload.lost(now)
 
     async def stop(self) -> None:
         """No pass follows: returns when nothing of this cluster acts any more."""
@@ -208,7 +214,9 @@ class Passes:
         if creates_scheduler:
             self._support.check_now()
         name = named_by_service(self._observe(cluster))
-        objects = self._retries.run(Kind.OBJECTS, self._support.work(cluster, name, guarded=planned.guarded))
+        work = self._preload.work(cluster, creates_scheduler=creates_scheduler)
+        work |= self._support.work(cluster, name, guarded=planned.guarded)
+        objects = self._retries.run(Kind.OBJECTS, work)
         if creates_scheduler:
             await objects  # the pod mounts them: where they come later, the kubelet looks again only after a while
             await self._execute_actions(cluster, planned)
@@ -222,7 +230,10 @@ class Passes:
             await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
-        work = self._executor.work(cluster, (*planned.actions, *planned.markers))
+        actions = (*planned.actions, *planned.markers)
+        if not self._preload.is_there(cluster):  # or somebody else's code would run in the scheduler
+            actions = tuple(action for action in actions if not isinstance(action, CreateScheduler))
+        work = self._executor.work(cluster, actions)
         await self._retries.run(Kind.PODS, work | self._trials.work(cluster, planned))
 
     async def _show_mirror(self, cluster: Cluster, planned: Plan) -> bool:

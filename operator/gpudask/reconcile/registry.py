@@ -98,6 +98,15 @@ class Registry:
         for loop in self._loops.values():
             loop.wake()
 
+    def preloads_changed(self, namespace_key: str) -> None:
+        """One of the ConfigMaps that a namespace's clusters share changed: who misses it now looks again."""
+        if self._context is None or not self._leads:
+            return
+        now = self._context.preloads.there(namespace_key.removesuffix("/"))
+        for key, loop in self._loops.items():
+            if key.startswith(namespace_key):
+                loop.preloads_changed(now)
+
     def mirror_changed(self, key: str) -> None:
         """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""
         self.changed(self._named.get(key, ""))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, PLURAL
+from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
@@ -22,11 +22,12 @@ from gpudask.clients.scheduler import SchedulerClient
 from gpudask.desired import mirror
 from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
-from gpudask.preload import sources
+from gpudask.preload import files
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.definitions import Follower
 from gpudask.reconcile.election import Election
+from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
@@ -132,7 +133,16 @@ class Operator:
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()
         }
-        every = [r for caches in (pods, *support.values()) for r in caches.reflectors]
+        # Whole: only from what they hold can be told whether they are right.
+        preloads = self._caches(
+            api,
+            "configmaps",
+            observe_shared,
+            metadata_only=False,
+            label=LABEL_PRELOAD,
+            changed=self.registry.preloads_changed,
+        )
+        every = [r for caches in (pods, preloads, *support.values()) for r in caches.reflectors]
         self._reflectors = every
         self._tasks = [self.supervisor.start(r.run, kind="watch", name=r.path) for r in every]
         if self.settings.mirror:
@@ -152,7 +162,7 @@ class Operator:
             events=EventRecorder(api, socket.gethostname()),
             pods=pods,
             support=support,
-            preload=sources(),
+            preloads=Preloads(api, preloads, files(), api.clock.now),
             key=b"",
             clock=api.clock.now,
             server_ahead=api.clock.server_ahead,
@@ -235,19 +245,18 @@ class Operator:
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any
     ) -> Caches:
+        options: dict[str, Any] = {"label": LABEL_CLUSTER, "changed": self.registry.changed} | rest
         return Caches(
             [
                 Reflector(
                     api,
                     path,
-                    label=LABEL_CLUSTER,
                     reduce=reduce,
-                    changed=self.registry.changed,
                     metadata_only=metadata_only,
                     filled=self.registry.begin,
                     restored=self.begins_anew.set,
                     clock=api.clock.now,
-                    **rest,
+                    **options,
                 )
                 for path in self._paths(version, plural)
             ]

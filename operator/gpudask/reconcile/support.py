@@ -107,8 +107,7 @@ class Support:
         if inputs != self._inputs:
             wanted = [
                 *support.services(cluster, scheduler),
-                support.preload(cluster, self._context.preload),
-                support.token_digest(cluster, self._context.token(cluster.uid)),
+                support.told(cluster, self._context.token(cluster.uid)),
                 disruption.budget(cluster, guarded=self._guarded),
             ]
             if self._context.network_policies:
@@ -159,11 +158,11 @@ class Support:
     async def _put(self, body: Json, existing: Owned | None) -> Json:
         """Make the ConfigMap, or apply what it is; the object as the API server has it now.
 
-        An apply is parsed as YAML, twice: of the preload's size that is most of what a new cluster costs the server.
+        An apply is parsed as YAML, twice.
         """
         if body["kind"] == "ConfigMap" and existing is None:
             try:
-                return await self._context.api.create_large(body)
+                return await self._context.api.create(body)
             except ApiError as error:
                 if not error.conflict:
                     raise  # else it is there: ours, of an answer that was lost, or somebody else's

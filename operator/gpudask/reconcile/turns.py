@@ -19,6 +19,10 @@ class Turns:
 
     def take(self, now: float, turns: float = 1.0) -> float:
         """Take the next turn, or several; when it is, `now` at the soonest. `now` is seconds on any one clock."""
-        turn = max(now, self._free_at - (self.at_once - 1) / self.a_second)
+        turn = self.next(now)
         self._free_at = max(now, self._free_at) + turns / self.a_second
         return turn
+
+    def next(self, now: float) -> float:
+        """When the next turn is, which is not taken."""
+        return max(now, self._free_at - (self.at_once - 1) / self.a_second)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from gpudask.api.resource import PLURAL
-from gpudask.desired import names
-from gpudask.preload import sources
+from gpudask.desired import names, preload
+from gpudask.preload import files
 from tests.hostile.attack import Attack, Attacker, create, delete, read
-from tests.hostile.attacks.objects import cluster, owner, plain, pod
+from tests.hostile.attacks.objects import cluster, plain, pod
 
 Json = dict[str, Any]
 _DATA = {"x": "mallory-was-here"}
@@ -37,10 +38,17 @@ async def _taking_scheduler_names(attacker: Attacker) -> None:
         await asyncio.sleep(1)
 
 
-def _preload(cluster_name: str) -> str:
-    return names.preload(cluster_name, sources())
+async def _replacing_the_preload(body: Json, attacker: Attacker) -> None:
+    """Put another object in its place a few times; not for long, or no other attack would have a scheduler."""
+    for _ in range(4):
+        await attacker.send(delete("configmaps", _PRELOAD))
+        await attacker.send(create("configmaps", body))
+        await asyncio.sleep(0.3)
+    await attacker.send(delete("configmaps", _PRELOAD))
 
 
+_PRELOAD = preload.name(files())
+_LABELS = {"gpudask.dev/preload": "shared"}
 _HEADLESS = {"clusterIP": "None", "ports": [{"port": 1}]}
 _OUTSIDE = {"type": "ExternalName", "externalName": "example.com"}
 ATTACKS = (
@@ -54,17 +62,28 @@ ATTACKS = (
         plain("Service", "late-a-scheduler", spec=_HEADLESS),
     ),
     _before("a Service that leads outside", "late-b", "services", plain("Service", "late-b-scheduler", spec=_OUTSIDE)),
-    _before(
+    Attack(
         "the preload's ConfigMap, for ever",
-        "late-c",
-        "configmaps",
-        plain("ConfigMap", _preload("late-c"), data=_DATA, immutable=True),
+        "names",
+        (create(PLURAL, cluster("late-c")),),
+        partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, data=_DATA, immutable=True)),
+        seconds=3,
+    ),
+    Attack(
+        "the preload's ConfigMap, with the operator's label",
+        "names",
+        (create(PLURAL, cluster("late-d")),),
+        partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, metadata={"labels": _LABELS}, data=_DATA)),
+        seconds=3,
     ),
     _before(
-        "the preload's ConfigMap, with other owners",
-        "late-d",
+        "a hundred ConfigMaps that pass for preloads",
+        "late-h",
         "configmaps",
-        plain("ConfigMap", _preload("late-d"), metadata={"ownerReferences": [owner("@VICTIM_UID@")]}, data=_DATA),
+        *(
+            plain("ConfigMap", f"{preload.PREFIX}{n:032}", metadata={"labels": _LABELS}, data=_DATA, immutable=True)
+            for n in range(100)
+        ),
     ),
     _before(
         "the token's Secret, of another type",
