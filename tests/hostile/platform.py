@@ -154,7 +154,7 @@ async def bare_platform(scratch: Path) -> AsyncIterator[BarePlatform]:
     try:
         kubectl = Kubectl(str(server.kubectl), server.kubeconfig, namespace="")
         kubectl.define(CRD)
-        server.processes.ensure(_controllers(server))
+        server.processes.ensure(controllers(server))
         kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_rights()))
         kubectl("create", "namespace", VICTIM)
         token = kubectl("create", "token", "gpudask", f"--namespace={_HOME}", "--duration=24h").stdout.strip()
@@ -172,7 +172,7 @@ async def bare_platform(scratch: Path) -> AsyncIterator[BarePlatform]:
         server.stop()
 
 
-def _controllers(server: ApiServer) -> Part:
+def controllers(server: ApiServer) -> Part:
     """Those that clean up after a deletion, and the one that fills the role `edit`."""
     command = (
         str(server.control_plane.layout.commands / "kube-controller-manager"),

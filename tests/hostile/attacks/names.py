@@ -49,6 +49,10 @@ async def _replacing_the_preload(body: Json, attacker: Attacker) -> None:
 
 _PRELOAD = preload.name(files())
 _LABELS = {"gpudask.dev/preload": "shared"}
+_PASS_FOR_PRELOADS = [
+    plain("ConfigMap", f"{preload.PREFIX}{n:032}", metadata={"labels": _LABELS}, data=_DATA, immutable=True)
+    for n in range(100)
+]
 _HEADLESS = {"clusterIP": "None", "ports": [{"port": 1}]}
 _OUTSIDE = {"type": "ExternalName", "externalName": "example.com"}
 ATTACKS = (
@@ -72,18 +76,9 @@ ATTACKS = (
     Attack(
         "the preload's ConfigMap, with the operator's label",
         "names",
-        (create(PLURAL, cluster("late-d")),),
+        (*(create("configmaps", body) for body in _PASS_FOR_PRELOADS), create(PLURAL, cluster("late-d"))),
         partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, metadata={"labels": _LABELS}, data=_DATA)),
         seconds=3,
-    ),
-    _before(
-        "a hundred ConfigMaps that pass for preloads",
-        "late-h",
-        "configmaps",
-        *(
-            plain("ConfigMap", f"{preload.PREFIX}{n:032}", metadata={"labels": _LABELS}, data=_DATA, immutable=True)
-            for n in range(100)
-        ),
     ),
     _before(
         "the token's Secret, of another type",
