@@ -8,12 +8,15 @@ import threading
 import time
 from types import SimpleNamespace
 
+import dask
 import pytest
 from distributed import wait
 from distributed import scheduler as distributed_scheduler
 from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from gpudask.preload import evacuate, recall
+from gpudask.preload.shuffle import is_barrier
 
 from .cluster import GPU, pod_name, until
 from .test_leaving import leave
@@ -219,6 +222,68 @@ async def test_a_task_whose_binding_changes_is_kept_under_no_old_name(start):
         cluster.client.loop.add_callback(future.release)
     await until(lambda: not cluster.scheduler.tasks)
     assert (pinned.kept, pinned._by_address) == ({}, {})
+
+
+# ---- shuffles ----
+
+
+async def test_the_barrier_of_a_shuffle_is_not_taken_back(start):
+    """Released, it ended its shuffle, of which the transfers counted as done: it found no active shuffle, and erred."""
+    cluster = await start()
+    barrier, result = await _shuffle_up_to_its_barrier(cluster)
+    looks = cluster.count(cluster.preload.retire, "_on_timer")
+    await cluster.desire(barrier.pod)
+    await until(lambda: looks() >= 2)
+    assert (await cluster.row(barrier.worker))["blockers"] == ["running", "shuffle"]
+    barrier.worker.status = Status.running
+    assert await result == sum(range(200))
+    assert barrier.sent == 1
+
+
+async def test_a_shuffle_whose_barrier_was_given_back_begins_anew(start):
+    """As an offer that ends takes it back, or a thief that closed meanwhile."""
+    cluster = await start()
+    barrier, result = await _shuffle_up_to_its_barrier(cluster)
+    ws = cluster.state(barrier.worker)
+    taking = cluster.preload.retire.recall.take(ws, lambda _ts: True, lambda: None)
+    cluster.preload.retire.recall.step(taking)
+    await until(lambda: not any(is_barrier(ts) for ts in ws.processing))
+    cluster.preload.retire.recall.stop(taking)
+    barrier.worker.status = Status.running
+    assert await asyncio.wait_for(result, 30) == sum(range(200))
+    assert barrier.sent == 2
+
+
+async def _shuffle_up_to_its_barrier(cluster):
+    """Return who holds up the barrier, sent to a worker that takes no task now, and the future of the result."""
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    pytest.importorskip("pyarrow")
+    barrier = _HeldBarrier(cluster.scheduler, {pod: await cluster.add(pod) for pod in ("cpu-0", "cpu-1")})
+    cluster.scheduler.add_plugin(barrier, name="held-barrier")
+    frame = dd.from_pandas(pd.DataFrame({"a": range(200), "b": range(200)}), npartitions=4)
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        result = cluster.client.compute(frame.shuffle("a").b.sum())
+    await until(lambda: barrier.worker is not None and barrier.worker.state.tasks.keys() & {barrier.key})
+    return barrier, result
+
+
+class _HeldBarrier(SchedulerPlugin):
+    """Pauses the worker that the barrier of a shuffle is sent to, in that moment and the first time."""
+
+    def __init__(self, scheduler, workers):
+        self.scheduler, self.workers = scheduler, workers
+        self.worker, self.pod, self.key, self.sent = None, "", "", 0
+
+    def transition(self, key, start, finish, *_args, **_kwargs):
+        ts = self.scheduler.tasks[key]
+        if finish != "processing" or not is_barrier(ts):
+            return
+        self.sent, self.key = self.sent + 1, key
+        if self.worker is None:
+            self.pod = next(pod for pod, each in self.workers.items() if each.address == ts.processing_on.address)
+            self.worker = self.workers[self.pod]
+            self.worker.status = Status.paused
 
 
 # ---- results ----

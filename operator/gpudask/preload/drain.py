@@ -19,6 +19,7 @@ from distributed.core import Status
 
 from .evacuate import EMPTY, STUCK, Evacuation, is_only_copy
 from .release import Recipes
+from .shuffle import is_barrier
 from .workers import describe, words_for_pinned
 
 if TYPE_CHECKING:
@@ -185,8 +186,11 @@ class Drain:
         return "" if pinned is None else words_for_pinned(pinned)
 
     def _may_go(self, ts: TaskState) -> bool:
-        """Return whether a queued task is to be taken back. From an open worker without a fence it would come again."""
-        if self.is_reserved and self._parts.fence is None:
+        """Return whether a queued task is to be taken back. From an open worker without a fence it would come again.
+
+        A barrier is not: its shuffle would begin anew.
+        """
+        if is_barrier(ts) or (self.is_reserved and self._parts.fence is None):
             return False
         return not self._parts.pinned.is_only_on(ts, self._parts.look.leaving)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .names import pool_of
 from .recall import GIVEN_BACK
+from .shuffle import reschedule
 from .slots import has_offer
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class Fence:
         if ts is not None and info is not None and info["stimulus_id"] == stimulus_id and state in GIVEN_BACK:
             thief = info["thief"]
             if thief not in self._scheduler.running or not self.admits(ts, thief):
-                self._scheduler._reschedule(key, stimulus_id=stimulus_id)  # noqa: SLF001
+                reschedule(self._scheduler, ts, stimulus_id)
                 return
         self._on_steal_response(key=key, state=state, stimulus_id=stimulus_id, worker=worker)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .counts import Requirement, requirement_of
 from .recall import GIVEN_BACK
+from .shuffle import reschedule
 from .slots import slots_of
 from .spread import Load, spread
 
@@ -117,7 +118,7 @@ class Rebalance:
             if state not in GIVEN_BACK:
                 self._begun[ts] = giver
             elif not self._takes(taker, requirement_of(ts)):
-                self._scheduler._reschedule(key, stimulus_id=stimulus_id)  # noqa: SLF001
+                reschedule(self._scheduler, ts, stimulus_id)
                 return
         self._on_response(key=key, state=state, stimulus_id=stimulus_id, worker=worker)
 

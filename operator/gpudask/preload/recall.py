@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm.core import CommClosedError
 
+from .shuffle import reschedule
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -191,7 +193,7 @@ class Recall:
         if ts is None or ws is None or ws.address != address or run_of(ts) != run:
             return  # it ended, was cancelled, or runs anew
         if state in GIVEN_BACK:
-            self._scheduler._reschedule(key, stimulus_id=f"{PREFIX}{run}")  # noqa: SLF001
+            reschedule(self._scheduler, ts, f"{PREFIX}{run}")
         elif asked is not None and state in UNDECIDED:
             asked.ask_again_at = self._loop.time() + UNDECIDED_SECONDS
         elif asked is not None:

@@ -19,8 +19,9 @@ from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, Look, Parts
 from .names import by_pod, pods_of
 from .recall import Recall
 from .release import Release
+from .shuffle import in_shuffle
 from .transfers import plain_words
-from .workers import describe, in_shuffle, words_for_pinned
+from .workers import describe, words_for_pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,13 +8,12 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from distributed.diagnostics.plugin import SchedulerPlugin
-
 from .counts import NAME_LENGTH, NAMES
 from .names import pool_of
+from .shuffle import in_shuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
@@ -190,22 +189,6 @@ def _amounts(resources: dict[Any, Any]) -> dict[str, float]:
         for name, amount in itertools.islice(resources.items(), NAMES)
         if isinstance(amount, (int, float)) and math.isfinite(amount)
     }
-
-
-def in_shuffle(scheduler: Scheduler, among: Collection[WorkerState] | None = None) -> set[WorkerState]:
-    """Return the workers, of all or `among` these, that a plugin says must stay.
-
-    The P2P shuffle does: it restarts when a participant leaves.
-    """
-    everyone: list[WorkerState] = []
-    staying: set[WorkerState] = set()
-    for plugin in list(scheduler.plugins.values()):
-        asked = getattr(type(plugin), "valid_workers_downscaling", None)
-        if asked is None or asked is SchedulerPlugin.valid_workers_downscaling:
-            continue
-        everyone = everyone or list(scheduler.workers.values() if among is None else among)
-        staying |= set(everyone) - set(plugin.valid_workers_downscaling(scheduler, everyone))
-    return staying
 
 
 def describe(ws: WorkerState) -> str:
