@@ -19,18 +19,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# From a scheduler's end until the last client has noticed: its pod has a grace, and reconnecting takes 30 s.
-_AFTER_HIT_SECONDS = 90.0
+_NOTICED_SECONDS = 10.0  # after a scheduler's end the last client has noticed
 _DEFECT = re.compile(r"Traceback|a defect|never retrieved|Unclosed|CRITICAL", re.IGNORECASE)
 _SLACK = 0.01  # of GPU-seconds, which a status rounds
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A fault ended the scheduler of `cluster`."""
+    """A fault ended the scheduler of `cluster`, or asked for its end, which came within so many `seconds`."""
 
     cluster: str
     at: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,9 @@ def of_attempt(attempt: Attempt, hits: Iterable[Hit]) -> Verdict:
 
 def was_hit(cluster: str, since: float, until: float, hits: Iterable[Hit]) -> bool:
     """Whether a fault ended the scheduler of `cluster` between these times, or so shortly before that it counts."""
-    return any(hit.cluster == cluster and since - _AFTER_HIT_SECONDS <= hit.at <= until for hit in hits)
+    return any(
+        hit.cluster == cluster and since <= hit.at + hit.seconds + _NOTICED_SECONDS and hit.at <= until for hit in hits
+    )
 
 
 def of_schedulers(samples: Sequence[SchedulerSample], hits: Sequence[Hit]) -> Verdict:

@@ -12,13 +12,15 @@ from typing import Any
 
 from local.errors import LocalClusterError
 from tests.chaos.audit import Attempt, was_hit
-from tests.chaos.programs import PROGRAMS, Program, connected
+from tests.chaos.programs import PROGRAMS, STEPS, Program, connected
 from tests.chaos.stage import Stage
-from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
 
 Json = dict[str, Any]
 PROGRAM_SECONDS = 300.0  # under faults; without any they take some ten
 _PROGRAMS_EACH = (2, 4)  # of a cluster
+_AGAIN_SECONDS = 2.0  # before a program is run again
+_STEPS_AT = "/chaos"
 _MANY_FAILURES = 100  # a task's workers may die so often: faults follow each other more closely than in any life
 
 
@@ -61,8 +63,8 @@ class Lane:
         try:
             for _ in range(self.random.randint(*_PROGRAMS_EACH)):
                 program, seed = self.random.choice(PROGRAMS), self.random.randrange(1000)
-                while not self._is_over(attempt := self._attempt(name, program, seed)):
-                    self.tell(f"again: {attempt}")
+                while not self._is_over(self._attempt(name, program, seed)):
+                    self.stage.ending.wait(_AGAIN_SECONDS)
                 if self.stage.ending.is_set():
                     break
         finally:
@@ -96,7 +98,7 @@ class Lane:
             except TimeoutError:
                 pass
             except BaseException as error:  # noqa: BLE001 - whatever a program meets is looked at
-                seen.append((None, f"{type(error).__name__}: {error}"[:400].replace("\n", " ")))
+                seen.append((None, f"{type(error).__name__}: {error}"[:250].replace("\n", " ")))
 
         thread = threading.Thread(target=work, name=f"{program.name} on {name}", daemon=True)
         thread.start()
@@ -131,5 +133,16 @@ def _manifest(name: str) -> Json:
         gpu(autoscale={"min": 0, "max": 2, **quick}),
     )
     made = cluster(name, *pools, config={"distributed": {"scheduler": {"allowed-failures": _MANY_FAILURES}}})
-    made["spec"]["imagePullPolicy"] = "IfNotPresent"  # a missing one is asked for, and not found
+    mounted = {"name": "steps", "mountPath": _STEPS_AT, "readOnly": True}
+    made["spec"] |= {
+        "imagePullPolicy": "IfNotPresent",  # a missing one is asked for, and not found
+        "env": [{"name": "PYTHONPATH", "value": _STEPS_AT}],
+        "template": {
+            "spec": QUICK_END["spec"]
+            | {
+                "volumes": [{"name": "steps", "hostPath": {"path": str(STEPS)}}],
+                "containers": [{"name": "dask", "volumeMounts": [mounted]}],
+            }
+        },
+    }
     return made

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 AT_ONCE = 3
-EVERY_SECONDS = 9.0  # a fault begins, on average
+EVERY_SECONDS = 8.0  # a fault begins, on average
 BEGIN_SECONDS = 10.0  # until the first clusters are there
 _RECOVERY_SECONDS = 1.0  # of a group between two of its faults
 

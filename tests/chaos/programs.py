@@ -1,25 +1,27 @@
 """The programs: each with an answer that is known beforehand, of steps for CPUs and steps that ask for a GPU.
 
 Their clients run in this process and speak to schedulers through their Services, so that no forwarded port stands
-between them. The functions travel by value: the image does not have this module.
+between them. What the tasks do is in steps/, which the nodes, being this machine, mount into the pods.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-import cloudpickle
-from distributed import Client
+from distributed import Client, Future
 
 from local.errors import LocalClusterError
 from local.kube_api import KubeApi
 
 GPU = {"GPU": 1}
-_MODULUS = 1_000_003
+STEPS = Path(__file__).with_name("steps")
+sys.path.insert(0, str(STEPS))
+from chaos_steps import eat, load, step, total, weigh  # noqa: E402 - by the name that it has in the pods
 
 
 @dataclass(frozen=True)
@@ -29,35 +31,6 @@ class Program:
     name: str
     run: Callable[[Client, int, float], int]
     answer: Callable[[int], int]
-
-
-def step(value: int, seconds: float = 0.0) -> int:
-    """A number made of a number, after a while."""
-    time.sleep(seconds)
-    return (value * 48_271 + 11) % _MODULUS
-
-
-def load(value: int, size: int) -> bytes:
-    """Bytes made of a number: something to be moved."""
-    return bytes((value * 31 + place) % 251 for place in range(size))
-
-
-def weigh(data: bytes) -> int:
-    """A number made of all of the bytes."""
-    return sum(place * byte for place, byte in enumerate(data, 1)) % _MODULUS
-
-
-def total(values: Sequence[int]) -> int:
-    """Their sum."""
-    return sum(values) % _MODULUS
-
-
-def eat() -> None:
-    """Take memory until there is none."""
-    taken = []
-    while True:
-        taken.append(bytearray(b"x" * 2**24))
-        time.sleep(0.02)
 
 
 def _steps(seed: int, count: int) -> list[int]:
@@ -127,6 +100,11 @@ PROGRAMS = (
 )
 
 
+def exhaust(client: Client, worker: str) -> Future:
+    """A task on this worker that takes all memory there is."""
+    return client.submit(eat, workers=[worker], allow_other_workers=False, pure=False)
+
+
 @contextmanager
 def connected(api: KubeApi, namespace: str, cluster: str, *, seconds: float) -> Iterator[Client]:
     """A client of a cluster, as soon as its scheduler answers.
@@ -153,6 +131,3 @@ def _connect(api: KubeApi, namespace: str, cluster: str, deadline: float) -> Cli
             said = str(error)
         time.sleep(0.5)
     raise TimeoutError(f"no scheduler of {cluster} answers: {said}")
-
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -156,9 +156,9 @@ class Stage:
             "delete", "pod", *names, "--wait=false", "--ignore-not-found", "--request-timeout=15s", *grace
         )
 
-    def hit(self, pods: list[Json]) -> None:
-        """Note that a fault ends these schedulers: what they knew is lost by no fault of the operator's."""
-        self.hits += [Hit(pod["metadata"]["labels"]["gpudask.dev/cluster"], time.monotonic()) for pod in pods]
+    def hit(self, pod: Json, seconds: float = 0.0) -> None:
+        """Note that a fault ends this scheduler, within so many seconds: what it knew is lost with it."""
+        self.hits.append(Hit(pod["metadata"]["labels"]["gpudask.dev/cluster"], time.monotonic(), seconds))
 
     def undo(self, what: str, action: Callable[[], object]) -> None:
         """Try to undo a fault until that succeeds: the API server may be away just now."""

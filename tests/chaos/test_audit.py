@@ -38,10 +38,15 @@ def test_a_failure_is_lost_where_no_fault_ended_its_scheduler():
     assert of_attempt(FAILED, [Hit("another", 110.0)]).lost
 
 
-@pytest.mark.parametrize(("at", "is_excused"), [(5.0, False), (20.0, True), (130.0, True), (131.0, False)])
+@pytest.mark.parametrize(("at", "is_excused"), [(85.0, False), (95.0, True), (130.0, True), (131.0, False)])
 def test_a_failure_is_run_again_where_a_fault_ended_its_scheduler_just_before_or_meanwhile(at: float, is_excused: bool):
     found = of_attempt(FAILED, [Hit("a", at)])
     assert (bool(found.again), bool(found.lost)) == (is_excused, not is_excused)
+
+
+def test_a_deleted_scheduler_may_end_later():
+    assert of_attempt(FAILED, [Hit("a", 50.0, seconds=60.0)]).again
+    assert of_attempt(FAILED, [Hit("a", 10.0, seconds=60.0)]).lost
 
 
 def test_a_program_without_an_end_is_stuck_even_where_its_scheduler_was_ended():

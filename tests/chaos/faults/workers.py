@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.chaos import processes
-from tests.chaos.programs import connected, eat
+from tests.chaos.programs import connected, exhaust
 from tests.chaos.stage import NoVictimError, Stage, chosen
 
 _CONNECTED_SECONDS = 15.0
 _EATING_SECONDS = 20
+_DELETED_SECONDS = 80.0  # until a deleted scheduler ends: its kubelet may be frozen, or lost
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def without_memory(stage: Stage, pick: float) -> Iterator[str]:
         workers = [each for each in client.scheduler_info(n_workers=-1)["workers"] if f"//{address}:" in each]
         if not workers:
             raise NoVictimError(f"{pod['metadata']['name']} is no worker yet")
-        task = client.submit(eat, workers=workers[:1], allow_other_workers=False, pure=False)
+        task = exhaust(client, workers[0])
         deadline = time.monotonic() + _EATING_SECONDS
         while workers[0] in client.scheduler_info(n_workers=-1)["workers"] and time.monotonic() < deadline:
             if stage.ending.wait(0.3):
@@ -64,7 +65,7 @@ def frozen(stage: Stage, pick: float) -> Iterator[str]:
 def scheduler_killed(stage: Stage, pick: float) -> Iterator[str]:
     """SIGKILL to a scheduler."""
     pod = chosen(stage.schedulers(), pick)
-    stage.hit([pod])
+    stage.hit(pod)
     processes.send(processes.of_container(pod), signal.SIGKILL)
     yield str(pod["metadata"]["name"])
 
@@ -73,6 +74,6 @@ def scheduler_killed(stage: Stage, pick: float) -> Iterator[str]:
 def scheduler_deleted(stage: Stage, pick: float) -> Iterator[str]:
     """A scheduler pod is deleted."""
     pod = chosen(stage.schedulers(), pick)
-    stage.hit([pod])
+    stage.hit(pod, _DELETED_SECONDS)
     stage.remove([pod], stage.namespace)
     yield str(pod["metadata"]["name"])
