@@ -90,24 +90,23 @@ class Lane:
         In a thread of its own: nothing that hangs in a client shall keep the lane.
         """
         seen: list[tuple[int | None, str]] = []
+        latest = time.monotonic() + PROGRAM_SECONDS
 
         def work() -> None:
             try:
                 with connected(self.stage.api, self.stage.namespace, name, seconds=PROGRAM_SECONDS) as client:
                     seen.append((program.run(client, seed, PROGRAM_SECONDS), ""))
-            except TimeoutError:
-                pass
             except BaseException as error:  # noqa: BLE001 - whatever a program meets is looked at
-                seen.append((None, f"{type(error).__name__}: {error}"[:250].replace("\n", " ")))
+                if not isinstance(error, TimeoutError) or time.monotonic() < latest:
+                    seen.append((None, f"{type(error).__name__}: {error}"[:250].replace("\n", " ")))
 
         thread = threading.Thread(target=work, name=f"{program.name} on {name}", daemon=True)
         thread.start()
-        deadline = time.monotonic() + PROGRAM_SECONDS
-        while thread.is_alive() and not seen and time.monotonic() < deadline:
+        while thread.is_alive() and not seen and time.monotonic() < latest:
             thread.join(0.5)
             if self.stage.ending.is_set():
                 self._quiet_since = self._quiet_since or time.monotonic()
-                deadline = self._quiet_since + self.quiet_seconds
+                latest = self._quiet_since + self.quiet_seconds
         return seen[0] if seen else (None, "")
 
     def _insist(self, action: Callable[[], object]) -> bool:
