@@ -8,9 +8,11 @@ itself: nothing else should use it meanwhile.
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from types import FrameType
 
@@ -39,6 +41,8 @@ def main() -> int:
     if arguments.plan:
         print("\n".join(map(str, plan(settings.seed, 60 * settings.minutes, only=only))))
         return 0
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it tells at length of what is broken on purpose
+    warnings.filterwarnings("ignore", module="distributed")
     signal.signal(signal.SIGTERM, _interrupt)
     outcome = run(settings, _teller(time.monotonic()))
     if arguments.log:

@@ -19,6 +19,7 @@ from local.errors import LocalClusterError
 from local.kube_api import KubeApi
 
 GPU = {"GPU": 1}
+_CONNECT_SECONDS = 30  # as people have it: a client also takes it to find its scheduler again
 STEPS = Path(__file__).with_name("steps")
 sys.path.insert(0, str(STEPS))
 from chaos_steps import eat, load, step, total, weigh  # noqa: E402 - by the name that it has in the pods
@@ -126,7 +127,8 @@ def _connect(api: KubeApi, namespace: str, cluster: str, deadline: float) -> Cli
     while time.monotonic() < deadline:
         try:
             if service := api.get(path):
-                return Client(f"tcp://{service['spec']['clusterIP']}:8786", timeout=5, set_as_default=False)
+                address = f"tcp://{service['spec']['clusterIP']}:8786"
+                return Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, LocalClusterError) as error:
             said = str(error)
         time.sleep(0.5)

@@ -46,11 +46,11 @@ def without_memory(stage: Stage, pick: float) -> Iterator[str]:
             raise NoVictimError(f"{pod['metadata']['name']} is no worker yet")
         task = exhaust(client, workers[0])
         deadline = time.monotonic() + _EATING_SECONDS
-        while workers[0] in client.scheduler_info(n_workers=-1)["workers"] and time.monotonic() < deadline:
-            if stage.ending.wait(0.3):
+        while is_there := workers[0] in client.scheduler_info(n_workers=-1)["workers"]:
+            if time.monotonic() > deadline or stage.ending.wait(0.3):
                 break
         task.cancel(force=True)
-    yield str(pod["metadata"]["name"])
+    yield f"{pod['metadata']['name']}{', which did not end' if is_there else ''}"
 
 
 @contextmanager
