@@ -113,14 +113,19 @@ def was_hit(cluster: str, since: float, until: float, hits: Iterable[Hit]) -> bo
 
 
 def of_schedulers(samples: Sequence[SchedulerSample], hits: Sequence[Hit]) -> Verdict:
-    """The schedulers, in the order in which they were looked at."""
-    last: dict[str, SchedulerSample] = {}
+    """The schedulers, in the order in which they were looked at.
+
+    Each hit excuses one other container, however late that is seen: the node may be lost on which it is to start.
+    """
+    seen: dict[str, list[str]] = {}
     lost = []
     for sample in samples:
-        before = last.get(sample.cluster)
-        if before and before.container != sample.container and not was_hit(sample.cluster, before.at, sample.at, hits):
-            lost.append(f"the scheduler of {sample.cluster} is another one, and no fault ended it")
-        last[sample.cluster] = sample
+        containers = seen.setdefault(sample.cluster, [])
+        if sample.container not in containers:
+            containers.append(sample.container)
+            excused = sum(hit.cluster == sample.cluster and hit.at <= sample.at for hit in hits)
+            if len(containers) > 1 + excused:
+                lost.append(f"the scheduler of {sample.cluster} is another one, and no fault ended it")
     return Verdict(lost=tuple(lost))
 
 

@@ -60,6 +60,13 @@ def test_a_scheduler_that_is_another_one_without_a_fault_is_lost():
     assert of_schedulers(seen[:2], []) == Verdict()
 
 
+def test_each_end_excuses_one_other_scheduler_however_late_that_is_seen():
+    seen = [SchedulerSample("a", "one", 1.0), SchedulerSample("a", "one", 180.0), SchedulerSample("a", "two", 200.0)]
+    assert of_schedulers(seen, [Hit("a", 130.0)]) == Verdict()
+    assert of_schedulers([*seen, SchedulerSample("a", "three", 201.0)], [Hit("a", 130.0)]).lost
+    assert of_schedulers(seen, [Hit("a", 300.0)]).lost
+
+
 def test_gpu_seconds_that_go_back_are_wrong():
     assert len(of_gpu_seconds([HELD, replace(HELD, held=9.0)]).wrong) == 1
     assert len(of_gpu_seconds([HELD, replace(HELD, used=3.0)]).wrong) == 1
