@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from operator import itemgetter
+from statistics import median
 
 from local.errors import LocalClusterError
 from tests.chaos import audit
-from tests.chaos.audit import Verdict
+from tests.chaos.audit import Attempt, Verdict
 from tests.chaos.faults import FAULTS
 from tests.chaos.lanes import Lane
 from tests.chaos.observer import Observer
@@ -133,7 +135,7 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         verdict += audit.of_gpu_seconds(observer.pools) + audit.of_log(observer.lines)
         troubles = [*stage.troubles, *(lane.trouble for lane in lanes if lane.trouble)]
         troubles += [f"{name} was not undone" for name in left]
-    told = _told(faults, verdict, observer)
+    told = _told(faults, verdict, observer) + _longest(attempts)
     told += [f"HARNESS {text}" for text in troubles]
     answered = sum(attempt.answer is not None for attempt in attempts)
     count = faults.done.total()
@@ -177,3 +179,15 @@ def _told(faults: Faults, verdict: Verdict, observer: Observer) -> list[str]:
         f"requests={counts.requests} refused={counts.refused} unanswered={counts.lost} expired={counts.expired}"
     )
     return lines
+
+
+def _longest(attempts: list[Attempt]) -> list[str]:
+    """How long programs took, and which took longest."""
+    answered = [attempt for attempt in attempts if attempt.answer is not None]
+    took = sorted(((each.ended - each.began, each) for each in answered), key=itemgetter(0))
+    if not took:
+        return []
+    middle, (seconds, longest) = median(each for each, _ in took), took[-1]
+    return [
+        f"programs took {middle:.0f} s in the middle, {seconds:.0f} s at most: {longest.program}, {longest.cluster}"
+    ]
