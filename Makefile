@@ -11,7 +11,7 @@ FAST := -m "not api and not dask and not e2e and not registry"
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup lock generate manifests lint test test-fast soak hostile demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help setup lock generate manifests lint test test-fast soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -64,6 +64,10 @@ soak: setup ## random histories of a simulated cluster, against an oracle (ARGS=
 
 hostile: setup ## attacks by an editor of one namespace, beside somebody else's clusters (ARGS="--only schedulers")
 	@$(PY) -m tests.hostile $(ARGS)
+
+chaos: setup ## programs with known answers on the real cluster, beside faults of all kinds (ARGS="--minutes 60 --seed 2")
+	@$(PY) -m local up
+	@$(PY) -m tests.chaos $(ARGS)
 
 bench-startup: setup ## how fast clusters start and scale, beside pods by hand and dask-kubernetes' operator
 	@$(PY) -m local up

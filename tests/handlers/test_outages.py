@@ -8,8 +8,10 @@ from typing import Any
 import kopf
 import pytest
 
+from gpudask.clients.errors import ApiError
 from gpudask.handlers import running
-from gpudask.handlers.clusters import Backoffs, configure
+from gpudask.handlers.clusters import Backoffs, configure, register
+from gpudask.reconcile.start import Operator
 from gpudask.settings import Settings
 
 
@@ -27,6 +29,25 @@ def test_kopf_never_gives_up_a_request():
 def test_each_request_begins_with_the_shortest_pause():
     backoffs = Backoffs()
     assert next(iter(backoffs)) == next(iter(backoffs)) == 0.5
+
+
+async def test_an_api_server_that_refuses_at_start_is_asked_again_soon_and_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """kopf prints a traceback of every other error, which people take for one."""
+    operator = Operator(Settings(health_port=0))
+
+    async def refused() -> None:
+        raise ApiError(500, "InternalError", "etcd is away", "GET /apis/gpudask.dev")
+
+    monkeypatch.setattr(operator, "start", refused)
+    handlers = {handler.id: handler.fn for handler in register(operator)._activities.get_all_handlers()}
+    try:
+        with pytest.raises(kopf.TemporaryError, match="etcd is away") as told:
+            await handlers["register.<locals>.start"](settings=kopf.OperatorSettings())
+        assert told.value.delay == 3
+    finally:
+        await handlers["register.<locals>.stop"]()
 
 
 class Kopf:

@@ -9,6 +9,7 @@ from typing import Any
 import kopf
 
 from gpudask.api.resource import GROUP, PLURAL, VERSION
+from gpudask.clients.errors import ApiError
 from gpudask.handlers.health import Health
 from gpudask.handlers.session import Session, session
 from gpudask.reconcile.start import Operator, ResourceMissingError
@@ -33,6 +34,8 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
         except ResourceMissingError as error:
             operator.cannot_start = str(error)
             raise kopf.PermanentError(str(error)) from error
+        except ApiError as error:  # of which kopf would print a traceback, as of a defect
+            raise kopf.TemporaryError(str(error), delay=_RETRY_SECONDS) from error
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:

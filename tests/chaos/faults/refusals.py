@@ -1,0 +1,87 @@
+"""Pods that the API server refuses: admission webhooks, policies, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.chaos.stage import ADMISSION, OBJECTS, Stage
+
+Json = dict[str, Any]
+_GROUP = "admissionregistration.k8s.io/v1"
+_PODS: Json = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+_SUPPORT: Json = _PODS | {"operations": ["CREATE", "UPDATE"], "resources": ["services", "configmaps"]}
+_STATUS: Json = {
+    "apiGroups": ["gpudask.dev"],
+    "apiVersions": ["*"],
+    "operations": ["UPDATE"],
+    "resources": ["gpudaskclusters/status"],
+}
+
+
+@contextmanager
+def webhook_away(stage: Stage, pick: float) -> Iterator[str]:
+    """A webhook that nobody serves, and without whose word nothing is admitted: pods, or what a cluster has besides."""
+    rules = [_PODS] if pick < 0.5 else [_PODS, _SUPPORT, _STATUS]
+    webhook = {
+        "name": "nobody.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:9/away"},
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "namespaceSelector": _here(stage),
+        "rules": rules,
+    }
+    with _admission(stage, {"kind": "ValidatingWebhookConfiguration", "webhooks": [webhook]}):
+        yield "pods" if pick < 0.5 else "pods, Services, ConfigMaps, status"
+
+
+@contextmanager
+def pods_denied(stage: Stage, _pick: float) -> Iterator[str]:
+    """A policy that denies each new pod."""
+    denial = {"expression": "false", "message": "chaos denies it"}
+    policy = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [_PODS]}, "validations": [denial]}
+    binding = {
+        "policyName": OBJECTS,
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": _here(stage)},
+    }
+    kinds: tuple[Json, Json] = (
+        {"kind": "ValidatingAdmissionPolicy", "spec": policy},
+        {"kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
+    )
+    with _admission(stage, *kinds):
+        yield "new pods"
+
+
+@contextmanager
+def quota(stage: Stage, pick: float) -> Iterator[str]:
+    """A quota of fewer pods than there are, or of no GPU more: what is there stays, and nothing new comes."""
+    key = "pods" if pick < 0.5 else "requests.nvidia.com/gpu"
+    hard = {key: str(len(stage.pods()) // 2) if key == "pods" else "1"}
+    try:
+        stage.apply(
+            {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": OBJECTS}, "spec": {"hard": hard}}
+        )
+        yield f"{key}: {hard[key]}"
+    finally:
+        stage.undo("a quota", lambda: stage.do("delete", "resourcequota", OBJECTS, "--ignore-not-found"))
+
+
+@contextmanager
+def _admission(stage: Stage, *objects: Json) -> Iterator[None]:
+    def remove() -> None:
+        for kind in ADMISSION:
+            stage.do("delete", kind, OBJECTS, "--ignore-not-found")
+
+    try:
+        stage.apply(*({"apiVersion": _GROUP, "metadata": {"name": OBJECTS}} | item for item in objects))
+        yield
+    finally:
+        stage.undo("an admission rule", remove)
+
+
+def _here(stage: Stage) -> Json:
+    return {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}

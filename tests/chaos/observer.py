@@ -1,0 +1,80 @@
+"""What can be seen of a run from outside: statuses, schedulers and operators' logs, looked at about once a second."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from local.errors import LocalClusterError
+from local.operator_release import NAMESPACE as OPERATORS
+from tests.chaos.audit import PoolSample, SchedulerSample
+from tests.chaos.stage import Stage
+
+Json = dict[str, Any]
+_EVERY_SECONDS = 1.0
+
+
+@dataclass
+class Observer:
+    """A thread that looks until `stop`. `lines`: what the operators logged."""
+
+    stage: Stage
+    pools: list[PoolSample] = field(default_factory=list)
+    schedulers: list[SchedulerSample] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    looks: int = 0
+    _logs: dict[Path, BinaryIO] = field(default_factory=dict)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> threading.Thread:
+        """Begin."""
+        thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_EVERY_SECONDS):
+            self._read_logs()
+            with contextlib.suppress(LocalClusterError):  # the API server is away
+                self._look()
+                self.looks += 1
+        self._read_logs()
+
+    def _look(self) -> None:
+        for item in self.stage.clusters():
+            meta = item["metadata"]
+            self.pools += [
+                PoolSample(
+                    meta["uid"],
+                    meta["name"],
+                    pool["name"],
+                    pool.get("gpuSecondsHeld", 0),
+                    pool.get("gpuSecondsUsed", 0),
+                )
+                for pool in item.get("status", {}).get("pools", ())
+            ]
+        now = time.monotonic()
+        for pod in self.stage.schedulers():
+            container = (pod["status"].get("containerStatuses") or [{}])[0].get("containerID", "")
+            if container:
+                name = pod["metadata"]["labels"]["gpudask.dev/cluster"]
+                self.schedulers.append(SchedulerSample(name, container, now))
+
+    def _read_logs(self) -> None:
+        """What is new in the logs; a file that is open stays readable when its pod is gone."""
+        for spec in self.stage.cluster.settings.specs:
+            logs = self.stage.cluster.layout.node(spec.name).pod_logs
+            for path in logs.glob(f"{OPERATORS}_gpudask-*/operator/*.log"):
+                if path not in self._logs:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._logs[path] = path.open("rb")
+        for file in self._logs.values():
+            self.lines += file.read().decode(errors="replace").splitlines()

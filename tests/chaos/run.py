@@ -1,0 +1,193 @@
+"""A run: the faults of a plan, each in a thread of its own, beside lanes and an observer; then quiet, and the audit."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from operator import itemgetter
+from statistics import median
+
+from local.errors import LocalClusterError
+from tests.chaos import audit
+from tests.chaos.audit import Attempt, Verdict
+from tests.chaos.faults import FAULTS
+from tests.chaos.lanes import Lane
+from tests.chaos.observer import Observer
+from tests.chaos.plan import LOSES_STATE, Planned, plan
+from tests.chaos.stage import NoVictimError, Stage
+from tests.e2e.platform import Platform
+
+Tell = Callable[[str], None]
+_QUIET_SECONDS = 180.0  # for what is to come to its end once no fault acts any more
+_BEGINNING_SECONDS = 5.0  # for which a fault looks for its victim
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`only`: the kinds of faults; empty: all."""
+
+    minutes: float
+    seed: int
+    lanes: int = 2
+    only: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`line`: the last. `told`: what stands before it. `log`: what the operators logged.
+
+    `faults`: that were inflicted; `programs`: that gave an answer.
+    """
+
+    line: str
+    faults: int
+    programs: int
+    told: tuple[str, ...]
+    log: tuple[str, ...]
+    is_clean: bool
+
+
+@dataclass
+class Faults:
+    """What is inflicted: `done` by kind, and what found no victim or could not begin, with why."""
+
+    stage: Stage
+    tell: Tell
+    done: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
+    _busy: dict[str, threading.Lock] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def inflict(self, planned: tuple[Planned, ...], began: float, seconds: float) -> None:
+        """All of the plan, as it says; returns at the end of the run."""
+        for each in planned:
+            self._busy.setdefault(each.kind.group, threading.Lock())
+            if self.stage.ending.wait(max(0.0, began + each.at - time.monotonic())):
+                return
+            thread = threading.Thread(target=self._inflict, args=(each,), name=each.kind.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self.stage.ending.wait(max(0.0, began + seconds - time.monotonic()))
+
+    def join(self, seconds: float) -> list[str]:
+        """Wait until all are undone; which are not."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread.name for thread in self._threads if thread.is_alive()]
+
+    def _inflict(self, each: Planned) -> None:
+        with self._busy[each.kind.group], ExitStack() as undone:  # one before may have taken longer than planned
+            if victim := self._begin(each, undone):
+                self.done[each.kind.name] += 1
+                lasts = f", {each.seconds:.0f} s" if each.seconds else ""
+                self.tell(f"fault: {each.kind.name}: {victim}{lasts}")
+                self.stage.ending.wait(each.seconds)
+
+    def _begin(self, each: Planned, undone: ExitStack) -> str:
+        """Begin it, once it finds a victim; which. Empty: it found none, or the API server is away."""
+        deadline = time.monotonic() + _BEGINNING_SECONDS
+        while True:
+            try:
+                return undone.enter_context(FAULTS[each.kind.name](self.stage, each.pick))
+            except (NoVictimError, AssertionError, LocalClusterError, OSError, subprocess.SubprocessError) as error:
+                if time.monotonic() > deadline or self.stage.ending.is_set():
+                    self.missed.append(f"{each.kind.name}: {str(error)[:200]}")
+                    return ""
+                self.stage.ending.wait(0.5)
+
+
+def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Outcome:
+    """Do it all, on a platform that is there or is brought up. Nothing stays: no fault, no cluster, no rule."""
+    planned = plan(settings.seed, 60 * settings.minutes, only=settings.only)
+    with Stage.set_up(settings.seed, platform) as stage:
+        faults, observer = Faults(stage, tell), Observer(stage)
+        lanes = [
+            Lane(stage, number, random.Random(f"{settings.seed} {number}"), _QUIET_SECONDS, tell)  # noqa: S311
+            for number in range(settings.lanes)
+        ]
+        watching, began = observer.start(), time.monotonic()
+        working = [lane.start() for lane in lanes]
+        try:
+            faults.inflict(planned, began, 60 * settings.minutes)
+        except KeyboardInterrupt:
+            tell("interrupted: the run ends now")
+        minutes = (time.monotonic() - began) / 60
+        stage.ending.set()
+        tell("no more faults: what goes on comes to its end")
+        left = faults.join(_QUIET_SECONDS)
+        for thread in working:
+            thread.join(_QUIET_SECONDS + 60)
+        tell("the lanes have ended")
+        verdict = _settled(stage, tell)
+        observer.stop()
+        watching.join(30)
+        attempts = [attempt for lane in lanes for attempt in lane.attempts]
+        for attempt in attempts:
+            verdict += audit.of_attempt(attempt, stage.hits)
+        verdict += audit.of_schedulers(observer.schedulers, stage.hits)
+        verdict += audit.of_gpu_seconds(observer.pools) + audit.of_log(observer.lines)
+        troubles = [*stage.troubles, *(lane.trouble for lane in lanes if lane.trouble)]
+        troubles += [f"{name} was not undone" for name in left]
+    told = _told(faults, verdict, observer) + _longest(attempts)
+    told += [f"HARNESS {text}" for text in troubles]
+    answered = sum(attempt.answer is not None for attempt in attempts)
+    count = faults.done.total()
+    line = audit.report(round(minutes, 1), count, answered, verdict)
+    return Outcome(line, count, answered, tuple(told), tuple(observer.lines), verdict.is_clean and not troubles)
+
+
+def _settled(stage: Stage, tell: Tell) -> Verdict:
+    """Wait until everything of the run has gone, and both operators are ready; what has not, and is not."""
+    deadline = time.monotonic() + _QUIET_SECONDS
+    pods, clusters, operators = ["?"], ["?"], 0
+    while (pods or clusters or operators < 2) and time.monotonic() < deadline:
+        time.sleep(1)
+        try:
+            clusters = [each["metadata"]["name"] for each in stage.clusters()]
+            pods = [f"{each['metadata']['name']} {each['status'].get('phase')}" for each in stage.pods()]
+            operators = sum(map(_is_ready, stage.operators()))
+        except LocalClusterError as error:
+            tell(f"the API server: {error}")
+    stuck = [f"cluster {name} is still there" for name in clusters]
+    stuck += [f"{operators} operators are ready, 2 are wanted"] if operators < 2 else []
+    return Verdict(stuck=tuple(stuck), leaked=() if clusters else tuple(pods))
+
+
+def _is_ready(pod: dict[str, object]) -> bool:
+    status = pod["status"]
+    assert isinstance(status, dict)
+    return all(each["ready"] for each in status.get("containerStatuses", ()))
+
+
+def _told(faults: Faults, verdict: Verdict, observer: Observer) -> list[str]:
+    lines = [f"{count:4d} x {name}" for name, count in faults.done.most_common()]
+    lines += [f"no victim: {text}" for text in faults.missed]
+    for kind in ("wrong", "lost", "stuck", "leaked"):
+        lines += [f"{kind.upper()} {text}" for text in getattr(verdict, kind)]
+    lines += [f"run again, its scheduler was ended: {text}" for text in verdict.again]
+    apart = sum(faults.done[name] for name in LOSES_STATE)
+    counts = faults.stage.proxy.counts
+    lines.append(
+        f"apart: schedulers ended={apart} programs run again={len(verdict.again)}; looks={observer.looks} "
+        f"requests={counts.requests} refused={counts.refused} unanswered={counts.lost} expired={counts.expired}"
+    )
+    return lines
+
+
+def _longest(attempts: list[Attempt]) -> list[str]:
+    """How long programs took, and which took longest."""
+    answered = [attempt for attempt in attempts if attempt.answer is not None]
+    took = sorted(((each.ended - each.began, each) for each in answered), key=itemgetter(0))
+    if not took:
+        return []
+    middle, (seconds, longest) = median(each for each, _ in took), took[-1]
+    return [
+        f"programs took {middle:.0f} s in the middle, {seconds:.0f} s at most: {longest.program}, {longest.cluster}"
+    ]
