@@ -8,8 +8,7 @@ The rules:
 - A scheduler is replaced or restarted only where a fault ended it, or the lost node was its own; else its state is
   *lost*.
 - A program that has not ended in time, undisturbed at the end, is *stuck*, and so is a cluster that does not settle.
-- GPU-seconds in a status never go back, a pool never has more pods than it may, and an operator's log shows no defect:
-  else *wrong*.
+- GPU-seconds in a status never go back, and an operator's log shows no defect: else *wrong*.
 - A pod that is there though its cluster is gone, and has had its time, is *leaked*.
 """
 
