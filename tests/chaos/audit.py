@@ -7,7 +7,8 @@ The rules:
   nodes, API servers and operators may cost time and repeated tasks, and nothing else.
 - A scheduler is replaced or restarted only where a fault ended it, or the lost node was its own; else its state is
   *lost*.
-- A program that has not ended in time, undisturbed at the end, is *stuck*, and so is a cluster that does not settle.
+- A program that has not ended in time, undisturbed at the end, is *stuck*, and so is a cluster that does not settle,
+  or that is not tried again although its status told when.
 - GPU-seconds in a status never go back, and an operator's log shows no defect: else *wrong*.
 - A pod that is there though its cluster is gone, and has had its time, is *leaked*.
 """
@@ -17,10 +18,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 _NOTICED_SECONDS = 10.0  # after a scheduler's end the last client has noticed
 _DEFECT = re.compile(r"Traceback|a defect|never retrieved|Unclosed|CRITICAL", re.IGNORECASE)
 _SLACK = 0.01  # of GPU-seconds, which a status rounds
+_NEXT_TRY = re.compile(r"next try at (\d{4}-[\dT:-]+Z)")
+# After the time that a status tells. Every fault that may hold up an operator is over long before.
+_TRIED_SECONDS = 60.0
+# A time that is told so far from now is that of an operator which began while the API server told another time.
+_BELIEVED_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,16 @@ class SchedulerSample:
 
     cluster: str
     container: str
+    at: float
+
+
+@dataclass(frozen=True)
+class StatusSample:
+    """A look at a status: its text, and when. Seconds since the epoch, as the status tells times."""
+
+    uid: str
+    cluster: str
+    text: str
     at: float
 
 
@@ -139,6 +156,17 @@ def of_gpu_seconds(samples: Iterable[PoolSample]) -> Verdict:
                 wrong.append(f"GPU-seconds {name} of {sample.cluster}/{sample.pool} went back: {was:g} to {now:g}")
         most[sample.uid, sample.pool] = sample
     return Verdict(wrong=tuple(wrong))
+
+
+def of_retries(samples: Iterable[StatusSample]) -> Verdict:
+    """What statuses told of next tries, in the order in which they were looked at."""
+    late: dict[tuple[str, str], str] = {}
+    for sample in samples:
+        for told in _NEXT_TRY.findall(sample.text):
+            seconds = sample.at - datetime.fromisoformat(told).timestamp()
+            if _TRIED_SECONDS < seconds < _BELIEVED_SECONDS:
+                late[sample.uid, told] = f"{sample.cluster} was not tried again {seconds:.0f} s after {told}"
+    return Verdict(stuck=tuple(late.values()))
 
 
 def of_log(lines: Iterable[str]) -> Verdict:

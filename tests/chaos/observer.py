@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 from local.errors import LocalClusterError
 from local.operator_release import NAMESPACE as OPERATORS
-from tests.chaos.audit import PoolSample, SchedulerSample
+from tests.chaos.audit import PoolSample, SchedulerSample, StatusSample
 from tests.chaos.stage import Stage
 
 Json = dict[str, Any]
@@ -25,6 +26,7 @@ class Observer:
     stage: Stage
     pools: list[PoolSample] = field(default_factory=list)
     schedulers: list[SchedulerSample] = field(default_factory=list)
+    statuses: list[StatusSample] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     looks: int = 0
     _logs: dict[Path, BinaryIO] = field(default_factory=dict)
@@ -51,6 +53,9 @@ class Observer:
     def _look(self) -> None:
         for item in self.stage.clusters():
             meta = item["metadata"]
+            text = json.dumps(item.get("status", {}))
+            if "next try at" in text:
+                self.statuses.append(StatusSample(meta["uid"], meta["name"], text, time.time()))
             self.pools += [
                 PoolSample(
                     meta["uid"],

@@ -132,7 +132,8 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         for attempt in attempts:
             verdict += audit.of_attempt(attempt, stage.hits)
         verdict += audit.of_schedulers(observer.schedulers, stage.hits)
-        verdict += audit.of_gpu_seconds(observer.pools) + audit.of_log(observer.lines)
+        verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(observer.statuses)
+        verdict += audit.of_log(observer.lines)
         troubles = [*stage.troubles, *(lane.trouble for lane in lanes if lane.trouble)]
         troubles += [f"{name} was not undone" for name in left]
     told = _told(faults, verdict, observer) + _longest(attempts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -11,10 +12,12 @@ from tests.chaos.audit import (
     Hit,
     PoolSample,
     SchedulerSample,
+    StatusSample,
     Verdict,
     of_attempt,
     of_gpu_seconds,
     of_log,
+    of_retries,
     of_schedulers,
     report,
 )
@@ -75,6 +78,16 @@ def test_gpu_seconds_that_go_back_are_wrong():
 def test_gpu_seconds_that_grow_or_belong_to_another_cluster_are_no_finding():
     seen = [HELD, replace(HELD, held=11.0), replace(HELD, uid="another", held=0.0), replace(HELD, pool="cpu", held=0.0)]
     assert of_gpu_seconds(seen) == Verdict()
+
+
+@pytest.mark.parametrize(("seconds", "is_stuck"), [(-5, False), (30, False), (88, True), (3600, False)])
+def test_a_cluster_that_is_not_tried_again_when_its_status_told_is_stuck(seconds: float, is_stuck: bool):
+    told = datetime.fromisoformat("2026-11-23T23:35:18Z").timestamp()
+    text = '{"message": "exceeded quota, next try at 2026-11-23T23:35:18Z"}'
+    seen = [StatusSample("uid", "a", text, told + seconds - ago) for ago in (2, 1, 0)]
+    found = of_retries(seen)
+    assert len(found.stuck) == is_stuck
+    assert found.is_clean != is_stuck
 
 
 def test_a_defect_in_the_log_is_wrong_once_for_each_kind():
