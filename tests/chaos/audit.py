@@ -5,8 +5,7 @@ The rules:
 - A program may fail only where a fault ended its own scheduler while it ran, or shortly before: Dask keeps a
   scheduler's state in its process alone. It is counted apart and run again. Any other failure is *lost*: lost workers,
   nodes, API servers and operators may cost time and repeated tasks, and nothing else.
-- A scheduler is replaced or restarted only where a fault ended it, or the lost node was its own; else its state is
-  *lost*.
+- A scheduler that was ready is replaced or restarted only where a fault ended it; else its state is *lost*.
 - A program that has not ended in time, undisturbed at the end, is *stuck*, and so is a cluster that does not settle,
   or that is not tried again although its status told when.
 - GPU-seconds in a status never go back, and an operator's log shows no defect: else *wrong*.
@@ -69,7 +68,7 @@ class PoolSample:
 
 @dataclass(frozen=True)
 class SchedulerSample:
-    """A look at a scheduler: its container is another one after each start."""
+    """A look at a scheduler that is ready: its container is another one after each start."""
 
     cluster: str
     container: str

@@ -68,10 +68,10 @@ class Observer:
             ]
         now = time.monotonic()
         for pod in self.stage.schedulers():
-            container = (pod["status"].get("containerStatuses") or [{}])[0].get("containerID", "")
-            if container:
+            container = (pod["status"].get("containerStatuses") or [{}])[0]
+            if container.get("ready"):  # a kubelet that restarts ends what it was just beginning
                 name = pod["metadata"]["labels"]["gpudask.dev/cluster"]
-                self.schedulers.append(SchedulerSample(name, container, now))
+                self.schedulers.append(SchedulerSample(name, container["containerID"], now))
 
     def _read_logs(self) -> None:
         """What is new in the logs; a file that is open stays readable when its pod is gone."""

@@ -203,6 +203,8 @@ def mend(cluster: Cluster | None) -> None:
         return
     processes.thaw(cluster)
     if cluster.api.blocker() is None:
+        # It was seen to count the GPU of a pod for ever that was deleted while the API server was slow to bind it.
+        cluster.processes.restart("kube-scheduler")
         kubectl = Kubectl(str(cluster.kubectl), cluster.kubeconfig)
         for kind in ADMISSION:
             kubectl.attempt("delete", kind, OBJECTS, "--ignore-not-found", "--request-timeout=15s")
