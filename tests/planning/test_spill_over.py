@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import a_pool
-from tests.planning.builders import gpu_pool, scaled
+from gpudask.planning.plan import plan
+from tests.planning.builders import cluster, demand, gpu_pool, scaled, scheduler_pod, seen, tasks
 from tests.planning.sequence import Sequence, cancels, play, sets, submits
 
 CPU = a_pool(replicas=1)
@@ -89,3 +90,16 @@ SPILL_OVER = {
 )
 def test_spill_over(sequence: Sequence):
     play(sequence)
+
+
+@pytest.mark.parametrize(("wall_ahead", "expected"), [(0.0, {"small": 1, "big": 1}), (3600.0, {"small": 2, "big": 0})])
+def test_a_size_set_by_hand_is_the_room_until_people_s_own_clock_says_that_it_is_over(
+    wall_ahead: float, expected: dict[str, int]
+):
+    for_a_while = {"pool": "small", "replicas": 1, "by": "alice", "until": "2027-01-15T08:30:00Z"}
+    of = cluster(CPU, BIG, SMALL, overrides=[for_a_while])
+    says = demand(tasks(2, seconds=800.0, GPU=1))
+
+    sizes = plan(seen(of, scheduler_pod(of), says=says, wall_ahead=wall_ahead)).pools
+
+    assert {name: sizes[name].size.pods for name in expected} == expected

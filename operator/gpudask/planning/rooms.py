@@ -28,7 +28,7 @@ def _room(seen: Observation, pool: Pool) -> Room:
 
 
 def _most(seen: Observation, pool: Pool) -> int:
-    override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.now)
+    override = sizes.active_override(seen.cluster.spec.overrides, pool.name, seen.wall_time)
     if override is not None and override.replicas is not None:
         return override.replicas
     if pool.autoscale is not None:
