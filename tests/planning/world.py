@@ -15,16 +15,19 @@ from gpudask.api.resource import Cluster
 from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
+from gpudask.desired.markers import MARKERS
 from gpudask.desired.scheduler import MadeWith
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
     CreateWorker,
     DeletePod,
+    MarkGuarded,
     MarkRetiring,
     Plan,
     TakeOffService,
 )
+from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Ended, Observation, Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import in_force
@@ -155,6 +158,7 @@ class World:
         """Passes until one finds nothing to do."""
         for _ in range(20):
             observed = self.observe()
+            self.memory.saw((pod.uid for pod in observed.pods), at_work(observed), self.now)
             self.plan = plan(observed)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
@@ -162,7 +166,7 @@ class World:
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
-            for action in self.plan.actions:
+            for action in (*self.plan.actions, *self.plan.markers):
                 self._carry_out(action)
             self._tell()
             if not self.plan.actions and not self.refused:
@@ -334,6 +338,7 @@ class World:
             memory=dict(self.memory.pools),
             scheduler_since=self.scheduler_since,
             frozen_at=self.memory.frozen_at,
+            busy_at=self.memory.busy_at,
             joined={name: pod.started + 1 for pod, _, name in self.workers()},
             first_joined={name: pod.started + 1 for pod, _, name in self.workers()},
         )
@@ -370,6 +375,10 @@ class World:
                 self._set(self.pods[pod.name], retirement=retirement)
             case TakeOffService(pod):
                 self._set(self.pods[pod.name], serves=False)
+            case MarkGuarded(pod, annotations):
+                if pod.name in self.pods:
+                    said = dict(zip(MARKERS, pod.marks, strict=False)) | annotations
+                    self._set(self.pods[pod.name], marks=tuple(said.get(name, "") for name in MARKERS))
 
     def _create(self, name: str, pool: str) -> None:
         assert name not in self.pods, f"{name} exists"

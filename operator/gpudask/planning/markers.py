@@ -69,8 +69,10 @@ def plan_markers(seen: Observation) -> tuple[MarkGuarded, ...]:
 
 def markers_wake_after(seen: Observation) -> float | None:
     """When the next pod that rests will have rested long enough."""
-    rests = [rested_seconds(seen, pod) for pod in seen.pods if pod.live and pod.retirement is None]
-    return min((REST_SECONDS - rest for rest in rests if rest is not None and 0 < rest < REST_SECONDS), default=None)
+    working = at_work(seen)
+    resting = (pod for pod in seen.pods if pod.live and pod.retirement is None and pod.uid not in working)
+    rests = [rested_seconds(seen, pod) for pod in resting]
+    return min((REST_SECONDS - rest for rest in rests if rest is not None and rest < REST_SECONDS), default=None)
 
 
 def _works(seen: Observation, pod: Pod) -> bool:
