@@ -12,7 +12,7 @@ import math
 from collections import Counter
 
 from benchmarks.scaling.world import Contestant, World
-from gpudask.planning.observed import Pod
+from gpudask.planning.observed.pods import Pod
 
 TARGET_DURATION_SECONDS = 5.0
 INTERVAL_SECONDS = 1.0

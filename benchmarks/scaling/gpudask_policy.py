@@ -16,14 +16,14 @@ from gpudask.planning.actions import (
     CreateScheduler,
     CreateWorker,
     DeletePod,
-    MarkGuarded,
+    MarkProtected,
     MarkRetiring,
     Plan,
     TakeOffService,
 )
-from gpudask.planning.observed import Observation
+from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan
-from gpudask.planning.starts import starts
+from gpudask.planning.start_times import StartTimes
 from gpudask.reconcile.memory import Memory
 
 _EDGE_SECONDS, _COUNTS_SECONDS = 0.05, 1.0
@@ -70,14 +70,14 @@ class Gpudask(Contestant):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
-            self._memory.started(name, starts(seen, name), empty=not seen.workers(name))
+            self._memory.started(name, StartTimes.of(seen, name).seen, empty=not seen.workers(name))
             if not pool.size.is_guess:
                 self._memory.sized(name, pool.size.pods)
         for action in planned.actions:
             self._carry_out(action)
         self._tell()
-        if planned.wake_after_seconds is not None:
-            self._pass_in(max(_SOONEST_SECONDS, planned.wake_after_seconds))
+        if planned.requeue_after is not None:
+            self._pass_in(max(_SOONEST_SECONDS, planned.requeue_after))
 
     def _observe(self) -> Observation:
         world = self._world
@@ -104,7 +104,7 @@ class Gpudask(Contestant):
             case MarkRetiring(pod, retirement):
                 self._world.count_action(pod)
                 self._world.kubernetes.annotate(pod.name, retirement)
-            case CreateScheduler() | MarkGuarded() | TakeOffService():
+            case CreateScheduler() | MarkProtected() | TakeOffService():
                 raise AssertionError("the scheduler is there, and marks come apart")
 
     def _tell(self) -> None:

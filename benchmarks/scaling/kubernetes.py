@@ -12,7 +12,7 @@ from random import Random
 
 from benchmarks.scaling.clock import Clock
 from benchmarks.scaling.trace import Machines
-from gpudask.planning.observed import Pod, Retirement
+from gpudask.planning.observed.pods import Pod, Retirement
 
 # Times of observed pods are seconds since the epoch, and 0 means never.
 EPOCH = 1_800_000_000.0

@@ -16,7 +16,7 @@ from functools import partial
 from benchmarks.scaling import ahead
 from benchmarks.scaling.clock import Clock
 from benchmarks.scaling.trace import PLAIN, Resources, Trace
-from gpudask.planning.observed import Pod
+from gpudask.planning.observed.pods import Pod
 from gpudask.scaling.demand import Demand, Requirement, Worker
 
 _REMEMBERED = 50  # tasks that a mean follows, as in the preload's durations

@@ -11,7 +11,7 @@ from benchmarks.scaling.kubernetes import Holding, Kubernetes
 from benchmarks.scaling.scheduler import Scheduler
 from benchmarks.scaling.trace import GPU_POOL, Trace
 from gpudask.desired import names, spec_hash
-from gpudask.planning.observed import Pod
+from gpudask.planning.observed.pods import Pod
 
 # A run that takes longer than this after the last submission will not end by itself.
 _GIVE_UP_SECONDS = 50_000.0

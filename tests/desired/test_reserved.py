@@ -12,7 +12,7 @@ from gpudask.desired import support
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.observed.parser import parse_pod
 from tests.builders import a_cluster, a_pool
 
 Json = dict[str, Any]
@@ -70,13 +70,13 @@ def test_other_keys_stay():
 def test_the_scheduler_is_seen_as_the_scheduler_whatever_its_template_says():
     scheduler, *_ = made(scheduler={"template": {"metadata": {"labels": {resource.LABEL_POOL: "zz"}}}})
     server_side = {"uid": "1", "resourceVersion": "1"}
-    assert observe_pod(scheduler | {"metadata": scheduler["metadata"] | server_side}).pool == ""
+    assert parse_pod(scheduler | {"metadata": scheduler["metadata"] | server_side}).pool == ""
 
 
 def test_a_pod_is_not_born_retiring_whatever_its_template_says():
     _, worker, *_ = made(pools=[a_pool(template={"metadata": {"annotations": {resource.ANNOTATION_RETIRE: "x"}}})])
     server_side = {"uid": "1", "resourceVersion": "1"}
-    assert observe_pod(worker | {"metadata": worker["metadata"] | server_side}).retirement is None
+    assert parse_pod(worker | {"metadata": worker["metadata"] | server_side}).retirement is None
 
 
 @pytest.mark.parametrize("part", [{"name": "x"}, {"finalizers": ["x/y"]}, {"ownerReferences": [{"uid": "1"}]}])

@@ -8,7 +8,8 @@ from typing import Any
 from gpudask.api.resource import Cluster, parse
 from gpudask.desired import names, spec_hash
 from gpudask.desired.scheduler import MadeWith
-from gpudask.planning.observed import Observation, Pod, current_scheduler
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.scheduler import in_force
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.builders import a_manifest, a_pool

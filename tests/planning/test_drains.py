@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gpudask.api.status import Reason, Status
 from gpudask.planning.actions import DeletePod, MarkRetiring
-from gpudask.planning.announcements import announcements
-from gpudask.planning.observed import Observation, Retirement
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.events import events
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.pods import Retirement
+from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool
@@ -39,9 +40,9 @@ def test_without_a_timeout_it_is_waited_for_for_ever() -> None:
 
 
 def test_the_pass_comes_back_for_it() -> None:
-    wake = plan(leaving(NOW - 60)).pools["gpu"].wake_after_seconds
+    wake = plan(leaving(NOW - 60)).pools["gpu"].requeue_after
     assert wake == 40
-    assert plan(leaving(NOW - 60, timeout=False)).pools["gpu"].wake_after_seconds == 540
+    assert plan(leaving(NOW - 60, timeout=False)).pools["gpu"].requeue_after == 540
 
 
 def test_one_of_which_nobody_noted_when_it_began_is_timed_from_now_on() -> None:
@@ -63,12 +64,12 @@ def test_the_time_travels_in_the_annotation() -> None:
             "annotations": {"gpudask.dev/retire": noted.dump()},
         }
     }
-    found = observe_pod(body).retirement
+    found = parse_pod(body).retirement
     assert found == noted
     assert found is not None
     assert found.at == NOW
     body["metadata"]["annotations"] = {"gpudask.dev/retire": '{"why": "idle", "ifIdle": true, "release": false}'}  # type: ignore[index]
-    assert observe_pod(body).retirement == Retirement("idle", if_idle=True), "as an older operator wrote it"
+    assert parse_pod(body).retirement == Retirement("idle", if_idle=True), "as an older operator wrote it"
 
 
 def test_the_status_tells_who_leaves_and_what_it_waits_for_and_a_hung_drain_is_trouble() -> None:
@@ -87,11 +88,11 @@ def test_a_forced_end_is_announced_once() -> None:
     observation = leaving(NOW - 100)
     before = report(leaving(NOW - 99), plan(leaving(NOW - 99)), Status())
     after = report(observation, plan(observation), before)
-    said = [a for a in announcements(before, after) if a.reason == Reason.DRAIN_FORCED]
+    said = [a for a in events(before, after) if a.reason == Reason.DRAIN_FORCED]
     assert [a.message for a in said] == [
         "pool gpu: deleted though not drained: demo-gpu-worker-0-abcde: drainTimeout is over: task train-1"
     ]
-    assert announcements(after, report(observation, plan(observation), after)) == []
+    assert events(after, report(observation, plan(observation), after)) == []
 
 
 def test_a_task_that_never_ends_is_cut_after_the_timeout_and_not_before_also_across_a_restart() -> None:

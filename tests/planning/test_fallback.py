@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpudask.api.status import Reason, Status
-from gpudask.planning.announcements import announcements
-from gpudask.planning.observed import Observation
+from gpudask.planning.events import events
+from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.scaling.demand import Requirement
@@ -45,8 +45,8 @@ def test_tasks_that_waited_long_enough_are_lent_workers_of_the_other_pool() -> N
 def test_before_that_nothing_is_lent_and_the_pass_comes_back_in_time() -> None:
     planned = plan(seeing(waiting(45)))
     assert planned.offers == {}
-    assert planned.wake_after_seconds is not None
-    assert planned.wake_after_seconds <= 15
+    assert planned.requeue_after is not None
+    assert planned.requeue_after <= 15
 
 
 def test_what_is_lent_stays_lent_while_they_run_there_also_for_an_operator_that_has_just_started() -> None:
@@ -168,7 +168,7 @@ def test_the_status_and_the_events_say_so() -> None:
         seeing(waiting(0, unrunnable=0, running=3), offers=LENT, gpu_ready=True),
     ):
         status = report(observation, plan(observation), history[-1])
-        told += [a.reason for a in announcements(history[-1], status) if "Fallback" in a.reason]
+        told += [a.reason for a in events(history[-1], status) if "Fallback" in a.reason]
         history.append(status)
     assert [s.pools[1].fallback for s in history[1:]] == ["", "cpu", "cpu", ""]
     assert told == [Reason.FALLBACK_STARTED, Reason.FALLBACK_ENDED]

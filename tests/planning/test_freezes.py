@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.status import Reason, Status
-from gpudask.planning.announcements import announcements
+from gpudask.planning.events import events
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool
@@ -204,7 +204,7 @@ def test_the_status_says_why_and_since_when_and_that_it_is_over() -> None:
     gone = report(seen, plan(seen), frozen)
     assert gone.pools[1].forced.startswith("demo-gpu-worker-0-")
     assert gone.pools[1].forced.endswith("idle.frozenFor is over: the scheduler has not been heard yet")
-    assert [a.reason for a in announcements(frozen, gone) if a.reason == Reason.DRAIN_FORCED] == [Reason.DRAIN_FORCED]
+    assert [a.reason for a in events(frozen, gone) if a.reason == Reason.DRAIN_FORCED] == [Reason.DRAIN_FORCED]
     world.silent = False
     world.run(6)
     over = _told(world, gone)
@@ -241,6 +241,6 @@ def test_the_pass_comes_back_when_the_time_to_give_up_has_come() -> None:
     world.silent = True
     world.run(100)
     world.reconcile()
-    left = world.plan.pools["gpu"].wake_after_seconds
+    left = world.plan.pools["gpu"].requeue_after
     assert left is not None
     assert 0 < left <= 201

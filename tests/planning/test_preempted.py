@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.observed.parser import parse_pod
 from tests.builders import a_pool
 from tests.planning.builders import cluster
 from tests.planning.world import World
@@ -49,13 +49,13 @@ ENDED = {
 
 @pytest.mark.parametrize(("body", "preempted"), ENDED.values(), ids=ENDED)
 def test_who_ended_it(body: Json, preempted: bool):
-    assert observe_pod(body).preempted is preempted
+    assert parse_pod(body).preempted is preempted
 
 
 def test_a_condition_that_does_not_hold_says_nothing():
     body = failed()
     body["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "False"}]
-    assert not observe_pod(body).preempted
+    assert not parse_pod(body).preempted
 
 
 @pytest.mark.parametrize(("preempted", "waited"), [(True, [0.0] * 6), (False, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0])])

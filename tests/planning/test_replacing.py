@@ -6,8 +6,8 @@ import pytest
 
 from gpudask.api.status import Reason, Status
 from gpudask.planning.actions import MarkRetiring
-from gpudask.planning.announcements import announcements
-from gpudask.planning.observed import Retirement
+from gpudask.planning.events import events
+from gpudask.planning.observed.pods import Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.builders import a_pool
@@ -193,5 +193,5 @@ def test_the_status_and_an_event_say_so() -> None:
     degraded = next(c for c in after.conditions if c.type == "Degraded")
     assert degraded.reason == Reason.DEVICE_SICK
     assert degraded.message == "pool gpu: demo-gpu-worker-0: 3 tasks in a row failed: cudaErrorECC"
-    said = [a.message for a in announcements(before, after) if a.reason == Reason.POD_REPLACED]
+    said = [a.message for a in events(before, after) if a.reason == Reason.POD_REPLACED]
     assert said == ["pool gpu: demo-gpu-worker-0-abcde: its device is sick: 3 tasks in a row failed: cudaErrorECC"]

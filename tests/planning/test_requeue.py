@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.planning.observed import Observation
+from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from tests.planning import test_freezes, test_look_ahead, test_replacing, test_sequences, test_spill_over
@@ -42,7 +42,7 @@ def decided(seen: Observation) -> dict[str, Any]:
         "frozen since": {pool.name: bool(pool.frozen_since) for pool in status.pools},
         "offers": planned.offers,
         "deletion": bool(planned.delete_why),
-        "eviction": planned.markers,
+        "eviction": planned.protections,
         "conditions": {each.type: (each.status, each.reason) for each in status.conditions},
     }
 
@@ -57,7 +57,7 @@ def run(world: World, seconds: int) -> None:
 
 def look(world: World) -> None:
     seen = world.observe()
-    soonest = plan(seen).wake_after_seconds
+    soonest = plan(seen).requeue_after
     now = decided(seen)
     later = replace(seen, now=seen.now + 0.999 * min(RESYNC_SECONDS, soonest or RESYNC_SECONDS))
     then = decided(later)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudask.planning.actions import DeletePod, TakeOffService
-from gpudask.planning.observed import Pod
+from gpudask.planning.observed.pods import Pod
 from gpudask.planning.scheduler import named_by_service, plan_scheduler
 from tests.builders import a_pool
 from tests.planning.builders import NOW, cluster, scheduler_pod, seen
@@ -35,7 +35,7 @@ OF_BEFORE = scheduler_pod(CLUSTER, serves=False)
 def test_the_service_leads_to_the_live_scheduler_and_nowhere_while_the_last_one_ends(
     pods: tuple[Pod, ...], taken_off: list[Pod]
 ):
-    actions = plan_scheduler(seen(CLUSTER, *pods))
+    actions = plan_scheduler(seen(CLUSTER, *pods)).actions
 
     assert [action.pod for action in actions if isinstance(action, TakeOffService)] == taken_off
 
@@ -43,11 +43,11 @@ def test_the_service_leads_to_the_live_scheduler_and_nowhere_while_the_last_one_
 def test_it_is_taken_off_also_where_the_cluster_is_suspended():
     suspended = cluster(a_pool(), suspend=True)
 
-    assert plan_scheduler(seen(suspended, ENDS)) == (TakeOffService(ENDS),)
+    assert plan_scheduler(seen(suspended, ENDS)).actions == (TakeOffService(ENDS),)
 
 
 def test_one_that_is_deleted_serves_until_it_ends():
-    assert [type(action) for action in plan_scheduler(seen(cluster(a_pool(), suspend=True), RUNS))] == [DeletePod]
+    assert [type(action) for action in plan_scheduler(seen(cluster(a_pool(), suspend=True), RUNS)).actions] == [DeletePod]
 
 
 @pytest.mark.parametrize(

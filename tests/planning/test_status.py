@@ -9,12 +9,13 @@ import pytest
 
 from gpudask.api.status import Condition, ConditionType, Phase, Reason, Status
 from gpudask.clients.errors import ApiError
-from gpudask.planning.announcements import announcements
+from gpudask.planning.events import events
 from gpudask.planning.conditions import defect, invalid
-from gpudask.planning.observed import Ended, Failure, Observation, PoolMemory, Retirement
+from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
+from gpudask.planning.observed.pods import Ended, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
-from gpudask.planning.status_forms import lively, pressing, significant
+from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.memory import Memory
 from tests.builders import a_pool
 from tests.planning.builders import (
@@ -520,7 +521,7 @@ def test_how_far_pods_are_is_significant_and_not_pressing():
 
 def test_a_new_cluster_is_announced_when_it_is_ready_and_not_before():
     def said(before: Status, after: Status) -> list[str]:
-        return [item.reason for item in announcements(before, after) if item.reason in ("AllReady", "SchedulerPending")]
+        return [item.reason for item in events(before, after) if item.reason in ("AllReady", "SchedulerPending")]
 
     one = cluster(a_pool(replicas=1))
     starting = status_of(seen(one, scheduler_pod(one, running=False)))
@@ -532,13 +533,13 @@ def test_a_new_cluster_is_announced_when_it_is_ready_and_not_before():
 
 def test_scaling_is_announced_with_its_reason():
     before, after = pair({"says": CALM}, {"says": demand(tasks(4, seconds=900, GPU=1), workers=(busy(GPU0),))})
-    said = [item for item in announcements(before, after) if item.reason == Reason.SCALED_UP]
+    said = [item for item in events(before, after) if item.reason == Reason.SCALED_UP]
     assert [item.message for item in said] == [
         "pool gpu: 0 -> 4 pods (autoscale): 4 tasks wait, 0 assigned"
         if before.pools[1].desired == 0
         else f"pool gpu: {before.pools[1].desired} -> 4 pods (autoscale): 4 tasks wait, 0 assigned"
     ]
-    assert announcements(after, after) == []
+    assert events(after, after) == []
 
 
 @pytest.mark.parametrize("silence", [True, False])
@@ -547,28 +548,28 @@ def test_a_scheduler_that_began_anew_is_told_with_what_it_knew(silence: bool):
     if silence:
         before = status_of(seen(C, SCHEDULER, CPU0), before)
     after = status_of(seen(C, SCHEDULER, CPU0, says=replace(CALM, scheduler_id="another"), now=NOW + 9), before)
-    [told] = [item for item in announcements(before, after) if item.reason == Reason.SCHEDULER_RESTARTED]
+    [told] = [item for item in events(before, after) if item.reason == Reason.SCHEDULER_RESTARTED]
     assert told.warning
     assert "3 tasks" in told.message
     assert after.scheduler.lost.endswith("3 tasks")
     again = status_of(seen(C, SCHEDULER, CPU0, says=replace(CALM, scheduler_id="another"), now=NOW + 20), after)
     assert (again.scheduler.lost, again.scheduler.tasks) == (after.scheduler.lost, 0)
-    assert announcements(after, again) == []
+    assert events(after, again) == []
 
 
 def test_a_scheduler_that_knew_nothing_loses_nothing():
     before = status_of(seen(C, SCHEDULER, CPU0, says=CALM))
     after = status_of(seen(C, SCHEDULER, CPU0, says=replace(CALM, scheduler_id="another")), before)
     assert after.scheduler.lost == ""
-    assert announcements(before, after) == []
+    assert events(before, after) == []
 
 
 def test_trouble_is_announced_once_as_a_warning():
     before, after = pair({"says": CALM}, {"says": demand(tasks(3, GPU=2), workers=(worker(CPU0),))})
-    warned = [item for item in announcements(before, after) if item.warning]
+    warned = [item for item in events(before, after) if item.warning]
     assert [item.reason for item in warned] == [Reason.UNSERVABLE]
     assert "3 tasks want GPU: 2" in warned[0].message
-    assert not [item for item in announcements(after, after) if item.warning]
+    assert not [item for item in events(after, after) if item.warning]
 
 
 def test_a_drain_whose_data_cannot_be_moved_is_shown_in_the_pool_and_announced_once():
@@ -580,9 +581,9 @@ def test_a_drain_whose_data_cannot_be_moved_is_shown_in_the_pool_and_announced_o
     stuck = status_of(says("blocked", "3 results (9 bytes) cannot be moved: x: TypeError: no", "data"), moving)
     later = status_of(says("blocked", "2 results (6 bytes) cannot be moved: y: TypeError: no", "data"), stuck)
     assert stuck.pools[1].held == f"{BLOCKED.name}: data: 3 results (9 bytes) cannot be moved: x: TypeError: no"
-    (warned,) = [item for item in announcements(moving, stuck) if item.warning]
+    (warned,) = [item for item in events(moving, stuck) if item.warning]
     assert (warned.reason, warned.message) == (Reason.DRAIN_BLOCKED, f"pool gpu: {stuck.pools[1].held}")
-    assert announcements(stuck, later) == []
+    assert events(stuck, later) == []
 
 
 def test_a_refused_spec_is_announced_once_for_each_thing_that_is_wrong():
@@ -590,13 +591,13 @@ def test_a_refused_spec_is_announced_once_for_each_thing_that_is_wrong():
     first = invalid("spec.pools[0]: no", generation=2, before=fine, now=NOW)
     again = invalid("spec.pools[0]: no", generation=3, before=first, now=NOW)
     other = invalid("spec.pools[1]: no", generation=3, before=again, now=NOW)
-    (told,) = announcements(fine, first)
+    (told,) = events(fine, first)
     assert (told.reason, told.message, told.warning) == (Reason.INVALID, "spec.pools[0]: no", True)
-    assert announcements(first, again) == []
-    (another,) = announcements(again, other)
+    assert events(first, again) == []
+    (another,) = events(again, other)
     assert another.message == "spec.pools[1]: no"
     assert another.series != told.series
-    assert [item.message for item in announcements(other, fine)] == ["the cluster is ready"]
+    assert [item.message for item in events(other, fine)] == ["the cluster is ready"]
 
 
 def test_pods_of_a_removed_pool_have_a_row_until_they_are_gone():
@@ -615,12 +616,12 @@ def test_pods_of_a_removed_pool_have_a_row_until_they_are_gone():
     assert (row.desired, row.pods, row.ready, row.retiring, row.workers) == (0, 2, 1, 2, 2)
     assert (row.gpus_held, row.gpus_busy, row.gpu_seconds_held) == (4, 1, 140)
     assert (status.summary.cpu, status.summary.gpu, status.phase) == ("1/1", "1/0", "Running")
-    assert [item.message for item in announcements(before, status)] == [
+    assert [item.message for item in events(before, status)] == [
         "pool old: 2 -> 0 pods (spec): the spec has no such pool any more"
     ]
     gone = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), ended, says=says, now=NOW + 20), status)
     assert [p.name for p in gone.pools] == ["cpu"]
-    assert announcements(status, gone) == []
+    assert events(status, gone) == []
 
 
 def test_a_blocked_drain_of_a_removed_pool_is_told():
@@ -643,8 +644,8 @@ def test_a_pod_holds_the_gpus_that_it_was_made_with():
 def test_readiness_is_announced_when_it_comes_and_goes():
     before, after = status_of(seen(C, SCHEDULER, says=demand())), None
     after = status_of(seen(C, SCHEDULER, CPU0, says=CALM), before)
-    assert [item.message for item in announcements(before, after)] == ["the cluster is ready"]
-    assert [item.reason for item in announcements(after, before)] == [Reason.PODS_MISSING]
+    assert [item.message for item in events(before, after)] == ["the cluster is ready"]
+    assert [item.reason for item in events(after, before)] == [Reason.PODS_MISSING]
 
 
 def test_an_override_of_zero_is_named_as_the_reason_that_demand_is_not_served():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpudask.planning.actions import Action, DeletePod, MarkRetiring
-from gpudask.planning.observed import Observation, PoolMemory
+from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.plan import plan
 from gpudask.api.status import Reason
 from tests.builders import a_cluster, a_pool

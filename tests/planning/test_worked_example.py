@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpudask.api.status import Status
-from gpudask.planning.observed import Observation, PoolMemory
+from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.scaling.demand import Requirement

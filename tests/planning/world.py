@@ -22,16 +22,17 @@ from gpudask.planning.actions import (
     CreateScheduler,
     CreateWorker,
     DeletePod,
-    MarkGuarded,
+    MarkProtected,
     MarkRetiring,
     Plan,
     TakeOffService,
 )
-from gpudask.planning.markers import at_work
-from gpudask.planning.observed import Ended, Observation, Pod, current_scheduler
+from gpudask.planning.eviction import at_work
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.pods import Ended, Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import in_force
-from gpudask.planning.starts import starts
+from gpudask.planning.start_times import StartTimes
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.planning.builders import NOW, cluster, seen
@@ -162,11 +163,11 @@ class World:
             self.plan = plan(observed)
             self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.started(name, starts(observed, name), empty=not observed.workers(name))
+                self.memory.started(name, StartTimes.of(observed, name).seen, empty=not observed.workers(name))
                 if not pool.size.is_guess:
                     self.memory.sized(name, pool.size.pods)
             self.refused = frozenset()
-            for action in (*self.plan.actions, *self.plan.markers):
+            for action in (*self.plan.actions, *self.plan.protections):
                 self._carry_out(action)
             self._tell()
             if not self.plan.actions and not self.refused:
@@ -375,7 +376,7 @@ class World:
                 self._set(self.pods[pod.name], retirement=retirement)
             case TakeOffService(pod):
                 self._set(self.pods[pod.name], serves=False)
-            case MarkGuarded(pod, annotations):
+            case MarkProtected(pod, annotations):
                 if pod.name in self.pods:
                     said = dict(zip(MARKERS, pod.marks, strict=False)) | annotations
                     self._set(self.pods[pod.name], marks=tuple(said.get(name, "") for name in MARKERS))

@@ -15,8 +15,8 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
-from gpudask.planning.reduce import observe_pod
-from gpudask.planning.times import iso
+from gpudask.planning.observed.parser import parse_pod
+from gpudask.planning.observed.timestamps import iso
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.mirror import Mirror
@@ -106,7 +106,7 @@ class Bench:
         api.answered = lambda: self.clock.heard(formatdate(api.now(), usegmt=True), self.now)
         self.registry = Registry()
         self.woken = 0
-        pods = self._caches("pods", observe_pod, sighted=pod_sighting(self.clock))
+        pods = self._caches("pods", parse_pod, sighted=pod_sighting(self.clock))
         self.pods: Reflector[Any] = pods.reflectors[0]
         schedulers: Any = None  # none of the pods has an address
         self.context = Context(

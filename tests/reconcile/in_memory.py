@@ -11,8 +11,8 @@ from typing import Any
 from gpudask.api.resource import API_VERSION, LABEL_PRELOAD, Identity
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.reflector import Reflector
-from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.parser import parse_pod
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned
 from gpudask.reconcile.loop import ClusterLoop
@@ -36,7 +36,7 @@ class Operated:
             api=self.server,
             schedulers=None,  # type: ignore[arg-type] - no scheduler pod gets an address
             events=EventRecorder(self.server, "test"),
-            pods=self._caches("pods", observe_pod),
+            pods=self._caches("pods", parse_pod),
             support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preloads=Preloads(
                 self.server,

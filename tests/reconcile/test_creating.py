@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpudask.planning.actions import CreateWorker, PoolPlan
-from gpudask.planning.creations import AT_MOST, limited
+from gpudask.planning.plan import CREATIONS_AT_MOST, limit_creations
 from gpudask.scaling.sizing import Size
 from tests.builders import a_pool
 from tests.clients.fake_api_server import refusal
@@ -44,7 +44,7 @@ def plans(**pods: int) -> dict[str, PoolPlan]:
 def test_a_pass_creates_so_many_and_small_wishes_are_whole(
     wanted: dict[str, int], at_most: int, expected: dict[str, int]
 ):
-    found = limited(plans(**wanted), at_most)
+    found = limit_creations(plans(**wanted), at_most)
     assert {name: len(pool.actions) for name, pool in found.items()} == expected
     assert [pool.actions for pool in found.values()] == [
         tuple(CreateWorker(name, n) for n in range(count)) for name, count in expected.items()
@@ -54,8 +54,8 @@ def test_a_pass_creates_so_many_and_small_wishes_are_whole(
 
 async def test_what_one_pass_does_not_create_the_next_does_at_once():
     async with operated() as on:
-        on.apply(a_pool("cpu", replicas=2 * AT_MOST + 7))
-        await becomes(lambda: len(on.pods()), 2 * AT_MOST + 7 + 1)
+        on.apply(a_pool("cpu", replicas=2 * CREATIONS_AT_MOST + 7))
+        await becomes(lambda: len(on.pods()), 2 * CREATIONS_AT_MOST + 7 + 1)
 
 
 @pytest.mark.parametrize(("refused", "asked"), [(0, 1), (1, 3), (2, 3), (3, 7), (20, 31)])

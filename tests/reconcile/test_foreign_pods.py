@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
-from gpudask.planning.observed import current_scheduler
+from gpudask.planning.observed.pods import current_scheduler
 from gpudask.reconcile.context import observe_owned
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import UID, cluster, stored

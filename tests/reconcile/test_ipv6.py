@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.handlers.health import Health
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.observed.parser import parse_pod
 from gpudask.reconcile import demand_feed
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.start import Operator
@@ -89,4 +89,4 @@ async def test_probes_are_answered_in_both_families(host: str):
 )
 def test_what_is_no_address_is_not_dialled(written: str, ip: str):
     metadata = {"uid": "u", "name": "n", "namespace": "d", "resourceVersion": "1"}
-    assert observe_pod({"metadata": metadata, "status": {"podIP": written}}).ip == ip
+    assert parse_pod({"metadata": metadata, "status": {"podIP": written}}).ip == ip

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.planning.actions import MarkGuarded
+from gpudask.planning.actions import MarkProtected
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.supervisor import Supervisor
 from tests.builders import a_pool
@@ -152,7 +152,7 @@ async def test_an_annotation_that_a_webhook_denies_makes_no_hot_loop():
         cluster = loop._copy.cluster()
         (pod,) = [pod for pod in on.seen() if pod.pool]
         for _ in range(20):
-            work = loop._passes._executor.work(cluster, (MarkGuarded(pod, {"a": "b"}),))
+            work = loop._passes._executor.work(cluster, (MarkProtected(pod, {"a": "b"}),))
             await loop._passes._retries.run(Kind.DELETION, work)
         assert fault.met == 1
 

@@ -14,7 +14,7 @@ from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.trace import GPU, PLAIN, Machines, Task, Trace
 from benchmarks.scaling.world import World
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan
-from gpudask.planning.observed import Observation
+from gpudask.planning.observed.observation import Observation
 from tests.scaling_simulator.drawn import machines, tasks, traces
 from tests.scaling_simulator.small import pools
 

@@ -9,7 +9,7 @@ from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, network, preload, support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.planning.sizes import active_override
+from gpudask.planning.overrides import active_override
 
 Json = dict[str, Any]
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"

@@ -28,7 +28,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import METADATA, Kubernetes
-from gpudask.planning import fields
+from gpudask.planning.observed import fields
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)

@@ -1,10 +1,10 @@
-"""What a plan is made of."""
+"""What a plan is made of: actions, and when to look again, which each decision says beside what it decides."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpudask.planning.observed import Pod, Retirement
+from gpudask.planning.observed.pods import Pod, Retirement
 from gpudask.scaling.assignment import Assignment
 from gpudask.scaling.sizing import Size
 
@@ -50,8 +50,8 @@ class MarkRetiring:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkGuarded:
-    """Tell node autoscalers to leave the pod alone, or that it may go."""
+class MarkProtected:
+    """Tell node autoscalers to leave the pod alone, or that they may evict it."""
 
     pod: Pod
     annotations: dict[str, str]
@@ -64,11 +64,11 @@ class TakeOffService:
     pod: Pod
 
 
-Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkGuarded | TakeOffService
+Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkProtected | TakeOffService
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class Event:
     """An event to record, once the pass has written the status. Those of one `series` count up instead of adding."""
 
     reason: str
@@ -81,12 +81,12 @@ class Announcement:
 class PoolPlan:
     """What to do for one pool. `missing`: pods that it lacks, created now or held back.
 
-    `frozen`: why its size cannot follow what is wanted, empty where it can.
+    `frozen`: why its size cannot follow what is wanted, empty where it can. `requeue_after`: as `Plan`'s.
     """
 
     size: Size
     actions: tuple[Action, ...] = ()
-    wake_after_seconds: float | None = None
+    requeue_after: float | None = None
     missing: int = 0
     frozen: str = ""
 
@@ -95,7 +95,8 @@ class PoolPlan:
 class Plan:
     """What to do in one pass, and what was decided on the way.
 
-    `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
+    `requeue_after`: in how many seconds at the latest the next pass is due though nothing happens; None: not at all.
+    `protects_scheduler`: whether the scheduler pod is kept from eviction; None: as it was.
     `delete_why`: why the whole cluster is to be deleted, empty where it stays.
     `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
@@ -105,12 +106,17 @@ class Plan:
     assignment: Assignment = field(default_factory=lambda: Assignment({}, ()))
     fallbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
-    wake_after_seconds: float | None = None
-    markers: tuple[MarkGuarded, ...] = ()
-    guarded: bool | None = None
+    requeue_after: float | None = None
+    protections: tuple[MarkProtected, ...] = ()
+    protects_scheduler: bool | None = None
     delete_why: str = ""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All that matter to the cluster, the scheduler's first; `markers` are for others and come after."""
+        """All that matter to the cluster, the scheduler's first; `protections` are for others and come after."""
         return (*self.scheduler, *(action for pool in self.pools.values() for action in pool.actions))
+
+
+def soonest(*seconds: float | None) -> float | None:
+    """The least of these that is still to come: `requeue_after` of decisions that are taken together."""
+    return min((each for each in seconds if each is not None and each > 0), default=None)

@@ -8,12 +8,13 @@ from gpudask.api.pool import Pool
 from gpudask.api.reserved import reserved
 from gpudask.api.spec import Spec
 from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
-from gpudask.planning import scheduler, sizes
+from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
+from gpudask.planning.degraded import failure_of, kept_by_finalizers, refusal_of, trouble, trouble_of_scheduler
 from gpudask.planning.fallback import FEATURE as OFFERS
-from gpudask.planning.observed import Observation
-from gpudask.planning.times import iso
-from gpudask.planning.troubles import failure_of, refusal_of, stays_deleted, trouble, trouble_of_scheduler
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.timestamps import iso
+from gpudask.planning.pool_view import PoolView
 from gpudask.scaling.assignment import refusal
 
 # Of many requirements that no pool serves, or features that are off, so many are named.
@@ -25,22 +26,22 @@ _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 Verdict = tuple[Literal["True", "False", "Unknown"], str, str]
 
 
-def concluded(seen: Observation, plan: Plan, status: Status, before: Status) -> Status:
+def concluded(observation: Observation, plan: Plan, status: Status, before: Status) -> Status:
     """`status` with its conditions, phase and reason."""
     verdicts: dict[str, Verdict] = {
-        ConditionType.ACCEPTED: _accepted(seen),
-        ConditionType.SCHEDULER_READY: _scheduler_ready(seen),
-        ConditionType.DEMAND_SERVABLE: _demand_servable(seen, plan),
-        ConditionType.DEGRADED: _degraded(seen, plan, status),
-        ConditionType.READY: _ready(seen, status, before),
-        ConditionType.ISOLATED: _isolated(seen),
+        ConditionType.ACCEPTED: _accepted(observation),
+        ConditionType.SCHEDULER_READY: _scheduler_ready(observation),
+        ConditionType.DEMAND_SERVABLE: _demand_servable(observation, plan),
+        ConditionType.DEGRADED: _degraded(observation, plan, status),
+        ConditionType.READY: _ready(observation, status, before),
+        ConditionType.ISOLATED: _isolated(observation),
     }
-    if seen.mirror is not None:
-        verdicts[ConditionType.MIRRORED] = _mirrored(seen.mirror)
+    if observation.mirror is not None:
+        verdicts[ConditionType.MIRRORED] = _mirrored(observation.mirror)
     accepted = verdicts[ConditionType.ACCEPTED]
     if accepted[0] == "False":
         verdicts[ConditionType.READY] = accepted
-    return with_verdicts(status, verdicts, before, seen.now)
+    return with_verdicts(status, verdicts, before, observation.now)
 
 
 def with_verdicts(status: Status, verdicts: dict[str, Verdict], before: Status, now: float) -> Status:
@@ -87,20 +88,20 @@ def defect(message: str, *, before: Status, now: float) -> Status:
     )
 
 
-def _accepted(seen: Observation) -> Verdict:
-    for name, memory in seen.memory.items():
+def _accepted(observation: Observation) -> Verdict:
+    for name, memory in observation.memory.items():
         if memory.refusal_reason == Reason.TEMPLATE_REFUSED:
             where = f"pool {name}" if name else "scheduler"
             return "False", Reason.TEMPLATE_REFUSED, f"{where}: {memory.refusal}"
-    known = {pool.name for pool in seen.cluster.spec.pools}
-    unknown = [override.pool for override in seen.cluster.spec.overrides if override.pool not in known]
+    known = {pool.name for pool in observation.cluster.spec.pools}
+    unknown = [override.pool for override in observation.written.overrides if override.pool not in known]
     if unknown:
         return (
             "True",
             Reason.OVERRIDE_IGNORED,
             f"overrides of pools that do not exist: {', '.join(unknown)}: remove them",
         )
-    left_out = _left_out(seen.cluster.spec)
+    left_out = _left_out(observation.cluster.spec)
     if left_out:
         return (
             "True",
@@ -121,82 +122,88 @@ def _left_out(spec: Spec) -> list[str]:
     return [f"{path}: {key}" for path, keys in written.items() for key in reserved(keys)]
 
 
-def _scheduler_ready(seen: Observation) -> Verdict:
-    pod = seen.scheduler
-    if seen.cluster.spec.suspend and pod is None:
+def _scheduler_ready(observation: Observation) -> Verdict:
+    pod = observation.scheduler
+    if observation.cluster.spec.suspend and pod is None:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
-        memory = seen.memory.get("")
-        said = refusal_of(seen, memory) if memory else ""
+        memory = observation.memory.get("")
+        said = refusal_of(observation, memory) if memory else ""
         return "False", Reason.SCHEDULER_PENDING, said or "no scheduler pod yet"
     if not pod.ready:
-        if (found := trouble_of_scheduler(seen)) is not None:
+        if (found := trouble_of_scheduler(observation)) is not None:
             return "False", Reason.SCHEDULER_PENDING, found[1]
         return "False", Reason.SCHEDULER_PENDING, f"{pod.name}: {pod.unschedulable or pod.waiting or 'starting'}"
-    if scheduler.outdated(seen, pod):
-        waits = "holds tasks or results" if seen.cluster.spec.rollout == "WhenIdle" else "runs tasks"
-        if seen.demand is None:
+    if scheduler.outdated(observation, pod):
+        waits = "holds tasks or results" if observation.cluster.spec.rollout == "WhenIdle" else "runs tasks"
+        if observation.demand is None:
             waits = "does not say what it holds: delete the pod to replace it all the same"
-        kept = [f"the {field} {value}" for field, value in scheduler.kept_for_scheduler(seen.written, pod).items()]
+        kept = [
+            f"the {field} {value}" for field, value in scheduler.kept_for_scheduler(observation.written, pod).items()
+        ]
         with_it = f"; workers meanwhile keep {' and '.join(kept)}" if kept else ""
         return "True", Reason.SCHEDULER_OUTDATED, f"{pod.name} keeps its older spec while it {waits}{with_it}"
-    off = _features_off(seen)
+    off = _features_off(observation)
     return ("True", Reason.PRELOAD_FAILED, off) if off else ("True", Reason.SCHEDULER_RUNNING, "")
 
 
-def _features_off(seen: Observation) -> str:
+def _features_off(observation: Observation) -> str:
     """What does not work inside the scheduler, each with why."""
-    if seen.deaf:
-        return seen.demand_problem
-    if seen.demand is None:
+    if observation.deaf:
+        return observation.demand_problem
+    if observation.demand is None:
         return ""
-    features = seen.demand.features
+    features = observation.demand.features
     words = [f"{name} is off: {why}" for name, why in features.items() if why][:_NAMED]
-    spec, newer = seen.cluster.spec, []
+    spec, newer = observation.cluster.spec, []
     if OFFERS not in features and any(pool.fallback for pool in spec.pools):
         newer.append("fallback")
-    if seen.demand.idle_seconds is None and spec.idle.delete_after is not None:
+    if observation.demand.idle_seconds is None and spec.idle.delete_after is not None:
         newer.append("idle.deleteAfter")
     later = "it works once the scheduler pod is replaced"
     words += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
     return "; ".join(words)
 
 
-def _demand_servable(seen: Observation, plan: Plan) -> Verdict:
-    if seen.demand is None:
-        return "Unknown", Reason.DEMAND_UNKNOWN, seen.demand_problem or _NOT_HEARD
+def _demand_servable(observation: Observation, plan: Plan) -> Verdict:
+    if observation.demand is None:
+        return "Unknown", Reason.DEMAND_UNKNOWN, observation.demand_problem or _NOT_HEARD
     if plan.assignment.unserved:
         unserved = plan.assignment.unserved
-        said = "; ".join(refusal(seen.cluster.spec, requirement) for requirement in unserved[:_NAMED])
+        said = "; ".join(refusal(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED])
         if len(unserved) > _NAMED:
             said += f"; and {len(unserved) - _NAMED} more kinds"
         return "False", Reason.UNSERVABLE, said
-    if seen.demand.ignored:
-        said = "; ".join(seen.demand.ignored[:_NAMED])
+    if observation.demand.ignored:
+        said = "; ".join(observation.demand.ignored[:_NAMED])
         return "False", Reason.UNSERVABLE, f"{said}: write a name and a number, as in resources={{'GPU': 1}}"
     return "True", Reason.SERVABLE, ""
 
 
-def _degraded(seen: Observation, plan: Plan, status: Status) -> Verdict:
-    if seen.failures:
-        return "True", seen.failures[0].reason, "; ".join(failure_of(failure) for failure in seen.failures[:_NAMED])
-    if (of_scheduler := trouble_of_scheduler(seen)) is not None:
+def _degraded(observation: Observation, plan: Plan, status: Status) -> Verdict:
+    if observation.failures:
+        return (
+            "True",
+            observation.failures[0].reason,
+            "; ".join(failure_of(failure) for failure in observation.failures[:_NAMED]),
+        )
+    if (of_scheduler := trouble_of_scheduler(observation)) is not None:
         return "True", of_scheduler[0], f"scheduler: {of_scheduler[1]}"
-    if seen.demand_problem and seen.scheduler is not None and seen.scheduler.ready:
-        reason = Reason.PRELOAD_FAILED if seen.deaf else Reason.SCHEDULER_UNREACHABLE
+    if observation.demand_problem and observation.scheduler is not None and observation.scheduler.ready:
+        reason = Reason.PRELOAD_FAILED if observation.deaf else Reason.SCHEDULER_UNREACHABLE
         since = min((pool.frozen_since for pool in status.pools if pool.frozen_since), default="")
-        return "True", reason, f"{seen.demand_problem}; sizes stay{f' since {since}' if since else ''}"
+        return "True", reason, f"{observation.demand_problem}; sizes stay{f' since {since}' if since else ''}"
     for pool in status.pools:
         if pool.frozen_since and pool.gpus_held:
             why = plan.pools[pool.name].frozen
             said = f"pool {pool.name} holds {pool.gpus_held} GPUs and is frozen since {pool.frozen_since}: {why}"
             return "True", Reason.FROZEN, said
     for pool in status.pools:
-        found = trouble(seen, pool)
+        found = trouble(observation, pool)
         if found is not None:
             reason, message = found
             return "True", reason, f"{'removed ' if pool.removed else ''}pool {pool.name}: {message}"
-    kept = stays_deleted(seen, seen.schedulers)
+    kept = kept_by_finalizers(observation, observation.schedulers).trouble
     return ("True", kept[0], f"scheduler: {kept[1]}") if kept else ("False", Reason.HEALTHY, "")
 
 
@@ -204,14 +211,14 @@ def _mirrored(refusal: str) -> Verdict:
     return ("False", Reason.MIRROR_REFUSED, refusal) if refusal else ("True", Reason.MIRRORED, "")
 
 
-def _isolated(seen: Observation) -> Verdict:
+def _isolated(observation: Observation) -> Verdict:
     """What is told is the policy: whether the network heeds it, no object of Kubernetes says."""
-    if seen.network is None:
+    if observation.network is None:
         off = "the chart's networkPolicies is false: whatever reaches a pod of the cluster may connect"
         return "False", Reason.NETWORK_POLICY_OFF, off
-    if seen.network:
-        return "False", Reason.NETWORK_POLICY_FAILED, f"there is no NetworkPolicy as wanted: {seen.network}"
-    peers = len(seen.cluster.spec.network.allow_from)
+    if observation.network:
+        return "False", Reason.NETWORK_POLICY_FAILED, f"there is no NetworkPolicy as wanted: {observation.network}"
+    peers = len(observation.cluster.spec.network.allow_from)
     more = (
         f" and the {peers} peers of spec.network.allowFrom" if peers > 1 else " and the peer of spec.network.allowFrom"
     )
@@ -221,39 +228,40 @@ def _isolated(seen: Observation) -> Verdict:
     return "True", Reason.NETWORK_POLICY_APPLIED, said
 
 
-def _ready(seen: Observation, status: Status, before: Status) -> Verdict:
+def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
     """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods.
 
     Not before the scheduler was heard, which alone knows of workers, unless it has no preload and never will be. A word
     that is lost later changes nothing.
     """
-    if seen.cluster.spec.suspend:
-        left = len(seen.pods)
+    if observation.cluster.spec.suspend:
+        left = len(observation.pods)
         if left:
             return "False", Reason.SUSPENDING, f"{left} pods still finish"
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if not status.scheduler.ready:
-        return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(seen)[2]
+        return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(observation)[2]
     was_ready = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
-    if seen.demand is None and not was_ready and not _is_deaf_for_good(seen):
-        return "False", Reason.SCHEDULER_PENDING, seen.demand_problem or _NOT_HEARD
-    pools = {pool.name: pool for pool in seen.cluster.spec.pools}
+    if observation.demand is None and not was_ready and not _is_deaf_for_good(observation):
+        return "False", Reason.SCHEDULER_PENDING, observation.demand_problem or _NOT_HEARD
+    pools = {pool.name: pool for pool in observation.cluster.spec.pools}
     short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
     if short:
-        return "False", Reason.PODS_MISSING, ", ".join(_shortage(seen, pools[p.name], p) for p in short)
+        return "False", Reason.PODS_MISSING, ", ".join(_shortage(observation, pools[p.name], p) for p in short)
     return "True", Reason.ALL_READY, ""
 
 
-def _is_deaf_for_good(seen: Observation) -> bool:
+def _is_deaf_for_good(observation: Observation) -> bool:
     """Whether the scheduler has no preload; for a moment that seems so while it starts."""
-    head = seen.scheduler
-    return seen.deaf and head is not None and head.running and seen.now - head.started >= _STARTED_SECONDS
+    head = observation.scheduler
+    return observation.deaf and head is not None and head.running and observation.now - head.started >= _STARTED_SECONDS
 
 
-def _shortage(seen: Observation, pool: Pool, status: PoolStatus) -> str:
+def _shortage(observation: Observation, pool: Pool, status: PoolStatus) -> str:
     """How many pods of `pool` are missing, and how many only lack workers that the scheduler knows."""
-    running = [pod for pod in seen.workers(pool.name) if pod.live and pod.running]
-    silent = sum(1 for pod in running if not sizes.complete(seen, pool, pod)) if seen.counts else 0
+    view = PoolView(observation, pool)
+    running = [pod for pod in view.pods if pod.live and pod.running]
+    silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.counts else 0
     but = f" ({silent} run, but not all of their workers are registered)" if silent else ""
     return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}"
 

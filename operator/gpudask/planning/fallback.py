@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.planning.observed import Observation
+from gpudask.planning.actions import soonest
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.pool_view import PoolView
 from gpudask.scaling.assignment import Share, may_exist, slots_per_pod
 from gpudask.scaling.demand import Requirement
 from gpudask.scaling.fallback import falls_back
@@ -25,21 +27,22 @@ class FallbackPlan:
     to: tuple[str, ...] = ()
     served: frozenset[Requirement] = frozenset()
     guests: tuple[tuple[str, Requirement, Share], ...] = ()
-    wake_after_seconds: float | None = None
+    requeue_after: float | None = None
 
 
-def plan_fallback(seen: Observation, pool: Pool) -> FallbackPlan:
-    """Decide for `pool`. Whether it falls back already, the scheduler says: a restarted operator needs no memory."""
-    spec, demand = seen.cluster.spec, seen.demand
+def plan_fallback(view: PoolView) -> FallbackPlan:
+    """Decide for the pool. Whether it falls back already, the scheduler says: a restarted operator needs no memory."""
+    observation, pool = view.observation, view.pool
+    spec, demand = observation.cluster.spec, observation.demand
     if pool.fallback is None or demand is None or spec.suspend or demand.features.get(FEATURE, "missing"):
         return FallbackPlan()
     own = [r for r in demand.requirements if r.resources and r.active and slots_per_pod(spec, pool, r)]
-    ready = [other for other in spec.pools if _is_ready(seen, other)]
+    ready = [other for other in spec.pools if _is_ready(observation, other)]
     stranded = [r for r in own if not any(slots_per_pod(spec, other, r) for other in ready)]
-    waited = [r.since_seconds + max(0.0, seen.now - seen.demand_at) for r in stranded if r.unrunnable]
+    waited = [r.since_seconds + max(0.0, observation.now - observation.demand_at) for r in stranded if r.unrunnable]
     after = pool.fallback.after_seconds
     falls = falls_back(
-        active=_is_lent(seen, pool),
+        active=_is_lent(observation, pool),
         after_seconds=after,
         waited_seconds=max(waited, default=0.0),
         tasks=sum(r.active for r in stranded),
@@ -47,8 +50,7 @@ def plan_fallback(seen: Observation, pool: Pool) -> FallbackPlan:
     if falls:
         guests = tuple(guest for r in stranded for guest in _guests(spec, pool, r))
         return FallbackPlan(tuple(pool.fallback.to), frozenset(stranded), guests)
-    left = after - max(waited) if waited else None
-    return FallbackPlan(wake_after_seconds=left if left is not None and left > 0 else None)
+    return FallbackPlan(requeue_after=soonest(after - max(waited)) if waited else None)
 
 
 def own_part(requirement: Requirement) -> Requirement:
@@ -84,22 +86,22 @@ def lent(pools: list[Pool], plans: dict[str, FallbackPlan]) -> dict[str, dict[st
     return offers
 
 
-def _is_ready(seen: Observation, pool: Pool) -> bool:
+def _is_ready(observation: Observation, pool: Pool) -> bool:
     """Whether a worker of `pool` takes tasks and stays."""
     return any(
         worker.status == "running"
-        for pod in seen.workers(pool.name)
-        if pod.live and pod.retirement is None
-        for worker in seen.registered(pod)
+        for pod in observation.workers(pool.name)
+        if pod.stays
+        for worker in observation.registered(pod)
     )
 
 
-def _is_lent(seen: Observation, pool: Pool) -> bool:
+def _is_lent(observation: Observation, pool: Pool) -> bool:
     """Whether the scheduler says that any of the pools named lends what `pool` offers."""
     assert pool.fallback is not None
-    assert seen.demand is not None
-    by_name = {other.name: other for other in seen.cluster.spec.pools}
-    offers = seen.demand.offers
+    assert observation.demand is not None
+    by_name = {other.name: other for other in observation.cluster.spec.pools}
+    offers = observation.demand.offers
     wanted = [(other, _lent_by(pool, by_name[other]).keys()) for other in pool.fallback.to]
     return any(names and names <= offers.get(other, {}).keys() for other, names in wanted)
 

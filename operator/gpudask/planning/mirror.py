@@ -9,7 +9,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import mirror
 from gpudask.planning.mirrored import Mirrored
-from gpudask.planning.sizes import active_override
+from gpudask.planning.overrides import active_override
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import mirror
 from gpudask.planning.mirrored import FOREIGN, Mirrored
-from gpudask.planning.sizes import active_override
+from gpudask.planning.overrides import active_override
 
 Json = dict[str, Any]
 _BY_LENGTH = 128  # of an override's `by`

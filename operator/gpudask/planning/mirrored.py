@@ -13,8 +13,8 @@ from typing import Any
 
 from gpudask.api.resource import ANNOTATION_MIRRORED
 from gpudask.desired import mirror
-from gpudask.planning import fields
-from gpudask.planning.reduce import owner_key
+from gpudask.planning.observed import fields
+from gpudask.planning.observed.parser import owner_key
 
 Json = dict[str, Any]
 FOREIGN = "kopf.zalando.org/"

@@ -4,56 +4,91 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudask.api.spec import Spec
-from gpudask.planning import idleness, limits, sizes
-from gpudask.planning.actions import Plan
-from gpudask.planning.creations import limited
+from gpudask.planning import degraded, eviction, idle, overrides
+from gpudask.planning.actions import Action, CreateWorker, Plan, PoolPlan, soonest
+from gpudask.planning.capacity import capacity
 from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
-from gpudask.planning.markers import guarded, markers_wake_after, plan_markers
-from gpudask.planning.observed import Observation
-from gpudask.planning.pools import plan_pool
-from gpudask.planning.removed import plan_removed
-from gpudask.planning.rooms import rooms
-from gpudask.planning.scheduler import plan_scheduler, scheduler_wake_after
-from gpudask.planning.troubles import stays_deleted_after
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.pool_view import PoolView, views
+from gpudask.planning.pools import plan_pool, plan_removed
+from gpudask.planning.scheduler import plan_scheduler
 from gpudask.scaling.assignment import assign
 
+# How many pods a pass creates at most. The rest comes in the next pass, which follows at once: so a pass stays short,
+# whatever a spec asks for, and what is wanted meanwhile (a first GPU pod, a smaller size) need not wait for thousands
+# of pods.
+CREATIONS_AT_MOST = 200
 
-def plan(seen: Observation) -> Plan:
+
+def plan(observation: Observation) -> Plan:
     """What to do now. Done twice with the same observation it says the same; a cluster being deleted needs nothing."""
-    if seen.cluster.deleting:
+    if observation.cluster.deleting:
         return Plan()
-    seen = limits.in_force(seen)
-    spec = seen.cluster.spec
-    requirements = seen.demand.requirements if seen.demand else ()
-    assignment = assign(_in_force(seen), tuple(own_part(requirement) for requirement in requirements), rooms(seen))
-    fallbacks = {pool.name: plan_fallback(seen, pool) for pool in spec.pools}
+    in_force = overrides.in_force(observation)
+    observation = in_force.observation
+    spec, by_name = observation.cluster.spec, views(observation)
+    capacities = {name: capacity(view) for name, view in by_name.items()}
+    requirements = observation.demand.requirements if observation.demand else ()
+    rooms = {name: each.room for name, each in capacities.items()}
+    assignment = assign(spec, tuple(own_part(requirement) for requirement in requirements), rooms)
+    fallbacks = {name: plan_fallback(view) for name, view in by_name.items()}
     shares = with_guests(assignment.shares, fallbacks.values())
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}
     unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
-    pools = limited({pool.name: plan_pool(seen, pool, shares[pool.name]) for pool in spec.pools})
-    removed = plan_removed(seen)
-    moments = [scheduler_wake_after(seen), markers_wake_after(seen), idleness.idle_wake_after(seen)]
-    moments.append(stays_deleted_after(seen))
-    moments += [p.wake_after_seconds for p in pools.values()]
-    moments += [fallback.wake_after_seconds for fallback in fallbacks.values()]
-    wakes = [moment for moment in moments if moment is not None]
+    pools = limit_creations({name: plan_pool(view, shares[name]) for name, view in by_name.items()})
+    scheduler, deletion = plan_scheduler(observation), idle.deletion(observation)
+    protections = eviction.protections(observation)
     return Plan(
-        scheduler=(*plan_scheduler(seen), *removed),
+        scheduler=(*scheduler.actions, *plan_removed(observation)),
         pools=pools,
         assignment=replace(assignment, unserved=unserved),
         fallbacks={name: fallback.to for name, fallback in fallbacks.items() if fallback.to},
         offers=lent(spec.pools, fallbacks),
-        wake_after_seconds=min(wakes, default=None),
-        markers=plan_markers(seen),
-        guarded=guarded(seen, seen.scheduler) if seen.scheduler is not None else None,
-        delete_why=idleness.why_delete(seen),
+        requeue_after=soonest(
+            in_force.requeue_after,
+            scheduler.requeue_after,
+            deletion.requeue_after,
+            protections.requeue_after,
+            *(each.requeue_after for each in capacities.values()),
+            *(each.requeue_after for each in fallbacks.values()),
+            *(each.requeue_after for each in pools.values()),
+            _told_after(observation, by_name),
+        ),
+        protections=protections.actions,
+        protects_scheduler=protections.of_scheduler,
+        delete_why=deletion.why,
     )
 
 
-def _in_force(seen: Observation) -> Spec:
-    """The spec without the overrides that have expired: a pool that one of them held at zero may have pods again."""
-    spec = seen.cluster.spec
-    names = {override.pool for override in spec.overrides}
-    active = [sizes.active_override(spec.overrides, name, seen.wall_time) for name in sorted(names)]
-    return spec.model_copy(update={"overrides": [override for override in active if override is not None]})
+def _told_after(observation: Observation, by_name: dict[str, PoolView]) -> float | None:
+    """In how many seconds the status may have to tell of trouble by time alone."""
+    kept = degraded.kept_by_finalizers(observation, observation.pods)
+    failing = (degraded.failing_pods(observation, view.pods) for view in by_name.values())
+    return soonest(kept.requeue_after, *(each.requeue_after for each in failing))
+
+
+def limit_creations(pools: dict[str, PoolPlan], at_most: int = CREATIONS_AT_MOST) -> dict[str, PoolPlan]:
+    """`pools` that together create `at_most` pods: each as many as it wants, while the larger wishes share evenly."""
+    wanted = {name: _creations(pool) for name, pool in pools.items()}
+    if sum(wanted.values()) <= at_most:
+        return pools
+    left, allowed = at_most, {}
+    for place, name in enumerate(sorted(wanted, key=wanted.__getitem__)):
+        allowed[name] = min(wanted[name], left // (len(wanted) - place))
+        left -= allowed[name]
+    return {name: _cut(pool, allowed[name]) for name, pool in pools.items()}
+
+
+def _creations(pool: PoolPlan) -> int:
+    return sum(isinstance(action, CreateWorker) for action in pool.actions)
+
+
+def _cut(pool: PoolPlan, creations: int) -> PoolPlan:
+    actions: list[Action] = []
+    for action in pool.actions:
+        if isinstance(action, CreateWorker):
+            creations -= 1
+            if creations < 0:
+                continue
+        actions.append(action)
+    return replace(pool, actions=tuple(actions))

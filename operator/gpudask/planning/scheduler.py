@@ -5,66 +5,76 @@ And what of the spec is not in force as long as it waits for that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
 from gpudask.desired.memo import Memo
-from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService
-from gpudask.planning.observed import Observation, Pod, PoolMemory
+from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService, soonest
+from gpudask.planning.observed.observation import Observation, PoolMemory
+from gpudask.planning.observed.pods import Pod
 
 # A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
 _LOST_SECONDS = 10.0
 _in_force: Memo[Spec] = Memo(1000)  # each shares all but two fields with the spec that it is made of
 
 
-def plan_scheduler(seen: Observation) -> tuple[Action, ...]:
+@dataclass(frozen=True, slots=True)
+class SchedulerPlan:
+    """What to do about the scheduler pod. `requeue_after`: until a back-off ends, or a lost node is given up."""
+
+    actions: tuple[Action, ...]
+    requeue_after: float | None = None
+
+
+def plan_scheduler(observation: Observation) -> SchedulerPlan:
     """Create, replace or remove the scheduler pod."""
-    return (*_taken_off(seen), *_replaced(seen))
+    plan = _replaced(observation)
+    return SchedulerPlan((*_taken_off(observation), *plan.actions), plan.requeue_after)
 
 
-def _taken_off(seen: Observation) -> tuple[Action, ...]:
+def _taken_off(observation: Observation) -> tuple[Action, ...]:
     """The pods that the Service still leads to, though they are not the scheduler, or not for long.
 
     Who dials while the last one ends is refused, and dials again. Were the Service to lead to it until it is gone, a
     connection made in its last moment would wait for an answer from an address that nobody has any more.
     """
-    others = (pod for pod in seen.schedulers if pod != seen.scheduler)
+    others = (pod for pod in observation.schedulers if pod != observation.scheduler)
     return tuple(TakeOffService(pod) for pod in others if pod.serves and not pod.finished)
 
 
-def _replaced(seen: Observation) -> tuple[Action, ...]:
-    current = seen.scheduler
+def _replaced(observation: Observation) -> SchedulerPlan:
+    current = observation.scheduler
     finished: tuple[Action, ...] = tuple(
-        DeletePod(pod, f"it ended: {pod.phase}") for pod in seen.schedulers if pod.finished and not pod.deleting
+        DeletePod(pod, f"it ended: {pod.phase}") for pod in observation.schedulers if pod.finished and not pod.deleting
     )
-    if seen.cluster.spec.suspend:
-        workers_left = any(pod.pool and not pod.finished for pod in seen.pods)
-        return finished if current is None or workers_left else (*finished, DeletePod(current, "suspended"))
+    if observation.cluster.spec.suspend:
+        workers_left = any(pod.pool and not pod.finished for pod in observation.pods)
+        ends = () if current is None or workers_left else (DeletePod(current, "suspended"),)
+        return SchedulerPlan((*finished, *ends))
     if current is None:
-        waits = _leaving(seen) or seen.now < seen.memory.get("", PoolMemory()).not_before
-        return finished if waits else (*finished, CreateScheduler(_next_name(seen)))
-    extra = (DeletePod(pod, "another scheduler pod is older") for pod in seen.schedulers if pod.live and pod != current)
-    if is_replaced_now(seen):
-        return (*finished, *extra, DeletePod(current, "its spec was edited"))
-    return (*finished, *extra)
+        waits = soonest(_left_after(observation), _memory(observation).not_before - observation.now)
+        creates = () if waits is not None else (CreateScheduler(_next_name(observation)),)
+        return SchedulerPlan((*finished, *creates), waits)
+    extra = (
+        DeletePod(pod, "another scheduler pod is older")
+        for pod in observation.schedulers
+        if pod.live and pod != current
+    )
+    edited = (DeletePod(current, "its spec was edited"),) if is_replaced_now(observation) else ()
+    return SchedulerPlan((*finished, *extra, *edited))
 
 
-def scheduler_wake_after(seen: Observation) -> float | None:
-    """When time alone changes what is done about the scheduler: a back-off ends, a lost node is given up."""
-    if seen.scheduler is not None or seen.cluster.spec.suspend:
-        return None
-    moments = [seen.memory.get("", PoolMemory()).not_before]
-    moments += [pod.delete_by + _LOST_SECONDS for pod in seen.schedulers if pod.deleting and not pod.finished]
-    return min((moment - seen.now for moment in moments if moment > seen.now), default=None)
-
-
-def is_replaced_now(seen: Observation) -> bool:
+def is_replaced_now(observation: Observation) -> bool:
     """Whether this very pass ends the scheduler, for a newer one."""
-    return seen.scheduler is not None and outdated(seen, seen.scheduler) and free_to_go(seen)
+    return (
+        observation.scheduler is not None and outdated(observation, observation.scheduler) and free_to_go(observation)
+    )
 
 
-def outdated(seen: Observation, pod: Pod) -> bool:
+def outdated(observation: Observation, pod: Pod) -> bool:
     """Whether the scheduler pod was made from an older spec."""
-    return pod.spec_hash != spec_hash.of_scheduler(seen.written)
+    return pod.spec_hash != spec_hash.of_scheduler(observation.written)
 
 
 def in_force(spec: Spec, pod: Pod | None) -> Spec:
@@ -94,30 +104,37 @@ def kept_for_scheduler(spec: Spec, pod: Pod | None) -> dict[str, str]:
     return kept
 
 
-def free_to_go(seen: Observation) -> bool:
+def free_to_go(observation: Observation) -> bool:
     """Whether `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
-    pod = seen.scheduler
+    pod = observation.scheduler
     if pod is not None and pod.started == 0.0:
         return True  # it does not run: there is nothing to lose, and the edit is perhaps its cure
-    if seen.demand is None:
+    if observation.demand is None:
         return False
-    if seen.cluster.spec.rollout == "WhenIdle" or not seen.counts:
-        return seen.demand.tasks == 0
-    return not any(item.active or item.waiting for item in seen.demand.requirements)
+    if observation.cluster.spec.rollout == "WhenIdle" or not observation.counts:
+        return observation.demand.tasks == 0
+    return not any(item.active or item.waiting for item in observation.demand.requirements)
 
 
-def named_by_service(seen: Observation) -> str:
+def named_by_service(observation: Observation) -> str:
     """The scheduler pod that the Service has to name, because an older version made it; empty: its label says it."""
-    return seen.scheduler.name if seen.scheduler is not None and not seen.scheduler.serves else ""
+    return observation.scheduler.name if observation.scheduler is not None and not observation.scheduler.serves else ""
 
 
-def _leaving(seen: Observation) -> bool:
-    """Whether an old scheduler pod still ends: two at once would split the workers between them."""
-    return any(
-        pod.deleting and not pod.finished and seen.now < pod.delete_by + _LOST_SECONDS for pod in seen.schedulers
-    )
+def _left_after(observation: Observation) -> float | None:
+    """In how many seconds at the latest the last old scheduler pod has gone; None: there is none.
+
+    Two at once would split the workers between them.
+    """
+    ending = [pod for pod in observation.schedulers if pod.deleting and not pod.finished]
+    left = [pod.delete_by + _LOST_SECONDS - observation.now for pod in ending]
+    return max(left, default=None)
 
 
-def _next_name(seen: Observation) -> str:
-    taken = {pod.name for pod in seen.schedulers} | seen.memory.get("", PoolMemory()).taken
-    return names.scheduler_pod(seen.cluster.name, seen.cluster.uid, frozenset(taken))
+def _memory(observation: Observation) -> PoolMemory:
+    return observation.memory.get("", PoolMemory())
+
+
+def _next_name(observation: Observation) -> str:
+    taken = {pod.name for pod in observation.schedulers} | _memory(observation).taken
+    return names.scheduler_pod(observation.cluster.name, observation.cluster.uid, frozenset(taken))

@@ -1,66 +1,80 @@
-"""The status that tells about a pass: the truth, per pool, and what changed since the last one."""
+"""The status that tells about a pass: the truth, per pool, and what changed since the last one.
+
+And what of it is news: forms of it without what moves all the time, by which two are compared.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpudask.api import addresses
-from gpudask.api.status import PoolStatus, SchedulerStatus, Status, Summary
-from gpudask.planning import idleness, limits
-from gpudask.planning.actions import Plan
+from gpudask.api.quote import quote
+from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
+from gpudask.desired import spec_hash
+from gpudask.planning import drain, idle, overrides, rollout
+from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import concluded
-from gpudask.planning.observed import Observation
-from gpudask.planning.pool_status import pool_status, removed_pool_status
-from gpudask.planning.times import epoch, iso
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.timestamps import epoch, iso
+from gpudask.planning.pool_view import PoolView, has_joined, views
+from gpudask.scaling.assignment import Share
 
 _ABOUT_SECONDS = 2.0
+_LEAVING_NAMED = 3
+# What moves while a cluster works: written at most every few seconds, and never alone a reason to hurry.
+_LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
+# How pods come and go: many of them in a moment are one write.
+_PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
+_COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
 
 
-def report(seen: Observation, plan: Plan, before: Status, *, counted_at: float | None = None) -> Status:
+def report(observation: Observation, plan: Plan, before: Status, *, counted_at: float | None = None) -> Status:
     """The status after this pass; `before` is the last one computed, for counters and transition times.
 
     `counted_at`: when this process computed it; None: an operator before this one did, at the API server's time that
     stands in it.
     """
-    seen = limits.in_force(seen)
+    observation = overrides.in_force(observation).observation
     earlier = {pool.name: pool for pool in before.pools}
-    elapsed = max(0.0, _since_count(seen, before) if counted_at is None else seen.now - counted_at)
+    elapsed = max(0.0, _since_count(observation, before) if counted_at is None else observation.now - counted_at)
     pools = [
-        pool_status(
-            seen,
-            pool,
-            plan.pools[pool.name],
-            plan.assignment.shares[pool.name],
-            earlier.get(pool.name),
-            fallback=", ".join(plan.fallbacks.get(pool.name, ())),
+        _pool_status(
+            view,
+            plan.pools[name],
+            plan.assignment.shares[name],
+            earlier.get(name),
+            fallback=", ".join(plan.fallbacks.get(name, ())),
             elapsed=elapsed,
         )
-        for pool in seen.cluster.spec.pools
-        if pool.name in plan.pools
+        for name, view in views(observation).items()
+        if name in plan.pools
     ]
-    gone = sorted({pod.pool for pod in seen.of_removed_pools if not pod.finished})
-    pools += [removed_pool_status(seen, name, earlier.get(name), elapsed=elapsed) for name in gone]
-    scheduler = _scheduler(seen, before.scheduler)
+    gone = sorted({pod.pool for pod in observation.of_removed_pools if not pod.finished})
+    pools += [_removed_pool_status(observation, name, earlier.get(name), elapsed=elapsed) for name in gone]
+    scheduler = _scheduler(observation, before.scheduler)
     status = Status(
-        observed_generation=seen.cluster.generation,
+        observed_generation=observation.cluster.generation,
         scheduler=scheduler,
-        summary=_summary(seen, pools),
+        summary=_summary(observation, pools),
         pools=pools,
-        counted_at=iso(seen.server_time),
+        counted_at=iso(observation.server_time),
     )
-    return concluded(seen, plan, status, before)
+    return concluded(observation, plan, status, before)
 
 
-def _since_count(seen: Observation, before: Status) -> float:
+def _since_count(observation: Observation, before: Status) -> float:
     counted_at = epoch(before.counted_at)
-    return 0.0 if counted_at is None else seen.server_time - counted_at
+    return 0.0 if counted_at is None else observation.server_time - counted_at
 
 
-def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
-    cluster, pod = seen.cluster, seen.scheduler
+def _scheduler(observation: Observation, before: SchedulerStatus) -> SchedulerStatus:
+    cluster, pod = observation.cluster, observation.scheduler
     process, tasks, lost = before.process, before.tasks, before.lost
-    if seen.demand is not None:
-        process, tasks = seen.demand.scheduler_id, seen.demand.tasks
+    if observation.demand is not None:
+        process, tasks = observation.demand.scheduler_id, observation.demand.tasks
         if before.process not in ("", process) and before.tasks:
-            lost = f"{iso(seen.now)}: {before.tasks} tasks"
+            lost = f"{iso(observation.now)}: {before.tasks} tasks"
     elif cluster.spec.suspend and pod is None:
         process, tasks = "", 0  # a person's wish
     return SchedulerStatus(
@@ -71,23 +85,23 @@ def _scheduler(seen: Observation, before: SchedulerStatus) -> SchedulerStatus:
         process=process,
         tasks=tasks,
         lost=lost,
-        idle_since=_idle_since(seen, before.idle_since),
+        idle_since=_idle_since(observation, before.idle_since),
     )
 
 
-def _idle_since(seen: Observation, before: str) -> str:
+def _idle_since(observation: Observation, before: str) -> str:
     """What was said stays while it is about right: answers differ by the time that they take."""
-    unused = idleness.idle_seconds(seen)
-    if seen.cluster.spec.idle.delete_after is None or not unused:
+    unused = idle.idle_seconds(observation)
+    if observation.cluster.spec.idle.delete_after is None or not unused:
         return ""
-    since = seen.now - unused
+    since = observation.now - unused
     said = epoch(before)
     return before if said is not None and abs(said - since) < _ABOUT_SECONDS else iso(since)
 
 
-def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:
-    gpu = {pool.name for pool in seen.cluster.spec.pools if pool.gpu}
-    gpu |= {pod.pool for pod in seen.of_removed_pools if pod.gpus}
+def _summary(observation: Observation, pools: list[PoolStatus]) -> Summary:
+    gpu = {pool.name for pool in observation.cluster.spec.pools if pool.gpu}
+    gpu |= {pod.pool for pod in observation.of_removed_pools if pod.gpus}
     return Summary(
         cpu=_ready_of_desired([p for p in pools if p.name not in gpu]),
         gpu=_ready_of_desired([p for p in pools if p.name in gpu]),
@@ -96,3 +110,190 @@ def _summary(seen: Observation, pools: list[PoolStatus]) -> Summary:
 
 def _ready_of_desired(pools: list[PoolStatus]) -> str:
     return f"{sum(pool.ready for pool in pools)}/{sum(pool.desired for pool in pools)}"
+
+
+def _pool_status(
+    view: PoolView,
+    plan: PoolPlan,
+    share: Share,
+    before: PoolStatus | None,
+    *,
+    fallback: str,
+    elapsed: float,
+) -> PoolStatus:
+    """The row of a pool of the spec.
+
+    `before`: its last row, None if there was none; `elapsed`: the seconds since then; `fallback`: the pools that its
+    tasks run on meanwhile.
+    """
+    observation, pool = view.observation, view.pool
+    pods = [pod for pod in view.pods if not pod.finished]
+    live = [pod for pod in pods if pod.live]
+    workers = [worker for pod in pods for worker in observation.registered(pod)]
+    current = spec_hash.of_worker(observation.written, pool)
+    scaled = before is not None and before.desired != plan.size.pods
+    before = before or PoolStatus(name=pool.name)
+    return PoolStatus(
+        name=pool.name,
+        desired=plan.size.pods,
+        pods=len(pods),
+        ready=sum(1 for pod in live if view.is_complete(pod)),
+        pending=sum(1 for pod in live if not pod.running),
+        unschedulable=sum(1 for pod in live if pod.unschedulable),
+        retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
+        outdated=sum(1 for pod in live if pod.spec_hash != current),
+        workers=len(workers),
+        gpus_held=sum(pod.gpus or pool.gpus_per_pod for pod in pods if pod.node),
+        gpus_busy=sum(_busy_gpus(observation, pod, pod.gpus or pool.gpus_per_pod) for pod in pods),
+        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
+        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
+        demand=_demand(share),
+        start_seconds=round(view.start_times.slowest or 0.0, 1),
+        held_seconds=round(view.start_times.held, 1) if pool.gpu else 0.0,
+        size_set_by=overrides.set_by(view.override, plan.size),
+        reason=plan.size.reason,
+        message=_message(view, live),
+        fallback=fallback if observation.demand else before.fallback,  # nobody takes back what a silent scheduler lent
+        held=_held(observation, pods),
+        leaving=_leaving(observation, pods),
+        replaced=_replaced(plan) or before.replaced,
+        forced=_forced(plan) or before.forced,
+        frozen_since=_frozen_since(view, plan),
+        last_scale_time=iso(observation.now) if scaled else before.last_scale_time,
+        last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
+        last_termination=_last_termination(view.pods) or before.last_termination,
+    )
+
+
+def _demand(share: Share) -> Demand:
+    """The share as the size was decided on it, rounded for people."""
+    return Demand(
+        waiting=share.unrunnable,
+        running=share.processing,
+        pods=round(share.pods, 2),
+        pods_unknown=round(share.pods_unknown, 2),
+        pod_seconds=round(share.pod_seconds, 1),
+        next_seconds=None if share.next_seconds is None else round(share.next_seconds, 1),
+    )
+
+
+def _removed_pool_status(
+    observation: Observation, name: str, before: PoolStatus | None, *, elapsed: float
+) -> PoolStatus:
+    """The row of a pool that the spec no longer has: what is known of it stands on its pods."""
+    pods = [pod for pod in observation.workers(name) if not pod.finished]
+    live = [pod for pod in pods if pod.live]
+    scaled = before is not None and before.desired != 0
+    reason = "the spec has no such pool any more"
+    before = before or PoolStatus(name=name)
+    return PoolStatus(
+        name=name,
+        removed=True,
+        pods=len(pods),
+        ready=sum(1 for pod in live if has_joined(observation, pod)),
+        pending=sum(1 for pod in live if not pod.running),
+        retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
+        workers=sum(len(observation.registered(pod)) for pod in pods),
+        gpus_held=sum(pod.gpus for pod in pods if pod.node),
+        gpus_busy=sum(_busy_gpus(observation, pod, pod.gpus) for pod in pods),
+        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
+        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
+        size_set_by="spec",
+        reason=reason,
+        held=_held(observation, pods),
+        leaving=_leaving(observation, pods),
+        last_scale_time=iso(observation.now) if scaled else before.last_scale_time,
+        last_scale_reason=reason if scaled else before.last_scale_reason,
+        last_termination=_last_termination(observation.workers(name)) or before.last_termination,
+    )
+
+
+def _busy_gpus(observation: Observation, pod: Pod, gpus: int) -> int:
+    """Of the `gpus` of `pod`, those whose workers have work: one with the pod's very name has all, another one each."""
+    busy = [worker for worker in observation.registered(pod) if worker.own]
+    return min(gpus, sum(gpus if worker.name == pod.dask_name else 1 for worker in busy))
+
+
+def _message(view: PoolView, live: list[Pod]) -> str:
+    if view.memory.refusal:
+        return view.memory.refusal
+    for pod in live:
+        if pod.unschedulable or pod.waiting:
+            return f"{pod.name}: {pod.unschedulable or pod.waiting}"
+    return ""
+
+
+def _held(observation: Observation, pods: list[Pod]) -> str:
+    """What keeps pods that would otherwise leave."""
+    keeps = []
+    for pod in pods:
+        for worker in observation.registered(pod):
+            blockers = [blocker for blocker in worker.blockers if blocker != "running"]
+            if not worker.own and (worker.retiring == "blocked" or blockers):
+                detail = worker.detail or f"{worker.held_keys} results, {worker.held_bytes} bytes"
+                keeps.append(f"{pod.name}: {quote(', '.join(blockers)) or 'data'}: {detail}")
+    return "; ".join(keeps[:3])
+
+
+def _leaving(observation: Observation, pods: list[Pod]) -> str:
+    """What leaves, since when, and what it waits for."""
+    items = []
+    for pod in pods:
+        if pod.live and pod.retirement is not None:
+            since = f" since {iso(pod.retirement.at)}" if pod.retirement.at else ""
+            items.append(f"{pod.name}{since} ({pod.retirement.why}): {drain.waits_for(observation, pod)}")
+    more = len(items) - _LEAVING_NAMED
+    return "; ".join(items[:_LEAVING_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _replaced(plan: PoolPlan) -> str:
+    for action in plan.actions:
+        if isinstance(action, MarkRetiring) and action.retirement is not None and action.retirement.final:
+            sick, recycled = action.failed, action.retirement.why == rollout.RECYCLED
+            if sick or recycled:
+                return f"{action.pod.dask_name}: {action.retirement.why}"
+    return ""
+
+
+def _forced(plan: PoolPlan) -> str:
+    forced = [action for action in plan.actions if isinstance(action, DeletePod) and action.forced]
+    return f"{forced[0].pod.dask_name}: {forced[0].why}" if forced else ""
+
+
+def _frozen_since(view: PoolView, plan: PoolPlan) -> str:
+    since = idle.frozen_since(view, plan.frozen)
+    return "" if since is None else iso(since)
+
+
+def _last_termination(pods: Iterable[Pod]) -> Termination | None:
+    ended = [pod for pod in pods if pod.ended is not None]
+    if not ended:
+        return None
+    last = max(ended, key=lambda pod: (pod.started, pod.created))
+    assert last.ended is not None
+    return Termination(
+        pod=last.name, reason=last.ended.reason, exit_code=last.ended.exit_code, message=last.ended.message
+    )
+
+
+def pressing(status: Status) -> Status:
+    """`significant` without how many pods are how far: when this changed, it is written at once."""
+    status = significant(status)
+    pools = [pool.model_copy(update=dict.fromkeys(_PROGRESS)) for pool in status.pools]
+    return status.model_copy(update={"pools": pools, "summary": Summary()})
+
+
+def significant(status: Status) -> Status:
+    """`status` without what is live or grows by itself: when this changed, it is written almost at once."""
+    pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
+    # A condition's message may count tasks; its status and reason are what changes.
+    conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
+    scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": ""})
+    live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
+    return status.model_copy(update=live)
+
+
+def lively(status: Status) -> Status:
+    """`status` without what grows by itself: when this changed, it is written soon."""
+    pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
+    return status.model_copy(update={"pools": pools, "counted_at": ""})

@@ -16,10 +16,10 @@ from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.planning import fields
-from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import owner_key
-from gpudask.planning.sighted import sighted
+from gpudask.planning.observed import fields
+from gpudask.planning.observed.parser import owner_key
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.timestamps import sighted
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
 from gpudask.reconcile.preload import Preloads

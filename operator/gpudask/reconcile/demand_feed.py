@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
-from gpudask.planning.observed import Pod
+from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.turns import Turns
 from gpudask.scaling.demand import Demand

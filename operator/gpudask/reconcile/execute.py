@@ -17,18 +17,19 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Marks
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
-from gpudask.planning import fields
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
     CreateWorker,
     DeletePod,
-    MarkGuarded,
+    MarkProtected,
     MarkRetiring,
     TakeOffService,
 )
-from gpudask.planning.observed import Pod, PoolMemory
-from gpudask.planning.reduce import owner_key
+from gpudask.planning.observed import fields
+from gpudask.planning.observed.observation import PoolMemory
+from gpudask.planning.observed.parser import owner_key
+from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.retries import Work
@@ -131,7 +132,7 @@ class Executor:
                 ahead = self._context.server_ahead()
                 asked = retirement.dump(server_ahead=ahead) if retirement else None
                 return self._mark(pod, annotations={ANNOTATION_RETIRE: asked})
-            case MarkGuarded(pod, annotations):
+            case MarkProtected(pod, annotations):
                 return self._mark(pod, annotations=dict(annotations))
             case TakeOffService(pod):
                 return self._mark(pod, labels={LABEL_SERVES: None})

@@ -1,4 +1,4 @@
-"""Delete a cluster that nobody uses, as its spec asks (`planning.idleness`)."""
+"""Delete a cluster that nobody uses, as its spec asks (`planning.idle`)."""
 
 from __future__ import annotations
 

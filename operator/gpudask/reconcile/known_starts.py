@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpudask.planning.starts import Start
+from gpudask.planning.start_times import Start
 
 # A node that stands idle is taken away after ten minutes by default (Kubernetes' Cluster Autoscaler), and the image
 # that it has with it; and a pod that is there is looked at once in ten minutes at least.

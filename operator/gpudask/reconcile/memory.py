@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.api.status import Reason
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
-from gpudask.planning.observed import PoolMemory
-from gpudask.planning.starts import Start
+from gpudask.planning.observed.observation import PoolMemory
+from gpudask.planning.start_times import Start
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
@@ -59,7 +59,7 @@ class Memory:
         """Remember the size that was decided."""
         self.pools[pool] = replace(self.of(pool), size=pods)
 
-    def started(self, pool: str, seen: list[Start], *, empty: bool) -> None:
+    def started(self, pool: str, seen: Sequence[Start], *, empty: bool) -> None:
         """Remember how long the last pod took to start, and how long the first one after none held its node for it.
 
         `empty`: the pool has no pod.

@@ -18,7 +18,7 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.mirror import shown
 from gpudask.planning.mirror_wishes import in_the_way, overrides_wanted, with_overrides
 from gpudask.planning.mirrored import Mirrored
-from gpudask.planning.observed import Observation
+from gpudask.planning.observed.observation import Observation
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.gone import ClusterGoneError, look_again

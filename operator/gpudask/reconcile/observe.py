@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from gpudask.api.resource import Cluster
 from gpudask.desired import spec_hash
-from gpudask.planning.observed import Failure, Observation, current_scheduler
+from gpudask.planning.observed.observation import Failure, Observation
+from gpudask.planning.observed.pods import current_scheduler
 from gpudask.planning.scheduler import in_force
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed

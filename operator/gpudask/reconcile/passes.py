@@ -18,13 +18,13 @@ from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
-from gpudask.planning.markers import at_work
-from gpudask.planning.observed import Observation
+from gpudask.planning.degraded import failure_of
+from gpudask.planning.eviction import at_work
+from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import named_by_service
-from gpudask.planning.starts import starts
+from gpudask.planning.start_times import StartTimes
 from gpudask.planning.status import report
-from gpudask.planning.troubles import failure_of
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
@@ -184,7 +184,7 @@ class Passes:
         soon = await self._report(cluster, seen, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         tell = None if told else _TELL_RETRY_SECONDS
-        return self._at_most(RESYNC_SECONDS, planned.wake_after_seconds, soon, again, tell, self._support.check_in())
+        return self._at_most(RESYNC_SECONDS, planned.requeue_after, soon, again, tell, self._support.check_in())
 
     def _at_most(self, *moments: float | None) -> float:
         """The soonest of `moments`, and of the next tries of what failed, in seconds."""
@@ -194,7 +194,7 @@ class Passes:
         """What later passes have to know of this one."""
         self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
-            started = starts(seen, name)
+            started = StartTimes.of(seen, name).seen
             self._memory.started(name, started, empty=not seen.workers(name))
             for start in {start.spec_hash: start for start in started}.values():
                 self._context.starts.tell(start, seen.now)
@@ -215,7 +215,7 @@ class Passes:
             self._support.check_now()
         name = named_by_service(self._observe(cluster))
         work = self._preload.work(cluster, creates_scheduler=creates_scheduler)
-        work |= self._support.work(cluster, name, guarded=planned.guarded)
+        work |= self._support.work(cluster, name, guarded=planned.protects_scheduler)
         objects = self._retries.run(Kind.OBJECTS, work)
         if creates_scheduler:
             await objects  # the pod mounts them: where they come later, the kubelet looks again only after a while
@@ -230,7 +230,7 @@ class Passes:
             await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
-        actions = (*planned.actions, *planned.markers)
+        actions = (*planned.actions, *planned.protections)
         if not self._preload.is_there(cluster):  # or somebody else's code would run in the scheduler
             actions = tuple(action for action in actions if not isinstance(action, CreateScheduler))
         work = self._executor.work(cluster, actions)

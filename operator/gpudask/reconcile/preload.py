@@ -27,7 +27,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
-from gpudask.planning import fields
+from gpudask.planning.observed import fields
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.retries import Work
 from gpudask.reconcile.turns import Turns

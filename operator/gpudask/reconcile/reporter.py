@@ -8,9 +8,9 @@ from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
-from gpudask.planning.announcements import announcements
-from gpudask.planning.observed import Observation
-from gpudask.planning.status_forms import lively, pressing, significant
+from gpudask.planning.events import events
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.gone import look_again
 from gpudask.reconcile.resource_copy import ResourceCopy
@@ -99,7 +99,7 @@ class Reporter:
     async def _put(self, cluster: Identity, status: Status, now: float) -> None:
         before = self._written
         await self._send(cluster, status, now)
-        for item in announcements(before, status):
+        for item in events(before, status):
             await self._context.events.record(
                 cluster, item.reason, item.message, series=item.series, warning=item.warning, now=now
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.planning import drains
-from gpudask.planning.observed import Observation
+from gpudask.planning import drain
+from gpudask.planning.observed.observation import Observation
 
 Json = dict[str, Any]
 
@@ -16,13 +16,13 @@ def retiring(seen: Observation) -> list[Json]:
     A pod that somebody else deletes has its grace period left: what it holds may still be moved, and nothing is to be
     moved to it. One whose drain took too long is waited for no more, by its own hook either.
     """
-    pools = {pool.name: pool for pool in seen.cluster.spec.pools}
+    timeouts = {pool.name: pool.drain_timeout_seconds for pool in seen.cluster.spec.pools}
     asked = [
         {
             "pod": pod.dask_name,
             "data": "release" if pod.retirement.release else "move",
             "if_idle": pod.retirement.if_idle and not pod.deleting,
-            **({"forced": True} if pod.pool in pools and drains.is_overdue(seen, pools[pod.pool], pod) else {}),
+            **({"forced": True} if drain.progress(pod, seen.now, timeouts.get(pod.pool)).is_overdue else {}),
         }
         for pod in seen.pods
         if pod.pool and pod.retirement is not None and not pod.finished

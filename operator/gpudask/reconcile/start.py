@@ -21,7 +21,7 @@ from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.desired import mirror
 from gpudask.planning.mirrored import observe_mirrored
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.observed.parser import parse_pod
 from gpudask.preload import files
 from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
@@ -128,7 +128,7 @@ class Operator:
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
-        pods = self._caches(api, "pods", observe_pod, metadata_only=False, sighted=pod_sighting(api.clock))
+        pods = self._caches(api, "pods", parse_pod, metadata_only=False, sighted=pod_sighting(api.clock))
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()

@@ -15,7 +15,7 @@ from typing import Any
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network, support
-from gpudask.planning.observed import Failure
+from gpudask.planning.observed.observation import Failure
 from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
 

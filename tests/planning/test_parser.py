@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gpudask.desired.scheduler import MadeWith, scheduler_pod
-from gpudask.planning.fields import UnreadableError
-from gpudask.planning.observed import Ended, Pod, Retirement
-from gpudask.planning.reduce import observe_pod, owner_key
-from gpudask.planning.times import iso
+from gpudask.planning.observed.fields import UnreadableError
+from gpudask.planning.observed.pods import Ended, Pod, Retirement
+from gpudask.planning.observed.parser import parse_pod, owner_key
+from gpudask.planning.observed.timestamps import iso
 from tests.builders import a_cluster
 
 Json = dict[str, Any]
@@ -46,25 +46,25 @@ def container(state: Json, **fields: Any) -> Json:
 
 def test_a_retirement_survives_the_way_through_its_annotation():
     retirement = Retirement("idle", if_idle=True, release=True)
-    assert observe_pod(body(retire=retirement.dump())).retirement == retirement
+    assert parse_pod(body(retire=retirement.dump())).retirement == retirement
 
 
 def test_an_annotation_written_by_hand_retires_the_pod_all_the_same():
-    assert observe_pod(body(retire="please")).retirement == Retirement("asked for by annotation")
-    assert observe_pod(body(retire="[1]")).retirement == Retirement("asked for by annotation")
+    assert parse_pod(body(retire="please")).retirement == Retirement("asked for by annotation")
+    assert parse_pod(body(retire="[1]")).retirement == Retirement("asked for by annotation")
 
 
 def test_a_pod_says_how_many_gpus_it_was_made_with():
-    assert observe_pod(body(gpus="4")).gpus == 4
-    assert (observe_pod(body()).gpus, observe_pod(body(gpus="many")).gpus) == (0, 0)
+    assert parse_pod(body(gpus="4")).gpus == 4
+    assert (parse_pod(body()).gpus, parse_pod(body(gpus="many")).gpus) == (0, 0)
 
 
 MADE_WITH = MadeWith("registry.example/dask:1", "registry.example/scheduler:1", "tls")
 
 
 def test_what_a_scheduler_was_made_with_survives_the_way_through_its_annotation():
-    assert observe_pod(body(made_with=MADE_WITH.dump())).made_with == MADE_WITH
-    assert observe_pod(body()).made_with is None
+    assert parse_pod(body(made_with=MADE_WITH.dump())).made_with == MADE_WITH
+    assert parse_pod(body()).made_with is None
 
 
 @pytest.mark.parametrize(
@@ -83,42 +83,42 @@ def test_what_a_scheduler_was_made_with_survives_the_way_through_its_annotation(
     ],
 )
 def test_a_scheduler_that_says_what_no_spec_can_was_made_with_nobody_knows_what(text: str):
-    assert observe_pod(body(made_with=text)).made_with is None
+    assert parse_pod(body(made_with=text)).made_with is None
 
 
 def test_a_scheduler_pod_says_whose_code_it_mounts_whichever_version_made_it():
     pod = body()
-    assert observe_pod(pod).preload == ""
+    assert parse_pod(pod).preload == ""
     ours = {"name": "gpudask-preload", "configMap": {"name": "demo-gpudask-preload-1"}}
     pod["spec"]["volumes"] = [{"name": "data", "configMap": {"name": "other"}}, ours]
-    assert observe_pod(pod).preload == "demo-gpudask-preload-1"
+    assert parse_pod(pod).preload == "demo-gpudask-preload-1"
     made = scheduler_pod(a_cluster(), "demo-scheduler-1", "gpudask-preload-2")
     made["metadata"] |= {"uid": "u", "resourceVersion": "7"}
-    assert observe_pod(made).preload == "gpudask-preload-2"
+    assert parse_pod(made).preload == "gpudask-preload-2"
 
 
 def test_only_the_main_container_counts_as_running():
-    assert not observe_pod(body(container({"waiting": {"reason": "ContainerCreating"}}))).running
-    assert observe_pod(body(container({"running": {"startedAt": "2026-01-01T00:00:05Z"}}))).running
+    assert not parse_pod(body(container({"waiting": {"reason": "ContainerCreating"}}))).running
+    assert parse_pod(body(container({"running": {"startedAt": "2026-01-01T00:00:05Z"}}))).running
 
 
 def test_starting_is_no_trouble_and_a_missing_image_is():
-    assert observe_pod(body(container({"waiting": {"reason": "PodInitializing"}}))).waiting == ""
+    assert parse_pod(body(container({"waiting": {"reason": "PodInitializing"}}))).waiting == ""
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
-    assert observe_pod(body(container(waiting))).waiting == "ErrImagePull: not found"
+    assert parse_pod(body(container(waiting))).waiting == "ErrImagePull: not found"
 
 
 def test_the_last_end_is_kept():
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "message": "x" * 5000}}
-    found = observe_pod(body(container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended)))
+    found = parse_pod(body(container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended)))
     assert found.ended == Ended("OOMKilled", 137, "x" * 1024)
-    evicted = observe_pod(body({"phase": "Failed", "reason": "Evicted", "message": "disk"}))
+    evicted = parse_pod(body({"phase": "Failed", "reason": "Evicted", "message": "disk"}))
     assert evicted.ended == Ended("Evicted", 0, "disk")
 
 
 def test_the_schedulers_words_are_kept():
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    assert observe_pod(body({"conditions": [condition]})).unschedulable == "0/3 nodes"
+    assert parse_pod(body({"conditions": [condition]})).unschedulable == "0/3 nodes"
 
 
 ASKED = Retirement("asked for by annotation")
@@ -142,7 +142,7 @@ def in_time(at: object) -> str:
     ids=["nested deep", "objects nested deep", "no text", "too long", "a string", "null", "many digits"],
 )
 def test_nonsense_in_the_annotation_of_a_retirement_retires_the_pod_all_the_same(text: str):
-    assert observe_pod(body(retire=text)).retirement == ASKED
+    assert parse_pod(body(retire=text)).retirement == ASKED
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_nonsense_in_the_annotation_of_a_retirement_retires_the_pod_all_the_same
     ids=["400 digits", "huge", "negative", "infinite", "no number", "a word", "null", "a list", "the year 10000"],
 )
 def test_a_drain_that_began_at_no_moment_is_told_without_trouble(at: object):
-    retirement = observe_pod(body(retire=in_time(at))).retirement
+    retirement = parse_pod(body(retire=in_time(at))).retirement
     assert retirement is not None
     assert retirement.why == "idle"
     assert iso(retirement.at) <= "9999-12-31T23:59:59.000Z"
@@ -159,20 +159,20 @@ def test_a_drain_that_began_at_no_moment_is_told_without_trouble(at: object):
 
 def test_why_a_pod_leaves_is_one_line_of_a_log():
     forged = json.dumps({"why": "idle\n[2026-01-01] gpudask [ERROR] forged\r\x1b[31m", "ifIdle": True, "release": True})
-    retirement = observe_pod(body(retire=forged)).retirement
+    retirement = parse_pod(body(retire=forged)).retirement
     assert retirement is not None
     assert retirement.why == "idle [2026-01-01] gpudask [ERROR] forged"
 
 
 def test_half_a_character_is_replaced_where_it_would_be_sent_on():
-    retirement = observe_pod(body(retire='{"why": "\\ud800!", "ifIdle": true, "release": true}')).retirement
+    retirement = parse_pod(body(retire='{"why": "\\ud800!", "ifIdle": true, "release": true}')).retirement
     assert retirement is not None
     assert retirement.why == "?!"
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "-1", "1e3", "\u0665", "99999", " 4", ""])
 def test_a_number_of_gpus_that_is_none_is_as_good_as_no_annotation(text: str):
-    assert observe_pod(body(gpus=text)).gpus == 0
+    assert parse_pod(body(gpus=text)).gpus == 0
 
 
 def changed(path: str, value: object) -> Json:
@@ -211,7 +211,7 @@ def changed(path: str, value: object) -> Json:
 )
 def test_an_object_of_another_shape_is_refused_with_the_field(path: str, value: object, told: str):
     with pytest.raises(UnreadableError) as caught:
-        observe_pod(changed(path, value))
+        parse_pod(changed(path, value))
     assert str(caught.value).startswith(told)
 
 
@@ -220,14 +220,14 @@ def test_an_object_of_another_shape_is_refused_with_the_field(path: str, value: 
     [("0001-01-01T00:00:00Z", "1970-01-01T00:00:01"), ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59")],
 )
 def test_times_at_the_ends_of_the_calendar_are_moments_that_can_be_told(text: str, shown: str):
-    pod = observe_pod(changed("metadata.deletionTimestamp", text))
+    pod = parse_pod(changed("metadata.deletionTimestamp", text))
     assert pod.deleting
     assert iso(pod.delete_by).startswith(shown)
 
 
 @pytest.mark.parametrize("running", [{}, {"startedAt": None}, {"startedAt": "0001-01-01T00:00:00Z"}])
 def test_a_container_that_runs_since_nobody_knows_when_runs(running: Json):
-    assert observe_pod(body(container({"running": running}))).running
+    assert parse_pod(body(container({"running": running}))).running
 
 
 def test_nothing_that_is_kept_of_a_pod_is_large():
@@ -241,7 +241,7 @@ def test_nothing_that_is_kept_of_a_pod_is_large():
     ended = {"terminated": {"reason": huge, "exitCode": 10**30, "message": huge}}
     status = container({"waiting": {"reason": huge, "message": huge}}, lastState=ended, restartCount=10**30)
     pod["status"] = status | {"phase": huge, "podIP": huge, "conditions": [condition]}
-    assert size(observe_pod(pod)) < 12_000
+    assert size(parse_pod(pod)) < 12_000
 
 
 def size(pod: Pod) -> int:

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudask.desired import mirror
-from gpudask.planning.fields import UnreadableError
+from gpudask.planning.observed.fields import UnreadableError
 from gpudask.planning.mirrored import observe_mirrored
-from gpudask.planning.observed import Pod
-from gpudask.planning.reduce import observe_pod
-from gpudask.planning.times import iso
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.parser import parse_pod
+from gpudask.planning.observed.timestamps import iso
 from gpudask.reconcile.context import observe_owned
 from gpudask.reconcile.preload import observe_shared
 
 Json = dict[str, Any]
 REDUCERS: list[Callable[[Any], Any]] = [
-    observe_pod,
+    parse_pod,
     observe_owned("Service"),
     observe_shared,
     *(observe_mirrored(kind) for kind in mirror.KINDS),

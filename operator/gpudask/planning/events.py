@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, SchedulerStatus, Status
-from gpudask.planning.actions import Announcement
+from gpudask.planning.actions import Event
 
 # A condition whose status became this is worth a warning.
 _WARNINGS: dict[str, str] = {
@@ -16,8 +16,8 @@ _WARNINGS: dict[str, str] = {
 }
 
 
-def announcements(before: Status, after: Status) -> list[Announcement]:
-    """What to announce after `after` was written."""
+def events(before: Status, after: Status) -> list[Event]:
+    """What to record once `after` was written."""
     earlier_pools = {pool.name: pool for pool in before.pools}
     return [
         *_began_anew(before.scheduler, after.scheduler),
@@ -28,48 +28,48 @@ def announcements(before: Status, after: Status) -> list[Announcement]:
     ]
 
 
-def _began_anew(before: SchedulerStatus, after: SchedulerStatus) -> list[Announcement]:
+def _began_anew(before: SchedulerStatus, after: SchedulerStatus) -> list[Event]:
     if not after.lost or after.lost == before.lost:
         return []
     knew = after.lost.partition(": ")[2]
     why = f"the scheduler's process ended, and what it knew is lost: {knew} with their results, as last heard"
-    return [Announcement(Reason.SCHEDULER_RESTARTED, why, series=after.lost, warning=True)]
+    return [Event(Reason.SCHEDULER_RESTARTED, why, series=after.lost, warning=True)]
 
 
-def _scaled(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
+def _scaled(before: PoolStatus | None, after: PoolStatus) -> list[Event]:
     was = before.desired if before else 0
     if after.desired == was:
         return []
     up = after.desired > was
     why = f"pool {after.name}: {was} -> {after.desired} pods ({after.size_set_by}): {after.reason}"
     reason = Reason.SCALED_UP if up else Reason.SCALED_DOWN
-    return [Announcement(reason, why, series=f"{after.name} {was} {after.desired}")]
+    return [Event(reason, why, series=f"{after.name} {was} {after.desired}")]
 
 
-def _lost(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
+def _lost(before: PoolStatus | None, after: PoolStatus) -> list[Event]:
     """Pods that were replaced for their own sake, or deleted with what they held."""
     found = []
     if after.replaced and (before is None or before.replaced != after.replaced):
         why = f"pool {after.name}: {after.replaced}"
-        found.append(Announcement(Reason.POD_REPLACED, why, series=f"{after.name} replaced {after.replaced}"))
+        found.append(Event(Reason.POD_REPLACED, why, series=f"{after.name} replaced {after.replaced}"))
     if after.forced and (before is None or before.forced != after.forced):
         why = f"pool {after.name}: deleted though not drained: {after.forced}"
-        found.append(Announcement(Reason.DRAIN_FORCED, why, series=f"{after.name} forced {after.forced}", warning=True))
+        found.append(Event(Reason.DRAIN_FORCED, why, series=f"{after.name} forced {after.forced}", warning=True))
     return found
 
 
-def _fell_back(before: PoolStatus | None, after: PoolStatus) -> list[Announcement]:
+def _fell_back(before: PoolStatus | None, after: PoolStatus) -> list[Event]:
     was = before.fallback if before else ""
     if after.fallback == was:
         return []
     if after.fallback:
         why = f"pool {after.name}: no worker is ready, its tasks run on pool {after.fallback} meanwhile"
-        return [Announcement(Reason.FALLBACK_STARTED, why, series=f"{after.name} falls back", warning=True)]
+        return [Event(Reason.FALLBACK_STARTED, why, series=f"{after.name} falls back", warning=True)]
     why = f"pool {after.name}: its tasks run on it again, or there are none; what has begun on pool {was} ends there"
-    return [Announcement(Reason.FALLBACK_ENDED, why, series=f"{after.name} returns")]
+    return [Event(Reason.FALLBACK_ENDED, why, series=f"{after.name} returns")]
 
 
-def _conditions(before: Status, after: Status) -> list[Announcement]:
+def _conditions(before: Status, after: Status) -> list[Event]:
     earlier = {condition.type: condition for condition in before.conditions}
     found = []
     for condition in after.conditions:
@@ -78,11 +78,11 @@ def _conditions(before: Status, after: Status) -> list[Announcement]:
             continue
         if _WARNINGS.get(condition.type) == condition.status:
             series = condition.message if condition.type == ConditionType.ACCEPTED else _series(condition.message)
-            found.append(Announcement(condition.reason, condition.message, series, warning=True))
+            found.append(Event(condition.reason, condition.message, series, warning=True))
         elif condition.type == ConditionType.READY and _is_news(old, condition):
             message = condition.message or "the cluster is ready"
             if message not in {item.message for item in found}:  # a spec that is refused is why it is not ready
-                found.append(Announcement(condition.reason, message, _series(message)))
+                found.append(Event(condition.reason, message, _series(message)))
     return found
 
 

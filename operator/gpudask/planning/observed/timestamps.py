@@ -1,4 +1,4 @@
-"""Moments that other machines stamped, as moments of the operator's own clock.
+"""Times: those that other machines stamped, brought to the operator's own clock; and as RFC 3339 text in UTC.
 
 The API server stamps creations, the kubelet the start and the end of a container, an operator before this one the
 beginning of a drain: each by its own clock, which may be wrong, and may be set. So a stamp is compared once, when it is
@@ -9,8 +9,22 @@ seen otherwise. From then on its age grows by the operator's clock alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from gpudask.planning.observed import Pod
+from gpudask.planning.observed.pods import Pod
+
+
+def iso(now: float, *, to: str = "milliseconds") -> str:
+    """A time in seconds since the epoch, as text; `to` which of `datetime.isoformat`'s units."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec=to).replace("+00:00", "Z")
+
+
+def epoch(text: str) -> float | None:
+    """The same back; None where this is no such text, which somebody else may have written into a status."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def sighted(pod: Pod, before: Pod | None, *, now: float, server_ahead: float = 0.0, since: float = 0.0) -> Pod:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.planning import starts
-from gpudask.planning.observed import PoolMemory
-from gpudask.planning.reduce import observe_pod
+from gpudask.planning.observed.observation import PoolMemory
+from gpudask.planning.observed.parser import parse_pod
+from gpudask.planning.start_times import StartTimes
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, seen, worker
 
 OF = cluster(gpu_pool(count=2))
@@ -38,11 +38,11 @@ def test_start_seconds(pods: tuple, ago: tuple[float, ...], since: float, expect
     found = seen(
         OF, *pods, says=demand(workers=of_pods), first_joined=joined(*ago), scheduler_since=NOW - since, memory=MEMORY
     )
-    assert starts.start_seconds(found, "gpu") == expected
+    assert StartTimes.of(found, "gpu").last == expected
 
 
 def test_nobody_knows_before_the_first():
-    assert starts.start_seconds(seen(OF, says=demand()), "gpu") is None
+    assert StartTimes.of(seen(OF, says=demand()), "gpu").last is None
 
 
 @pytest.mark.parametrize(
@@ -59,29 +59,29 @@ def test_a_pools_first_pod_is_expected_to_need_what_one_like_it_took_elsewhere(
     memory: dict, elsewhere: dict, expected: float | None
 ):
     found = seen(OF, says=demand(), memory=memory, known_starts=elsewhere)
-    assert starts.expected_start_seconds(found, "gpu") == expected
+    assert StartTimes.of(found, "gpu").expected == expected
 
 
 def test_the_slowest_start_is_that_of_a_pod_for_which_a_node_had_to_come():
     found = seen(
         OF, FIRST, LAST, says=demand(workers=WORKERS), first_joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
     )
-    assert (starts.slowest_start_seconds(found, "gpu"), starts.start_seconds(found, "gpu")) == (210.0, 50.0)
+    assert (StartTimes.of(found, "gpu").slowest, StartTimes.of(found, "gpu").last) == (210.0, 50.0)
     nobody = seen(OF, says=demand(), memory=MEMORY)
-    assert starts.slowest_start_seconds(nobody, "gpu") == 33.0
+    assert StartTimes.of(nobody, "gpu").slowest == 33.0
 
 
 def test_a_pod_holds_its_node_from_when_it_got_it_and_the_longest_of_those_that_are_there_counts():
     found = seen(
         OF, FIRST, LAST, says=demand(workers=WORKERS), first_joined=joined(300, 290, 60, 50), scheduler_since=NOW - 999
     )
-    assert starts.held_seconds(found, "gpu") == 100.0
-    assert starts.held_seconds(seen(OF, says=demand(), memory=MEMORY), "gpu") == 22.0
-    assert starts.held_seconds(seen(OF, says=demand()), "gpu") == 0.0
+    assert StartTimes.of(found, "gpu").held == 100.0
+    assert StartTimes.of(seen(OF, says=demand(), memory=MEMORY), "gpu").held == 22.0
+    assert StartTimes.of(seen(OF, says=demand()), "gpu").held == 0.0
 
 
 @pytest.mark.parametrize(("status", "placed"), [("True", 1_800_000_000.0), ("False", 0.0)])
 def test_a_pod_got_its_node_when_its_condition_says_so(status: str, placed: float):
     condition = {"type": "PodScheduled", "status": status, "lastTransitionTime": "2027-01-15T08:00:00Z"}
     metadata = {"uid": "u", "name": "n", "namespace": "default", "resourceVersion": "1"}
-    assert observe_pod({"metadata": metadata, "status": {"conditions": [condition]}}).placed == placed
+    assert parse_pod({"metadata": metadata, "status": {"conditions": [condition]}}).placed == placed

@@ -1,123 +1,16 @@
-"""What a pass sees: pods with the few fields that it reads (`planning.reduce`), and the state around them."""
+"""What a pass sees: the cluster, its pods, what its scheduler said, and what the loop remembers."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Spec
 from gpudask.api.status import Reason
-from gpudask.desired.scheduler import MadeWith
+from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.scaling.demand import Demand, Worker
 from gpudask.scaling.sizing import TRIAL_SECONDS
-
-if TYPE_CHECKING:
-    from gpudask.planning.starts import Start
-
-
-@dataclass(frozen=True, slots=True)
-class Retirement:
-    """Why and how a pod leaves; kept in an annotation on the pod, so that a restarted operator goes on with it.
-
-    `if_idle`: give up when the pod has work of its own by now. `release`: let its results go. `final`: it is replaced
-    for its own sake, and not to be called back when its pool grows. `at`: when it began, in seconds since the epoch;
-    0.0 where an older operator, or a person, did not say. In the annotation that is the API server's time.
-    """
-
-    why: str
-    if_idle: bool = False
-    release: bool = False
-    final: bool = False
-    at: float = field(default=0.0, compare=False)
-
-    def dump(self, *, server_ahead: float = 0.0) -> str:
-        """The annotation's text. `server_ahead`: as `Observation`'s."""
-        at = self.at + server_ahead if self.at else 0.0
-        return json.dumps(
-            {"why": self.why, "ifIdle": self.if_idle, "release": self.release, "final": self.final, "at": at}
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How the main container last ended, and when, in seconds since the epoch."""
-
-    reason: str = ""
-    exit_code: int = 0
-    message: str = ""
-    at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
-
-    `planning.reduce` reads the times as they were stamped, by whichever clock; `planning.sighted` makes them times of
-    the operator's clock, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
-    `grace_seconds`.
-
-    `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
-    with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
-    `serves`: whether the cluster's Service leads to it. `preload`: the ConfigMap with the code that runs in a
-    scheduler. `finalizers`: what others put there, which keeps it after its
-    deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,
-    and not itself. `made_with`: of a scheduler; None where an older operator made it.
-    """
-
-    uid: str
-    name: str
-    namespace: str
-    owner: str
-    version: str
-    pool: str = ""
-    dask_name: str = ""
-    spec_hash: str = ""
-    phase: str = "Pending"
-    ready: bool = False
-    started: float = 0.0
-    node: str = ""
-    placed: float = 0.0
-    ip: str = ""
-    created: float = 0.0
-    delete_by: float = 0.0
-    grace_seconds: float = 0.0
-    unschedulable: str = ""
-    waiting: str = ""
-    restarts: int = 0
-    ended: Ended | None = None
-    retirement: Retirement | None = None
-    marks: tuple[str, ...] = ()
-    gpus: int = 0
-    serves: bool = False
-    preload: str = ""
-    finalizers: tuple[str, ...] = ()
-    preempted: bool = False
-    made_with: MadeWith | None = None
-    stamps: tuple[float, ...] = ()
-
-    @property
-    def deleting(self) -> bool:
-        """Whether its deletion was asked for."""
-        return self.delete_by > 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether it ended for good: evicted, node shut down."""
-        return self.phase in ("Failed", "Succeeded")
-
-    @property
-    def live(self) -> bool:
-        """Whether it is or may become a working pod."""
-        return not self.deleting and not self.finished
-
-    @property
-    def running(self) -> bool:
-        """Whether its main container runs now; while it does not, there is nothing in it to lose."""
-        return self.started > 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +29,7 @@ class PoolMemory:
     """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry.
 
     `start_seconds`: how long the last pod took from its creation until its workers were registered. `held_seconds`:
-    for how long the first one held its node until then, when the pool last had none before it (`planning.starts`).
+    for how long the first one held its node until then, when the pool last had none before it (`planning.start_times`).
     `not_before`: when the next pod may be created at the soonest. `refused_since`: since when it is refused; 0.0 where
     that holds nothing back.
     """
@@ -162,13 +55,12 @@ class Observation:
     `joined`: worker's name -> since when it is heard of; one that is missing joined long ago. `first_joined`: the same,
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
-    work, as `planning.markers` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
+    work, as `planning.eviction` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
     `known_starts`: pool -> seconds that pods just like its own took to start lately, in other clusters.
     `mirror`: why the stock Dask client does not find the cluster, empty where it does; None: nobody asked for that.
     `network`: why there is no NetworkPolicy, empty where there is; None: the chart has them switched off.
     `wanted`: the spec as it is written, where `cluster` has what of it is in force while the scheduler waits for its
     rollout (`planning.scheduler.in_force`); None: it is the same.
-    `starts`: by pool, what `planning.starts` has worked out of this very observation, which is asked for many times.
     """
 
     cluster: Cluster
@@ -192,7 +84,6 @@ class Observation:
     server_ahead: float = 0.0
     wall_ahead: float = 0.0
     wanted: Spec | None = None
-    starts: dict[str, list[Start]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_pool: dict[str, list[Pod]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -272,9 +163,3 @@ class Observation:
     def workers(self, pool: str) -> tuple[Pod, ...]:
         """The worker pods of a pool, live or not."""
         return tuple(self._by_pool.get(pool, ()))
-
-
-def current_scheduler(pods: Iterable[Pod]) -> Pod | None:
-    """Of a cluster's `pods` the live scheduler, the oldest should there be several."""
-    live = (pod for pod in pods if not pod.pool and pod.live)
-    return min(live, key=lambda pod: (pod.created, pod.name), default=None)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpudask.planning.idleness import idle_seconds
-from gpudask.planning.observed import Observation
+from gpudask.planning.idle import idle_seconds
+from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.scaling.demand import Demand
@@ -74,7 +74,7 @@ def test_time_goes_on_since_the_scheduler_was_heard():
 
 @pytest.mark.parametrize(("idle", "soonest"), [(590.0, 10.0), (0.0, 600.0)])
 def test_the_next_pass_comes_when_it_may_be_old_enough(idle: float, soonest: float):
-    wake = plan(observed(demand(idle_seconds=idle))).wake_after_seconds
+    wake = plan(observed(demand(idle_seconds=idle))).requeue_after
 
     assert wake is not None
     assert wake <= soonest

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gpudask.desired.markers import DO_NOT_DISRUPT, MARKERS, SAFE_TO_EVICT
-from gpudask.planning.markers import REST_SECONDS, at_work
-from gpudask.planning.observed import Observation, Pod, Retirement
+from gpudask.planning.eviction import REST_SECONDS, at_work
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.pods import Pod, Retirement
 from gpudask.planning.plan import plan
 from gpudask.scaling.demand import Worker
 from tests.builders import a_pool
@@ -35,7 +36,7 @@ def observed(says: Worker | None, of: Pod, *, busy_at: dict[str, float] | None =
 
 
 def marked(observation: Observation) -> dict[str, dict[str, str]]:
-    return {action.pod.pool: action.annotations for action in plan(observation).markers}
+    return {action.pod.pool: action.annotations for action in plan(observation).protections}
 
 
 def words(marks: tuple[str, str]) -> dict[str, str]:
@@ -74,7 +75,7 @@ def test_a_pod_of_four_gpus_rests_when_all_of_them_do():
     of = cluster(a_pool(replicas=1), gpu_pool(count=2))
     four = pod(of, "gpu", marks=GUARDED)
     says = demand(workers=(worker(four, 0, idle_seconds=99), worker(four, 1, idle_seconds=9)))
-    assert plan(seen(of, scheduler_pod(of, marks=FREE), four, says=says)).markers == ()
+    assert plan(seen(of, scheduler_pod(of, marks=FREE), four, says=says)).protections == ()
 
 
 @pytest.mark.parametrize(
@@ -93,28 +94,28 @@ def test_the_scheduler(
     of = scheduler_pod(C, marks=marks)
     at = {of.uid: since} if since is not None else {}
     made = plan(seen(C, of, says=demand(tasks=known), busy_at=at, scheduler_since=RESTS))
-    assert [action.annotations for action in made.markers] == ([words(wanted)] if wanted else [])
-    assert made.guarded is guarded
+    assert [action.annotations for action in made.protections] == ([words(wanted)] if wanted else [])
+    assert made.protects_scheduler is guarded
 
 
 def test_a_scheduler_that_has_just_started_is_not_called_idle():
     made = plan(seen(C, scheduler_pod(C, marks=GUARDED), says=demand(), scheduler_since=NOW - 5))
-    assert (made.guarded, made.markers) == (None, ())
+    assert (made.protects_scheduler, made.protections) == (None, ())
 
 
 def test_a_pod_that_came_to_rest_is_looked_at_again_when_it_has_rested_enough():
     made = plan(observed(rests(cpu(), 10), cpu()))
-    assert made.wake_after_seconds == pytest.approx(REST_SECONDS - 10)
+    assert made.requeue_after == pytest.approx(REST_SECONDS - 10)
 
 
 def test_what_a_template_marks_is_left_to_it():
     of = cluster(a_pool(replicas=1, template={"metadata": {"annotations": {DO_NOT_DISRUPT: "true"}}}))
     rested = pod(of, "cpu", marks=GUARDED)
     says = demand(workers=(rests(rested, 99),))
-    (action,) = plan(seen(of, scheduler_pod(of, marks=FREE), rested, says=says, scheduler_since=RESTS)).markers
+    (action,) = plan(seen(of, scheduler_pod(of, marks=FREE), rested, says=says, scheduler_since=RESTS)).protections
     assert action.annotations == {SAFE_TO_EVICT: "true"}
     after = replace(rested, marks=("true", "true"))
-    assert plan(seen(of, scheduler_pod(of, marks=FREE), after, says=says, scheduler_since=RESTS)).markers == ()
+    assert plan(seen(of, scheduler_pod(of, marks=FREE), after, says=says, scheduler_since=RESTS)).protections == ()
 
 
 def test_a_stream_of_short_tasks_writes_nothing_whenever_one_looks():

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpudask.api.quote import quote
-from gpudask.planning.last_words import last_words
-from gpudask.planning.observed import Ended
+from gpudask.planning.degraded import last_message
+from gpudask.planning.observed.pods import Ended
 from tests.builders import a_pool
 from tests.planning.builders import cluster, pod
 
@@ -52,16 +52,16 @@ TRACEBACK = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: 
 )
 def test_last_words(gpu: dict[str, Any], protocol: str, log: str, words: str):
     of = cluster(a_pool("gpu", gpu=gpu), protocol=protocol)
-    assert last_words(of.spec, pod(of, "gpu", ended=Ended("Error", 1, log))) == words
+    assert last_message(of.spec, pod(of, "gpu", ended=Ended("Error", 1, log))) == words
 
 
 def test_a_pod_without_gpus_is_not_told_what_gpus_need():
     of = cluster(a_pool("cpu"), a_pool("gpu", gpu={"preImport": ["cupy"]}))
-    assert last_words(of.spec, pod(of, "cpu", ended=Ended("Error", 1, FAILED))) == f"; it said: {FAILED}"
+    assert last_message(of.spec, pod(of, "cpu", ended=Ended("Error", 1, FAILED))) == f"; it said: {FAILED}"
 
 
 @pytest.mark.parametrize("log", ["x\n\x1b[31mred\x1b[0m\u202e" + "y" * 900, "ImportError: \x1b[31m" + "y" * 900])
 def test_a_log_is_quoted_in_one_short_clean_line(log: str):
     of = cluster(a_pool("gpu", gpu={}))
-    said = last_words(of.spec, pod(of, "gpu", ended=Ended("Error", 1, log))).removeprefix("; it said: ")
+    said = last_message(of.spec, pod(of, "gpu", ended=Ended("Error", 1, log))).removeprefix("; it said: ")
     assert said == quote(said)

@@ -20,9 +20,9 @@ from gpudask.api.spec import Protocol
 from gpudask.desired.markers import MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.desired.scheduler import PRELOAD_VOLUME, MadeWith
-from gpudask.planning import fields
-from gpudask.planning.fields import TEXT_LENGTH
-from gpudask.planning.observed import Ended, Pod, Retirement
+from gpudask.planning.observed import fields
+from gpudask.planning.observed.fields import TEXT_LENGTH
+from gpudask.planning.observed.pods import Ended, Pod, Retirement
 
 Json = dict[str, Any]
 _LABEL_LENGTH = 63
@@ -54,7 +54,7 @@ def owner_key(metadata: Json) -> str:
     return resource.owner_key(fields.identifier(metadata, "namespace"), fields.identifier(reference, "uid"))
 
 
-def observe_pod(body: Json) -> Pod:
+def parse_pod(body: Json) -> Pod:
     """A pod of the API server, reduced.
 
     Raises:

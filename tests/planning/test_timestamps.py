@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpudask.planning.observed import Ended, Pod, Retirement
-from gpudask.planning.sighted import sighted
+from gpudask.planning.observed.pods import Ended, Pod, Retirement
+from gpudask.planning.observed.timestamps import sighted
 
 T = 1_800_000_000.0
 

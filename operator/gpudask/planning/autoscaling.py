@@ -1,0 +1,172 @@
+"""The size of a pool: who set it, and what it should be now. Autoscaling follows the rules of docs/pools.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpudask.api.autoscale import Autoscale
+from gpudask.planning import capacity, rollout
+from gpudask.planning.actions import soonest
+from gpudask.planning.pool_view import PoolView
+from gpudask.scaling import lookahead, retirement, sizing
+from gpudask.scaling.assignment import Share
+from gpudask.scaling.retirement import Candidate
+from gpudask.scaling.sizing import Size
+
+AUTOSCALE = "autoscale"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The size of a pool, and who leaves for it because demand does not need them."""
+
+    size: Size
+    leaving: Sequence[Candidate] = ()
+    requeue_after: float | None = None
+
+
+def decide(view: PoolView, share: Share) -> Decision:
+    """The size of the pool that serves `share` of the demand.
+
+    A suspended cluster has none; an override wins over the manifest; without any size a pool has one pod. Limits
+    that an override sets are in the pool already (`planning.overrides`).
+    """
+    pool, override = view.pool, view.override
+    if view.observation.cluster.spec.suspend:
+        return Decision(Size(0, "suspended", "suspend"))
+    if override is not None and override.replicas is not None:
+        by = override.by or "an override"
+        return Decision(Size(override.replicas, f"set by {by}", by))
+    if pool.autoscale is None:
+        return Decision(Size(1 if pool.replicas is None else pool.replicas, "fixed in the spec", "spec"))
+    if not view.observation.counts:
+        return _kept(view, pool.autoscale)
+    return _Autoscaling(view, pool.autoscale, share).decide()
+
+
+def _kept(view: PoolView, limits: Autoscale) -> Decision:
+    """Rule 7: when the scheduler says nothing, sizes stay."""
+    before = view.memory.size
+    size = rollout.possible_sizes(view)[1] if before is None else before
+    kept = min(max(size, limits.min), limits.max)
+    why = "the demand is not known: the size stays" if size else f"at its minimum of {limits.min}"
+    return Decision(Size(kept, why, AUTOSCALE, is_guess=before is None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """How many pods the demand asks for, and why."""
+
+    pods: int
+    reason: str
+    requeue_after: float | None
+
+
+@dataclass(frozen=True)
+class _Autoscaling:
+    """One decision about a pool whose demand is known. Each rule of docs/pools.md is a method."""
+
+    view: PoolView
+    limits: Autoscale
+    share: Share
+
+    def decide(self) -> Decision:
+        """The rules up to 5 tell how many pods are wanted, and those from 5 on, which of those that are there go."""
+        want = self._held_back(self._up_or_ahead())
+        have = self._have(want.pods)
+        if want.pods >= have:
+            return Decision(Size(want.pods, want.reason, AUTOSCALE), (), want.requeue_after)
+        candidates = self.view.candidates(self.view.staying)
+        cancelled = self._cancelled(candidates, want.pods, have)
+        idle, idle_after = self._down(candidates, have - len(cancelled) - want.pods, len(cancelled))
+        leaving = [*cancelled, *idle]
+        size = Size(have - len(leaving), want.reason, AUTOSCALE)
+        return Decision(size, leaving, soonest(want.requeue_after, idle_after))
+
+    def _up_or_ahead(self) -> _Want:
+        """Rules 3 and 4: as many as clear the queue in time; one where tasks can run soon."""
+        pods, seen = self.view.staying, self.view.observation
+        coming, lead = self._next_seconds(), lookahead.lead_seconds(self.view.start_times.expected, pods=len(pods))
+        is_soon = coming is not None and coming <= lead
+        count, reason = sizing.wanted(self.limits, self.share, self._there(), is_soon=is_soon)
+        trials = (seen.trial_seconds(pod) for pod in pods if seen.registered(pod))
+        return _Want(count, reason, soonest(*trials, None if coming is None else coming - lead))
+
+    def _held_back(self, want: _Want) -> _Want:
+        """Rule 5: while pods wait too long for a node, no more are asked for."""
+        wait, there = capacity.node_wait(self.view), len(self.view.staying)
+        requeue_after = soonest(want.requeue_after, wait.requeue_after)
+        if want.pods <= there or not wait.holds_growth:
+            return replace(want, requeue_after=requeue_after)
+        reason = f"{want.reason}; pods wait for a node: no more until they have one"
+        return _Want(max(there, self.limits.min), reason, requeue_after)
+
+    def _have(self, want: int) -> int:
+        """The size that the pods which are there stand for.
+
+        After a restart in a rollout that may be several: what the demand asks for decides between them.
+        """
+        before, there = self.view.memory.size, len(self.view.staying)
+        if not self._rolls:
+            return min(there, self.limits.max)
+        least, most = rollout.possible_sizes(self.view) if before is None else (before, before)
+        return min(max(least, min(want, most)), there, self.limits.max)
+
+    def _cancelled(self, candidates: list[Candidate], want: int, have: int) -> list[Candidate]:
+        """Rule 5: pods that do not run yet, once no tasks are left to fill them.
+
+        A better estimate is no reason to cancel a pod that starts: only that there are no tasks for it. Nor is it for
+        one of a rollout's surplus, which is no part of the size. Those that wait for a node go already when the pods
+        that have one will soon have done the work.
+        """
+        surplus = len(candidates) - have if self._rolls else 0
+        starting = sum(1 for candidate in candidates if candidate.pending)
+        beyond = min(have - max(want, sizing.fillable(self.share)), starting - surplus)
+        cancelled = retirement.pending(candidates, beyond)
+        there = self._there()
+        if not there.start_seconds or self._rolls:
+            return cancelled
+        enough = max(want, sizing.worth_waiting_for(self.limits, self.share, there))
+        gone = {candidate.pod for candidate in cancelled}
+        waiting = {pod.name for pod in self.view.staying if pod.unschedulable} - gone
+        without_node = [candidate for candidate in candidates if candidate.pod in waiting]
+        return cancelled + retirement.pending(without_node, have - len(cancelled) - enough)
+
+    def _down(self, candidates: list[Candidate], count: int, cancelled: int) -> tuple[list[Candidate], float | None]:
+        """Rule 6: at most `count` that were idle for long enough; and in how many seconds others may be.
+
+        `cancelled`: how many leave besides.
+        """
+        timeout, release_after = self.limits.idle_timeout_seconds, self.view.release_after_seconds
+        leaving = retirement.idle(candidates, count, timeout_seconds=timeout, release_after_seconds=release_after)
+        leaving = retirement.in_turn(leaving, of=len(candidates) - cancelled, others_leave=bool(self.view.leaving))
+        resting = [candidate.idle_seconds for candidate in candidates if not candidate.busy]
+        ends = [end for end in (timeout, release_after) if end is not None]
+        moments = [end - idle for idle in resting for end in ends]
+        return leaving, soonest(*moments, *map(self.view.unregistered_after, self.view.staying))
+
+    @property
+    def _rolls(self) -> bool:
+        return bool(rollout.old_and_new(self.view, self.view.staying)[0])
+
+    def _there(self) -> sizing.Pods:
+        """The pods that stay, as the sizing policy counts them."""
+        pods, seen, starts = self.view.staying, self.view.observation, self.view.start_times
+        ready = [pod for pod in pods if seen.registered(pod)]
+        return sizing.Pods(
+            ready=len(ready),
+            tried=sum(1 for pod in ready if not seen.trial_seconds(pod)),
+            placed=sum(1 for pod in pods if pod.node),
+            start_seconds=starts.slowest or 0.0,
+            held_seconds=starts.held if self.view.pool.gpu else 0.0,
+        )
+
+    def _next_seconds(self) -> float | None:
+        """In how long the first waiting task can run: what the scheduler said, less the time since then.
+
+        None where nobody knows, or where that is no reason for a pod.
+        """
+        if self.share.next_seconds is None or not self.limits.look_ahead:
+            return None
+        return max(0.0, self.share.next_seconds - (self.view.observation.now - self.view.observation.demand_at))

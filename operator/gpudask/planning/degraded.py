@@ -1,0 +1,179 @@
+"""The condition Degraded: what keeps a pool from what it should be, the most pressing first.
+
+And what a container that does not stay up said last, or what its image may lack where it does not say it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpudask.api import addresses
+from gpudask.api.addresses import UCXX
+from gpudask.api.quote import quote, quote_last_line
+from gpudask.api.spec import Spec
+from gpudask.api.status import PoolStatus, Reason
+from gpudask.planning import drain
+from gpudask.planning.actions import soonest
+from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.timestamps import iso
+from gpudask.planning.pool_view import PoolView
+
+# A container that came back this often without staying up is not merely starting.
+_CRASHING_RESTARTS = 2
+# A pod that runs this long without its worker being registered is in trouble.
+_SILENT_SECONDS = 120.0
+# So long after a new scheduler's start workers may still end because its name led nowhere.
+_SETTLED_SECONDS = 60.0
+# Dask ends with "Worker failed to start."; why stands above, if the kubelet kept that much of the log.
+_LIBRARY = re.compile(r"^.*\b((?:ModuleNotFoundError|ImportError): .*)$", re.MULTILINE)
+_TELLS_NOTHING = "failed to start"
+# So long after a pod's deletion is due its finalizers are told: whoever set them usually takes them off in seconds.
+_TERMINATING_SECONDS = 60.0
+
+Trouble = tuple[Reason, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, None where nothing is; and in how many seconds time alone may change that."""
+
+    trouble: Trouble | None = None
+    requeue_after: float | None = None
+
+
+def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
+    """The trouble of `pool`, None where there is none."""
+    memory = observation.memory.get(pool.name)
+    if memory and memory.refusal:
+        return Reason(memory.refusal_reason), refusal_of(observation, memory)
+    if pool.unschedulable:
+        return Reason.UNSCHEDULABLE, pool.message
+    pods = observation.workers(pool.name)
+    return (
+        failing_pods(observation, pods).trouble
+        or _sick(observation, pool, pods)
+        or _draining(observation, pool, pods)
+        or kept_by_finalizers(observation, pods).trouble
+    )
+
+
+def failing_pods(observation: Observation, pods: Iterable[Pod]) -> Finding:
+    """Which of the worker `pods` does not stay up, or runs without a worker that the scheduler knows."""
+    live = [pod for pod in pods if pod.live]
+    findings = [*(_worker_waits(observation, pod) for pod in live), *(_unregistered(observation, pod) for pod in live)]
+    found = next((each.trouble for each in findings if each.trouble is not None), None)
+    return Finding(found, soonest(*(each.requeue_after for each in findings)))
+
+
+def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding:
+    """Which of `pods` should be gone, and who keeps it; another pod has taken its place meanwhile."""
+    kept = [pod for pod in pods if pod.deleting and pod.finalizers]
+    left = [pod.delete_by + _TERMINATING_SECONDS - observation.now for pod in kept]
+    late = next((pod for pod, after in zip(kept, left, strict=True) if after <= 0), None)
+    if late is None:
+        return Finding(requeue_after=soonest(*left))
+    advice = "whoever set them has to take them off"
+    message = f"{late.name} is deleted, but its finalizers keep it: {', '.join(late.finalizers)}: {advice}"
+    return Finding((Reason.TERMINATING, message), soonest(*left))
+
+
+def refusal_of(observation: Observation, memory: PoolMemory) -> str:
+    """What the API server refuses, since when, and when it is asked again; empty where it refuses nothing."""
+    if not memory.refused_since:
+        return memory.refusal
+    again = f", next try at {iso(memory.not_before, to='seconds')}" if memory.not_before > observation.now else ""
+    return f"{memory.refusal}; since {iso(memory.refused_since, to='seconds')}{again}"
+
+
+def failure_of(failure: Failure) -> str:
+    """What fails, since when, and when it is tried again."""
+    since, next_try = iso(failure.since, to="seconds"), iso(failure.next_try, to="seconds")
+    return f"{failure.what}: {failure.message}; since {since}, next try at {next_try}"
+
+
+def trouble_of_scheduler(observation: Observation) -> Trouble | None:
+    """Why the scheduler does not stay up, None where it does, or merely starts."""
+    pod = observation.scheduler
+    found = _waiting(observation, pod) if pod is not None else None
+    return found if found is not None and found[0] == Reason.CRASHING else None
+
+
+def _worker_waits(observation: Observation, pod: Pod) -> Finding:
+    found = _waiting(observation, pod)
+    if found is None or found[0] != Reason.CRASHING or not addresses.needs_headless(observation.cluster.spec.protocol):
+        return Finding(found)
+    # UCX does not look for a name again: its workers end, and find the new scheduler when they have started again.
+    head = observation.scheduler
+    if head is None or not head.running:
+        return Finding()
+    settled_after = head.started + _SETTLED_SECONDS - observation.now
+    return Finding(found if settled_after <= 0 else None, soonest(settled_after))
+
+
+def _waiting(observation: Observation, pod: Pod) -> Trouble | None:
+    """Why the container of `pod` waits, if that is more than a start."""
+    if not pod.waiting:
+        return None
+    if "Image" in pod.waiting:
+        return Reason.IMAGE, f"{pod.name}: {pod.waiting}"
+    if pod.restarts >= _CRASHING_RESTARTS:
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}{last_message(observation.cluster.spec, pod)}"
+    if not pod.waiting.startswith("CrashLoopBackOff"):
+        return Reason.CRASHING, f"{pod.name}: {pod.waiting}"
+    return None
+
+
+def _unregistered(observation: Observation, pod: Pod) -> Finding:
+    if not observation.counts or not pod.running or observation.registered(pod):
+        return Finding()
+    told_after = _SILENT_SECONDS - observation.unheard_seconds(pod)
+    if told_after > 0:
+        return Finding(requeue_after=told_after)
+    return Finding((Reason.UNREGISTERED, f"{pod.name} runs, but the scheduler does not know its worker: see its log"))
+
+
+def _sick(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
+    section = next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
+    if section is None:
+        return None
+    view = PoolView(observation, section)
+    for pod in pods:
+        if pod.live and (why := view.sickness(pod)):
+            return Reason.DEVICE_SICK, f"{pod.name}: {why}"
+    return None
+
+
+def _draining(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
+    workers = [worker for pod in pods for worker in observation.registered(pod)]
+    if any(worker.retiring == "blocked" for worker in workers):
+        return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
+    if any(drain.progress(pod, observation.now, None).hangs for pod in pods):
+        return Reason.DRAIN_HANGS, pool.leaving
+    return None
+
+
+def last_message(spec: Spec, pod: Pod) -> str:
+    """The end of a sentence about `pod`: what it said, and what to look for; empty where it said nothing."""
+    text = pod.ended.message.strip() if pod.ended else ""
+    if not text:
+        return ""
+    if libraries := _LIBRARY.findall(text):
+        return f"; it said: {quote(libraries[-1])}"
+    said = quote_last_line(text)
+    needs = list(_needs(spec, pod)) if _TELLS_NOTHING in said else []
+    return f"; it said: {said}" + "".join(f"; {need}" for need in needs)
+
+
+def _needs(spec: Spec, pod: Pod) -> Iterator[str]:
+    if spec.protocol == UCXX:
+        yield "with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"
+    gpu = next((pool.gpu for pool in spec.pools if pool.name == pod.pool), None)
+    if gpu is None:
+        return
+    if gpu.rmm_pool_size is not None or gpu.rmm_allocator_for:
+        yield f"for RMM its image needs {' and '.join(['rmm', *gpu.rmm_allocator_for])}"
+    if gpu.pre_import:
+        yield f"its image needs what gpu.preImport names: {', '.join(gpu.pre_import)}"

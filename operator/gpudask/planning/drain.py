@@ -1,0 +1,142 @@
+"""Pods on their way out: how one begins, what it waits for, and when it goes though it has not ended.
+
+A pod is marked, its scheduler retires its workers (docs/preload-protocol.md), and once they hold nothing it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+from gpudask.planning.actions import Action, DeletePod, MarkRetiring, soonest
+from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.pods import Pod, Retirement
+from gpudask.planning.pool_view import UNREGISTERED_SECONDS, PoolView
+from gpudask.scaling import retirement
+
+# A drain that takes longer than this is reported: a task that does not end holds the pod.
+_HUNG_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How far the drain of a pod is. `hangs`: it is to be reported. `is_overdue`: the pod goes now, drained or not."""
+
+    hangs: bool = False
+    is_overdue: bool = False
+    requeue_after: float | None = None
+
+
+def progress(pod: Pod, now: float, timeout_seconds: float | None) -> Drain:
+    """The drain of `pod`, whose pool's `drainTimeout` is `timeout_seconds`; None: it is waited for as long as it takes.
+
+    A pod that is not to leave, or of which nobody noted since when, has none.
+    """
+    if pod.retirement is None or not pod.retirement.at:
+        return Drain()
+    lasts = max(0.0, now - pod.retirement.at)
+    hung_after = _HUNG_SECONDS - lasts
+    overdue_after = None if timeout_seconds is None else timeout_seconds - lasts
+    return Drain(
+        hangs=pod.live and hung_after <= 0,
+        is_overdue=overdue_after is not None and overdue_after <= 0,
+        requeue_after=soonest(hung_after, overdue_after),
+    )
+
+
+def begin(
+    observation: Observation,
+    pod: Pod,
+    why: str,
+    *,
+    if_idle: bool = False,
+    release: bool = False,
+    final: bool = False,
+) -> Action:
+    """Cancel a pod that does not run; retire one that does. The keywords are `Retirement`'s."""
+    if not observation.works(pod):
+        return DeletePod(pod, why, only_if_unchanged=True)
+    return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release, final=final, at=observation.now))
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What is done about the pods of a pool that leave."""
+
+    actions: tuple[Action, ...]
+    requeue_after: float | None
+
+
+def finish(view: PoolView, spoken_for: Container[str]) -> Finish:
+    """Delete the leaving pods that hold nothing, or drain too long; let held data go when its time has come.
+
+    `spoken_for`: uids of pods about which this pass has decided already.
+    """
+    actions, requeue_after = [], None
+    for pod in view.leaving:
+        drain = progress(pod, view.observation.now, view.pool.drain_timeout_seconds)
+        requeue_after = soonest(
+            requeue_after, drain.requeue_after, view.unregistered_after(pod), _released_after(view, pod)
+        )
+        if pod.uid not in spoken_for and (action := _next_step(view, pod, drain)) is not None:
+            actions.append(action)
+    return Finish(tuple(actions), requeue_after)
+
+
+def is_empty(observation: Observation, pod: Pod) -> bool:
+    """Whether a retiring pod holds nothing that anybody waits for."""
+    workers = observation.registered(pod)
+    if observation.cluster.spec.suspend and not observation.drains:  # nobody will ever drain it
+        return all(not worker.processing for worker in workers)
+    if observation.demand is None:
+        return False
+    if workers:
+        return all(worker.retiring == "drained" for worker in workers)
+    return observation.unheard_seconds(pod) >= UNREGISTERED_SECONDS
+
+
+def waits_for(observation: Observation, pod: Pod) -> str:
+    """What a drain waits for, in the scheduler's words."""
+    if observation.demand is None:
+        return "the scheduler is not heard"
+    workers = [worker for worker in observation.registered(pod) if worker.retiring != "drained"]
+    return "; ".join(worker.detail or f"{worker.processing} tasks" for worker in workers[:3]) or "its end"
+
+
+def _next_step(view: PoolView, pod: Pod, drain: Drain) -> Action | None:
+    assert pod.retirement is not None
+    observation = view.observation
+    if not observation.works(pod):
+        return DeletePod(pod, pod.retirement.why, only_if_unchanged=True)
+    if is_empty(observation, pod):
+        return DeletePod(pod, pod.retirement.why)
+    if drain.is_overdue:
+        return DeletePod(pod, f"drainTimeout is over: {waits_for(observation, pod)}", forced=True)
+    if not pod.retirement.release and _may_release(view, pod):
+        return MarkRetiring(pod, replace(pod.retirement, release=True))
+    if not pod.retirement.at:
+        return MarkRetiring(pod, replace(pod.retirement, at=observation.now))  # from now on its drain is timed
+    return None
+
+
+def _may_release(view: PoolView, pod: Pod) -> bool:
+    """A device that is sick cannot be read any more: what could not be moved is lost already."""
+    if retirement.releases(view.candidate(pod), view.release_after_seconds):
+        return True
+    workers = view.observation.registered(pod)
+    tried = any(worker.retiring == "blocked" and "data" in worker.blockers for worker in workers)
+    return tried and bool(view.sickness(pod)) and _has_another_worker(view.observation, pod)
+
+
+def _released_after(view: PoolView, pod: Pod) -> float | None:
+    """In how many seconds the results of a pod at rest may be let go."""
+    after, candidate = view.release_after_seconds, view.candidate(pod)
+    return None if after is None or candidate.busy else after - candidate.idle_seconds
+
+
+def _has_another_worker(observation: Observation, pod: Pod) -> bool:
+    """Whether results of `pod` had somewhere to go: a worker that runs, stays, and is not sick."""
+    stay = (other for other in observation.pods if other.pool and other.stays and other.uid != pod.uid)
+    return any(
+        worker.status == "running" and not worker.sick for other in stay for worker in observation.registered(other)
+    )

@@ -1,0 +1,130 @@
+"""A pool as a pass sees it: its section of the spec, its pods by what becomes of them, and what is remembered of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gpudask.api.pool import Pool
+from gpudask.api.spec import Override
+from gpudask.desired import spec_hash
+from gpudask.planning.observed.observation import Observation, PoolMemory
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.overrides import active_override
+from gpudask.planning.start_times import StartTimes
+from gpudask.scaling.retirement import Candidate
+
+# A worker that is up but unknown to the scheduler for this long has nothing that anybody waits for.
+UNREGISTERED_SECONDS = 15.0
+
+
+@dataclass(frozen=True, eq=False)
+class PoolView:
+    """`pool` in `observation`. What is derived is worked out once, when it is first asked for."""
+
+    observation: Observation
+    pool: Pool
+
+    @cached_property
+    def memory(self) -> PoolMemory:
+        """What the loop remembers."""
+        return self.observation.memory.get(self.pool.name, PoolMemory())
+
+    @cached_property
+    def override(self) -> Override | None:
+        """The override that has not expired."""
+        spec, now = self.observation.cluster.spec, self.observation.wall_time
+        return active_override(spec.overrides, self.pool.name, now)
+
+    @cached_property
+    def spec_hash(self) -> str:
+        """The hash of a pod that is made now."""
+        return spec_hash.of_worker(self.observation.cluster.spec, self.pool)
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods, live or not."""
+        return self.observation.workers(self.pool.name)
+
+    @cached_property
+    def staying(self) -> tuple[Pod, ...]:
+        """The live pods that nobody asked to leave, by number."""
+        return tuple(sorted((pod for pod in self.pods if pod.stays), key=lambda pod: pod.number))
+
+    @cached_property
+    def leaving(self) -> tuple[Pod, ...]:
+        """The live pods that were asked to leave."""
+        return tuple(pod for pod in self.pods if pod.leaves)
+
+    @cached_property
+    def start_times(self) -> StartTimes:
+        """How long its pods took to start."""
+        return StartTimes.of(self.observation, self.pool.name)
+
+    @property
+    def release_after_seconds(self) -> float | None:
+        """After how long at rest a pod's results may be let go; None: never."""
+        return self.pool.held_data.release_after_seconds if self.pool.held_data else None
+
+    def has_joined(self, pod: Pod) -> bool:
+        """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
+        return has_joined(self.observation, pod)
+
+    def is_complete(self, pod: Pod) -> bool:
+        """Whether all workers of a pod are registered: of one that an older spec made, whether any is."""
+        if not self.observation.counts:
+            return pod.ready
+        wanted = self.pool.workers_per_pod if pod.spec_hash == self.spec_hash else 1
+        return len(self.observation.registered(pod)) >= wanted
+
+    def sickness(self, pod: Pod) -> str:
+        """Why a worker of `pod` can use its device no more, empty where none says so.
+
+        A pool without GPUs has none that could be sick: tasks that look for one there are wrong, not the pod.
+        """
+        if self.pool.gpu is None:
+            return ""
+        return next((worker.sick for worker in self.observation.registered(pod) if worker.sick), "")
+
+    def candidates(self, pods: Iterable[Pod]) -> list[Candidate]:
+        """These pods as the retirement policy sees them, with how many of the cluster's pods share their nodes."""
+        on_nodes = Counter(pod.node for pod in self.observation.pods if pod.live and pod.node)
+        return [replace(self.candidate(pod), node=pod.node, neighbours=on_nodes[pod.node]) for pod in pods]
+
+    def candidate(self, pod: Pod) -> Candidate:
+        """A pod as the retirement policy sees it. One that ran, but registered no worker, is idle since it could have.
+
+        A container that waits to start again is no pending pod: its workers left with a scheduler that restarted, most
+        likely, and are back soon. One that failed, and is not back soon, is as good as pending.
+        """
+        seen = self.observation
+        workers = seen.registered(pod)
+        unheard = seen.unheard_seconds(pod) if seen.counts and pod.ran else 0.0
+        crashed = pod.ended is not None and pod.ended.exit_code != 0 and unheard >= UNREGISTERED_SECONDS
+        return Candidate(
+            pod=pod.name,
+            number=pod.number,
+            pending=not seen.works(pod) and (not pod.ran or crashed),
+            idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=unheard),
+            busy=any(worker.own for worker in workers) if workers else unheard < UNREGISTERED_SECONDS,
+            held_bytes=sum(worker.held_bytes for worker in workers),
+            blockers=tuple(sorted({blocker for worker in workers for blocker in worker.blockers})),
+        )
+
+    def unregistered_after(self, pod: Pod) -> float | None:
+        """In how many seconds a pod without registered workers holds nothing; None: it has some, or has not run."""
+        if not pod.ran or self.observation.demand is None or self.observation.registered(pod):
+            return None
+        return UNREGISTERED_SECONDS - self.observation.unheard_seconds(pod)
+
+
+def views(observation: Observation) -> dict[str, PoolView]:
+    """All pools of the spec, by name."""
+    return {pool.name: PoolView(observation, pool) for pool in observation.cluster.spec.pools}
+
+
+def has_joined(observation: Observation, pod: Pod) -> bool:
+    """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
+    return bool(observation.registered(pod)) if observation.counts else pod.ready
