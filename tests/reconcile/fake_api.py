@@ -17,7 +17,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.reduce import observe_pod
 from gpudask.planning.times import iso
-from gpudask.reconcile.caches import Caches
+from gpudask.clients.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import Passes

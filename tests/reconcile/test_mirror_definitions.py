@@ -15,7 +15,7 @@ from dask_kubernetes.operator import KubeCluster
 
 from gpudask.clients.errors import ApiError
 from gpudask.desired.mirror import KINDS
-from gpudask.reconcile.caches import Caches
+from gpudask.clients.caches import Caches
 from gpudask.reconcile.definitions import Follower
 from gpudask.reconcile.supervisor import Supervisor
 from tests.builders import a_pool

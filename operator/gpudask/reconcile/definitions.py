@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.resource import Cluster
+from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.desired import mirror
 from gpudask.planning.mirrored import Mirrored
-from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.supervisor import Supervisor
 
 _LOG = logging.getLogger(__name__)

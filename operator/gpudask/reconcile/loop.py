@@ -10,9 +10,9 @@ from typing import Any
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
+from gpudask.clients.gone import ClusterGoneError
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
-from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import RESYNC_SECONDS, Passes
 from gpudask.reconcile.preload import There

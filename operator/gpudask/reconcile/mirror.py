@@ -13,6 +13,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason, Status
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.clients.errors import ApiError
+from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.desired import mirror as objects
 from gpudask.planning.actions import Plan
 from gpudask.planning.mirror import shown
@@ -21,7 +22,6 @@ from gpudask.planning.mirrored import Mirrored
 from gpudask.planning.observed import Observation
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.definitions import Definitions
-from gpudask.reconcile.gone import ClusterGoneError, look_again
 from gpudask.reconcile.mirror_deletions import Deletions
 from gpudask.reconcile.mirror_writer import MirrorWriter
 
@@ -107,7 +107,7 @@ class Mirror:
             newer = await self._context.api.set_overrides(body, overrides, manager=MIRROR_MANAGER)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context, cluster, error)
+                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
             raise
         _LOG.info("%s: sizes set through the mirror: %s", cluster.key, wanted)
         return newer
@@ -118,7 +118,7 @@ class Mirror:
             return await self._context.api.get_cluster(cluster.namespace, cluster.name)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context, cluster, error)
+                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
             raise
 
     async def _delete_too(self, cluster: Cluster) -> None:
@@ -137,7 +137,7 @@ class Mirror:
             await self._context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context, cluster, error)
+                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
             if not error.conflict:
                 raise
             raise ClusterGoneError from error

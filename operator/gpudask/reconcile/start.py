@@ -13,6 +13,7 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
+from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
@@ -23,7 +24,6 @@ from gpudask.desired import mirror
 from gpudask.planning.mirrored import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import files
-from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.reconcile.definitions import Follower
 from gpudask.reconcile.election import Election
