@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudask.desired import mirror
+from gpudask.mirror import objects as mirror
 from gpudask.planning.fields import UnreadableError
-from gpudask.planning.mirrored import observe_mirrored
+from gpudask.mirror.state import observe_mirrored
 from gpudask.planning.observed import Pod
 from gpudask.planning.reduce import observe_pod
 from gpudask.planning.times import iso

@@ -19,7 +19,7 @@ from gpudask.planning.reduce import observe_pod
 from gpudask.planning.times import iso
 from gpudask.clients.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
-from gpudask.reconcile.mirror import Mirror
+from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry

@@ -17,6 +17,7 @@ from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
+from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation
@@ -30,7 +31,6 @@ from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.idle import delete_unused
 from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.observe import observe
 from gpudask.reconcile.preload import SharedPreload, There
 from gpudask.reconcile.reporter import Reporter

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpudask.api.resource import owner_key, parse_status
-from gpudask.desired.mirror import AUTOSCALER
-from gpudask.planning.mirrored import Mirrored
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.objects import AUTOSCALER
+from gpudask.mirror.state import Mirrored
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.loop import ClusterLoop
 
 Json = dict[str, Any]

@@ -20,12 +20,12 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.desired import mirror
-from gpudask.planning.mirrored import observe_mirrored
+from gpudask.mirror import objects as mirror
+from gpudask.mirror.definitions import Follower
+from gpudask.mirror.state import observe_mirrored
 from gpudask.planning.reduce import observe_pod
 from gpudask.preload import files
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
-from gpudask.reconcile.definitions import Follower
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry

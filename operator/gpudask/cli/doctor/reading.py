@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.cli.doctor.facts import CRD, Facts, mirrors, setting, watched
 from gpudask.cli.doctor.rights import MIRROR, OPERATOR, USER, Right, of_key
-from gpudask.desired import mirror
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.mirror import objects as mirror
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api.resource import GROUP, PLURAL
-from gpudask.desired import mirror
+from gpudask.mirror import objects as mirror
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override
-from gpudask.desired import mirror
-from gpudask.planning.mirrored import Mirrored
+from gpudask.mirror import objects as mirror
+from gpudask.mirror.state import Mirrored
 from gpudask.planning.sizes import active_override
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api.resource import ANNOTATION_MIRRORED
-from gpudask.desired import mirror
+from gpudask.mirror import objects as mirror
 from gpudask.planning import fields
 from gpudask.planning.reduce import owner_key
 

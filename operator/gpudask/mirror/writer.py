@@ -6,12 +6,12 @@ from typing import Any
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.desired import mirror as objects
-from gpudask.planning.mirror import superfluous
-from gpudask.planning.mirrored import Mirrored
+from gpudask.mirror import objects
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.deletions import Deletions
+from gpudask.mirror.shown import superfluous
+from gpudask.mirror.state import Mirrored
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.definitions import Definitions
-from gpudask.reconcile.mirror_deletions import Deletions
 
 Json = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudask.planning.mirrored import Mirrored
+from gpudask.mirror.state import Mirrored
 
 
 class Deletions:

@@ -14,9 +14,9 @@ import pytest
 from dask_kubernetes.operator import KubeCluster
 
 from gpudask.clients.errors import ApiError
-from gpudask.desired.mirror import KINDS
+from gpudask.mirror.objects import KINDS
 from gpudask.clients.caches import Caches
-from gpudask.reconcile.definitions import Follower
+from gpudask.mirror.definitions import Follower
 from gpudask.reconcile.supervisor import Supervisor
 from tests.builders import a_pool
 from tests.conftest import CRD, ROOT
@@ -24,7 +24,7 @@ from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
 from tests.reconcile.in_memory import becomes
 from tests.reconcile.stage import Stage, defined, operating, staged_alone, stays
-from tests.reconcile.stock import in_daemon
+from tests.mirror.stock import in_daemon
 
 pytestmark = pytest.mark.api
 Json = dict[str, Any]

@@ -18,8 +18,8 @@ from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
-from gpudask.desired import mirror
-from gpudask.planning.mirrored import Mirrored
+from gpudask.mirror import objects as mirror
+from gpudask.mirror.state import Mirrored
 from gpudask.reconcile.supervisor import Supervisor
 
 _LOG = logging.getLogger(__name__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpudask.desired.mirror import AUTOSCALER, CLUSTER
-from gpudask.planning.mirrored import Mirrored
-from gpudask.reconcile.mirror_deletions import Deletions
+from gpudask.mirror.objects import AUTOSCALER, CLUSTER
+from gpudask.mirror.state import Mirrored
+from gpudask.mirror.deletions import Deletions
 
 
 def an_object(uid: str, kind: str = CLUSTER) -> Mirrored:

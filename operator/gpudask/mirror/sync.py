@@ -14,16 +14,16 @@ from gpudask.api.status import Reason, Status
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.gone import ClusterGoneError, look_again
-from gpudask.desired import mirror as objects
+from gpudask.mirror import objects
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.deletions import Deletions
+from gpudask.mirror.overrides import in_the_way, overrides_wanted, with_overrides
+from gpudask.mirror.shown import shown
+from gpudask.mirror.state import Mirrored
+from gpudask.mirror.writer import MirrorWriter
 from gpudask.planning.actions import Plan
-from gpudask.planning.mirror import shown
-from gpudask.planning.mirror_wishes import in_the_way, overrides_wanted, with_overrides
-from gpudask.planning.mirrored import Mirrored
 from gpudask.planning.observed import Observation
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.definitions import Definitions
-from gpudask.reconcile.mirror_deletions import Deletions
-from gpudask.reconcile.mirror_writer import MirrorWriter
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.proxy import Proxy
 from tests.reconcile.stage import Stage, operating, stays
-from tests.reconcile.stock import Stock, in_daemon
+from tests.mirror.stock import Stock, in_daemon
 
 pytestmark = pytest.mark.api
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"

@@ -8,8 +8,8 @@ from gpudask.api.autoscale import MAX_REPLICAS
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override
-from gpudask.desired import mirror
-from gpudask.planning.mirrored import FOREIGN, Mirrored
+from gpudask.mirror import objects as mirror
+from gpudask.mirror.state import FOREIGN, Mirrored
 from gpudask.planning.sizes import active_override
 
 Json = dict[str, Any]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpudask.api.autoscale import MAX_REPLICAS
-from gpudask.desired import mirror
-from gpudask.planning.mirror import shown, superfluous
-from gpudask.planning.mirror_wishes import in_the_way, overrides_wanted, with_overrides
-from gpudask.planning.mirrored import Mirrored, observe_mirrored
+from gpudask.mirror import objects as mirror
+from gpudask.mirror.shown import shown, superfluous
+from gpudask.mirror.overrides import in_the_way, overrides_wanted, with_overrides
+from gpudask.mirror.state import Mirrored, observe_mirrored
 from tests.builders import a_pool
 from tests.planning.builders import NOW, UID, cluster, gpu_pool, scaled
 
