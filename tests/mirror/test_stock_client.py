@@ -261,7 +261,7 @@ async def test_kubectl_scale_wins_over_autoscaling_with_the_size_that_is_there_t
     assert len(await stage.names(pool="gpu")) == 4
 
 
-async def test_sizes_set_elsewhere_flow_back_and_nobody_takes_them_for_a_wish(
+async def test_sizes_set_elsewhere_flow_back_and_nobody_takes_them_for_a_persons_change(
     stage: Stage, mirroring: Operator, stock: Stock
 ):
     await stage.apply(a_pool(replicas=1), scaled("more"))

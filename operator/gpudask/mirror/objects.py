@@ -1,6 +1,7 @@
 """A cluster as the `kubernetes.dask.org` objects that the stock Dask client reads: docs/stock-client.md.
 
-Only what that client reads is in them. Which size each shows is `planning`'s.
+Only what that client reads is in them. Each has an annotation with the size or the limits that the operator wrote into
+it, `1` or `1..8`, by which a person's change is known (`state`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from typing import Any
 from gpudask.api import stock
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.api.spec import Override
 from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.desired import names, pod
+from gpudask.planning.sizes import active_override
 
 Json = dict[str, Any]
 
@@ -23,6 +26,26 @@ CATEGORY = "gpudask"
 _RUNNING, _SUSPENDED = "Running", "Suspended"
 
 
+def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now: float) -> list[Json]:
+    """The objects as they should be. By pool, `desired`: pods that it should have; `ready`: those that are.
+
+    A worker group shows a size where somebody set one. Where the pool follows demand it shows none: then whatever
+    anybody sets is a change, the size that the pool happens to have as well.
+    """
+    active = {pool.name: active_override(cluster.spec.overrides, pool.name, now) for pool in cluster.spec.pools}
+    sizes = {pool.name: _set_size(pool, active[pool.name]) for pool in cluster.spec.pools}
+    default = default_pool(cluster)
+    size, override = sizes[default.name], active[default.name]
+    number = desired.get(default.name, 0) if size is None else size
+    objects = [
+        dask_cluster(cluster, size=number, ready=ready[default.name]),
+        *(_worker_group(cluster, p, name, sizes[p.name], ready[p.name]) for name, p in _groups(cluster).items()),
+    ]
+    if override is not None and override.max is not None:
+        objects.append(_autoscaler(cluster, override.min or 0, override.max))
+    return objects
+
+
 def default_pool(cluster: Cluster) -> Pool:
     """The pool that the client means when it names none."""
     pools = {pool.name: pool for pool in cluster.spec.pools}
@@ -31,8 +54,13 @@ def default_pool(cluster: Cluster) -> Pool:
 
 def pool_of(cluster: Cluster, group: str) -> Pool | None:
     """The pool that the worker group `group` mirrors; None: none."""
-    by_group = {names.worker_group(cluster.name, pool.name): pool for pool in cluster.spec.pools}
-    return {names.worker_group(cluster.name, DEFAULT_GROUP): default_pool(cluster), **by_group}.get(group)
+    return _groups(cluster).get(group)
+
+
+def _groups(cluster: Cluster) -> dict[str, Pool]:
+    """By the worker group's name, its pool: one for each pool, and one called `default` for the default pool."""
+    by_pool = {names.worker_group(cluster.name, pool.name): pool for pool in cluster.spec.pools}
+    return {names.worker_group(cluster.name, DEFAULT_GROUP): default_pool(cluster)} | by_pool
 
 
 def dask_cluster(cluster: Cluster, *, size: int, ready: int) -> Json:
@@ -50,40 +78,44 @@ def dask_cluster(cluster: Cluster, *, size: int, ready: int) -> Json:
     }
     phase = _SUSPENDED if cluster.spec.suspend else _RUNNING
     status = {"phase": phase, "replicas": ready}
-    return _object(cluster, CLUSTER, cluster.name, spec, said=str(size)) | {"status": status}
-
-
-def worker_groups(cluster: Cluster, *, sizes: dict[str, int | None], ready: dict[str, int]) -> list[Json]:
-    """A DaskWorkerGroup for each pool, and one called `default` for the pool that this means.
-
-    By pool, `sizes`: pods, None where it follows demand; `ready`: pods that are.
-    """
-    groups = {names.worker_group(cluster.name, DEFAULT_GROUP): default_pool(cluster)}
-    groups |= {names.worker_group(cluster.name, pool.name): pool for pool in cluster.spec.pools}
-    return [_worker_group(cluster, pool, name, sizes[pool.name], ready[pool.name]) for name, pool in groups.items()]
+    return _object(cluster, CLUSTER, cluster.name, spec, value=size_value(size)) | {"status": status}
 
 
 def _worker_group(cluster: Cluster, pool: Pool, name: str, size: int | None, ready: int) -> Json:
+    """The DaskWorkerGroup. `size`: pods that somebody set, None where the pool follows demand."""
     worker = {"replicas": size, **_template(cluster, pool)}
     spec = {"mirrors": pool.name, "cluster": cluster.name, "worker": worker}
-    said = "" if size is None else str(size)
-    return _object(cluster, WORKER_GROUP, name, spec, said=said) | {"status": {"replicas": ready}}
+    return _object(cluster, WORKER_GROUP, name, spec, value=size_value(size)) | {"status": {"replicas": ready}}
 
 
-def autoscaler(cluster: Cluster, minimum: int, maximum: int) -> Json:
+def _autoscaler(cluster: Cluster, minimum: int, maximum: int) -> Json:
     """The DaskAutoscaler: limits that somebody set for the default pool, in pods."""
     spec = {"cluster": cluster.name, "minimum": minimum, "maximum": maximum}
-    return _object(cluster, AUTOSCALER, cluster.name, spec, said=limits(minimum, maximum))
+    return _object(cluster, AUTOSCALER, cluster.name, spec, value=limits_value(minimum, maximum))
 
 
-def limits(minimum: int | None, maximum: int | None) -> str:
-    """Limits in one word, as the annotation has them."""
+def size_value(size: int | None) -> str:
+    """A size in pods, as the annotation has it; empty: none is set."""
+    return "" if size is None else str(size)
+
+
+def limits_value(minimum: int | None, maximum: int | None) -> str:
+    """Limits in pods, as the annotation has them."""
     return f"{minimum}..{maximum}"
 
 
-def _object(cluster: Cluster, kind: str, name: str, spec: Json, *, said: str) -> Json:
+def _set_size(pool: Pool, override: Override | None) -> int | None:
+    """The size that somebody set; None: it follows demand."""
+    if override is not None:
+        return override.replicas
+    if pool.autoscale is not None:
+        return None
+    return 1 if pool.replicas is None else pool.replicas
+
+
+def _object(cluster: Cluster, kind: str, name: str, spec: Json, *, value: str) -> Json:
     meta = pod.metadata(cluster, name, kind.removeprefix("Dask").lower())
-    meta["annotations"] = {ANNOTATION_MIRRORED: said}
+    meta["annotations"] = {ANNOTATION_MIRRORED: value}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec}
 
 

@@ -1,4 +1,4 @@
-"""An object of the mirror for the stock Dask client, as it is: reduced to what a pass reads of it.
+"""The mirror as it is: its objects, reduced to what a pass reads of them, and which of them are not as they should be.
 
 Our own writes are told from a person's by an annotation that is written in the same request as the size: what the
 object says now, and what it said when we last wrote it. That outlives restarts of the operator and changes made while
@@ -11,24 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpudask.api.resource import ANNOTATION_MIRRORED
-from gpudask.mirror import objects as mirror
+from gpudask.api.pool import Pool
+from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.mirror import objects
 from gpudask.planning import fields
 from gpudask.planning.reduce import owner_key
 
 Json = dict[str, Any]
-FOREIGN = "kopf.zalando.org/"
-"""What the stock operator leaves on whatever it handles."""
+_FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles
 _OURS = "gpudask"
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class MirrorObject:
     """A `kubernetes.dask.org` object, as far as it matters. Counts are pods.
 
     `owner`: the cluster that it is of, as `namespace/name`, by which it is found. `controller`: its owner's
-    `Identity.owner_key`, or the words for another kind of owner. `mirrored`: what it said when the operator last wrote
-    it. `editor`: who set the size. `foreign`: another operator handles it.
+    `Identity.owner_key`, or kind and uid of another kind of owner. `written`: its value when the operator last wrote
+    it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
     """
 
     uid: str
@@ -40,29 +40,61 @@ class Mirrored:
     size: int | None = None
     minimum: int | None = None
     maximum: int | None = None
-    mirrored: str | None = None
+    written: str | None = None
     editor: str = ""
     foreign: bool = False
 
     @property
-    def said(self) -> str:
-        """What it says now, in the annotation's words."""
-        if self.kind == mirror.AUTOSCALER:
-            return mirror.limits(self.minimum, self.maximum)
-        return "" if self.size is None else str(self.size)
+    def value(self) -> str:
+        """Its size or its limits now, in the annotation's form."""
+        if self.kind == objects.AUTOSCALER:
+            return objects.limits_value(self.minimum, self.maximum)
+        return objects.size_value(self.size)
 
     @property
     def set_by_person(self) -> bool:
-        """Whether it says something else than the operator wrote."""
-        return self.said != (self.mirrored or "")
+        """Whether its value is another than the operator wrote."""
+        return self.value != (self.written or "")
 
 
-def observe_mirrored(kind: str) -> Callable[[Json], Mirrored]:
-    """How objects of `kind` are reduced."""
+def pool_of(cluster: Cluster, item: MirrorObject) -> Pool | None:
+    """The pool whose size or limits `item` says; None: of no pool of `cluster`."""
+    if item.kind == objects.WORKER_GROUP:
+        return objects.pool_of(cluster, item.name)
+    return objects.default_pool(cluster) if item.name == cluster.name else None
+
+
+def superfluous(cluster: Cluster, items: tuple[MirrorObject, ...], wanted: list[Json]) -> list[MirrorObject]:
+    """What is to be deleted: groups of removed pools, and an autoscaler whose limits hold no more."""
+    known = {(body["kind"], body["metadata"]["name"]) for body in wanted}
+    extra = [item for item in items if (item.kind, item.name) not in known and item.kind != objects.CLUSTER]
+    return [item for item in extra if item.controller == cluster.owner_key or _is_our_autoscaler(cluster, item)]
+
+
+def _is_our_autoscaler(cluster: Cluster, item: MirrorObject) -> bool:
+    return item.kind == objects.AUTOSCALER and item.name == cluster.name and not item.controller
+
+
+def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
+    """Why the mirror is left alone; empty: it is not. Another operator's objects are not fought over."""
+    for item in items:
+        if item.foreign:
+            return (
+                f"{item.kind} {item.name} is handled by another operator, which left {_FOREIGN} on it: remove the stock"
+                " Dask operator, or switch the mirror off (mirror.enabled in the chart)"
+            )
+        if item.controller not in ("", cluster.owner_key) and (item.kind == objects.CLUSTER or pool_of(cluster, item)):
+            uid = item.controller.rpartition("/")[2]
+            return f"{item.kind} {item.name} belongs to an object with uid {uid}: delete it"
+    return ""
+
+
+def observe_mirror(kind: str) -> Callable[[Json], MirrorObject]:
+    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
     return lambda body: _reduce(kind, body)
 
 
-def _reduce(kind: str, body: Json) -> Mirrored:
+def _reduce(kind: str, body: Json) -> MirrorObject:
     """An object of the mirror, reduced.
 
     Raises:
@@ -71,9 +103,9 @@ def _reduce(kind: str, body: Json) -> Mirrored:
     meta, spec = fields.mapping(body, "metadata"), fields.mapping(body, "spec")
     annotations = fields.mapping(meta, "annotations")
     name = fields.identifier(meta, "name")
-    cluster = name if kind == mirror.CLUSTER else fields.text(spec, "cluster")
-    mirrored = annotations.get(ANNOTATION_MIRRORED)
-    return Mirrored(
+    cluster = name if kind == objects.CLUSTER else fields.text(spec, "cluster")
+    written = annotations.get(ANNOTATION_MIRRORED)
+    return MirrorObject(
         uid=fields.identifier(meta, "uid"),
         name=name,
         kind=kind,
@@ -83,9 +115,9 @@ def _reduce(kind: str, body: Json) -> Mirrored:
         size=fields.number(fields.mapping(spec, "worker"), "replicas"),
         minimum=fields.number(spec, "minimum"),
         maximum=fields.number(spec, "maximum"),
-        mirrored=None if mirrored is None else fields.text(annotations, ANNOTATION_MIRRORED),
+        written=None if written is None else fields.text(annotations, ANNOTATION_MIRRORED),
         editor=_editor(meta),
-        foreign=any(mark.startswith(FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
+        foreign=any(mark.startswith(_FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
     )
 
 
