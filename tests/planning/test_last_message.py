@@ -50,7 +50,7 @@ TRACEBACK = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: 
         ),
     ],
 )
-def test_last_words(gpu: dict[str, Any], protocol: str, log: str, words: str):
+def test_last_message(gpu: dict[str, Any], protocol: str, log: str, words: str):
     of = cluster(a_pool("gpu", gpu=gpu), protocol=protocol)
     assert last_message(of.spec, pod(of, "gpu", ended=Ended("Error", 1, log))) == words
 

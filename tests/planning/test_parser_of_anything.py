@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudask.desired import mirror
+from gpudask.mirror.objects import KINDS
 from gpudask.planning.observed.fields import UnreadableError
-from gpudask.planning.mirrored import observe_mirrored
+from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.observed.timestamps import iso
@@ -26,7 +26,7 @@ REDUCERS: list[Callable[[Any], Any]] = [
     parse_pod,
     observe_owned("Service"),
     observe_shared,
-    *(observe_mirrored(kind) for kind in mirror.KINDS),
+    *(observe_mirror(kind) for kind in KINDS),
 ]
 OWNER = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "uid": "c", "controller": True}
 RUNS = {"name": "dask", "restartCount": 1, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}}
@@ -144,7 +144,7 @@ def test_the_whole_object_is_read_by_all():
 
 @settings(max_examples=150)
 @given(body=spoiled())
-@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", "preload", *mirror.KINDS])
+@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", "preload", *KINDS])
 def test_a_spoiled_object_is_read_or_refused(reduce: Callable[[Any], Any], body: Json):
     item = read(reduce, body)
     if item is not None:
@@ -160,6 +160,6 @@ def test_a_spoiled_object_is_read_or_refused(reduce: Callable[[Any], Any], body:
 
 @settings(max_examples=40)
 @given(body=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), ANYTHING))
-@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", "preload", *mirror.KINDS])
+@pytest.mark.parametrize("reduce", REDUCERS, ids=["pod", "service", "preload", *KINDS])
 def test_any_json_object_is_read_or_refused(reduce: Callable[[Any], Any], body: Json):
     read(reduce, body)

@@ -47,7 +47,9 @@ def test_it_is_taken_off_also_where_the_cluster_is_suspended():
 
 
 def test_one_that_is_deleted_serves_until_it_ends():
-    assert [type(action) for action in plan_scheduler(seen(cluster(a_pool(), suspend=True), RUNS)).actions] == [DeletePod]
+    assert [type(action) for action in plan_scheduler(seen(cluster(a_pool(), suspend=True), RUNS)).actions] == [
+        DeletePod
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.observed.timestamps import iso
-from gpudask.reconcile.caches import Caches
+from gpudask.clients.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
-from gpudask.reconcile.mirror import Mirror
+from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.passes import Passes
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry

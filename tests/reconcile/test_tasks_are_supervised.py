@@ -14,7 +14,7 @@ _BEGINS = re.compile(r"create_task|ensure_future|TaskGroup|run_in_executor|\.Thr
 def test_only_the_supervisor_begins_tasks():
     found = {
         path.relative_to(PACKAGE).as_posix()
-        for room in ("reconcile", "handlers", "clients")
+        for room in ("reconcile", "mirror", "handlers", "clients")
         for path in (PACKAGE / room).rglob("*.py")
         if _BEGINS.search(path.read_text())
     }

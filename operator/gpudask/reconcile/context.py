@@ -12,6 +12,7 @@ from typing import Any
 
 from gpudask.api.limits import Limits
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Identity
+from gpudask.clients.caches import Caches
 from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
@@ -20,7 +21,6 @@ from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.timestamps import sighted
-from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.known_starts import KnownStarts
 from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.schema import Schema

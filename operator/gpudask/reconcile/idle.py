@@ -8,8 +8,8 @@ from typing import Any
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
+from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import ClusterGoneError, look_again
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
         await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
     except ApiError as error:
         if error.not_found:
-            await look_again(context, cluster, error)
+            await look_again(context.api, cluster, error, after_seconds=context.look_again_seconds)
         if error.conflict:
             return None  # it changed in between: the watch tells, and the next pass decides anew
         raise

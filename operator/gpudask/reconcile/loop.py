@@ -10,10 +10,10 @@ from typing import Any
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
+from gpudask.clients.gone import ClusterGoneError
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.definitions import Definitions
-from gpudask.reconcile.gone import ClusterGoneError
-from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.passes import RESYNC_SECONDS, Passes
 from gpudask.reconcile.preload import There
 from gpudask.reconcile.resource_copy import News, ResourceCopy

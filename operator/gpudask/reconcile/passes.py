@@ -17,6 +17,7 @@ from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.desired import support
+from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.degraded import failure_of
 from gpudask.planning.eviction import at_work
@@ -30,7 +31,6 @@ from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.execute import Executor
 from gpudask.reconcile.idle import delete_unused
 from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.mirror import Mirror
 from gpudask.reconcile.observe import observe
 from gpudask.reconcile.preload import SharedPreload, There
 from gpudask.reconcile.reporter import Reporter
@@ -51,7 +51,7 @@ _TELL_RETRY_SECONDS = 5.0
 
 
 class _Mirrored(Enum):
-    """What became of the wishes in the mirror."""
+    """What became of the changes that people made in the mirror."""
 
     UNKNOWN = auto()
     TAKEN_IN = auto()
@@ -149,7 +149,7 @@ class Passes:
         found = [_Mirrored.UNKNOWN]
 
         async def take_in() -> bool:
-            newer = await self._mirror.take_in(cluster, self._copy.body, self._reporter.status)
+            newer = await self._mirror.apply_changes(cluster, self._copy.body, self._reporter.status)
             found.append(_Mirrored.TAKEN_IN if newer is None else _Mirrored.CHANGED)
             if newer is not None:
                 self._loop.seen(newer)
@@ -237,7 +237,7 @@ class Passes:
         await self._retries.run(Kind.PODS, work | self._trials.work(cluster, planned))
 
     async def _show_mirror(self, cluster: Cluster, planned: Plan) -> bool:
-        await self._mirror.show(self._observe(cluster), planned)
+        await self._mirror.write(self._observe(cluster), planned)
         return False
 
     async def _delete_unused(self, cluster: Cluster, why: str) -> bool:

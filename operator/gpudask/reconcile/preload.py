@@ -23,12 +23,12 @@ from typing import Any
 
 from gpudask.api import resource
 from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
+from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
 from gpudask.planning.observed import fields
-from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.retries import Work
 from gpudask.reconcile.turns import Turns
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpudask.api.resource import owner_key, parse_status
-from gpudask.desired.mirror import AUTOSCALER
-from gpudask.planning.mirrored import Mirrored
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.objects import AUTOSCALER
+from gpudask.mirror.state import MirrorObject
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.definitions import Definitions
 from gpudask.reconcile.loop import ClusterLoop
 
 Json = dict[str, Any]
@@ -111,7 +111,7 @@ class Registry:
         """An object of the mirror of the cluster `key`, as `namespace/name`, changed."""
         self.changed(self._named.get(key, ""))
 
-    def mirror_deleted(self, item: Mirrored) -> None:
+    def mirror_deleted(self, item: MirrorObject) -> None:
         """Somebody deleted an object of a cluster's mirror, or its autoscaler before it was made a part of that."""
         made_by_person = item.kind == AUTOSCALER and not item.controller
         loop = self._loops.get(self._named.get(item.owner, "") if made_by_person else item.controller)

@@ -7,12 +7,12 @@ from typing import Any
 from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError
+from gpudask.clients.gone import look_again
 from gpudask.planning import conditions
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import look_again
 from gpudask.reconcile.resource_copy import ResourceCopy
 
 Json = dict[str, Any]
@@ -117,6 +117,6 @@ class Reporter:
             if error.invalid:
                 self._context.schema.doubt()
             if error.not_found or error.invalid:  # also another cluster of this name: the test of the uid fails
-                await look_again(self._context, cluster, error)
+                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
             raise
         self._written, self._written_at, self._turn = status, now, None

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
 from gpudask.clients.errors import ApiError
+from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.gone import ClusterGoneError, look_again
 
 Json = dict[str, Any]
 
@@ -112,7 +112,7 @@ class ResourceCopy:
         except ApiError as error:
             if error.not_found:
                 cluster = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
-                await look_again(self._context, cluster, error)
+                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
             raise
         if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError

@@ -16,8 +16,8 @@ from functools import partial
 from gpudask.api.status import Reason
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
+from gpudask.clients.gone import ClusterGoneError
 from gpudask.planning.observed.observation import Failure
-from gpudask.reconcile.gone import ClusterGoneError
 from gpudask.reconcile.memory import reason_of
 from gpudask.reconcile.supervisor import Supervisor
 

@@ -13,19 +13,19 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
+from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.desired import mirror
-from gpudask.planning.mirrored import observe_mirrored
+from gpudask.mirror.definitions import Follower
+from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
+from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.preload import files
-from gpudask.reconcile.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
-from gpudask.reconcile.definitions import Follower
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry
@@ -144,7 +144,7 @@ class Operator:
         )
         every = [r for caches in (pods, preloads, *support.values()) for r in caches.reflectors]
         self._reflectors = every
-        self._tasks = [self.supervisor.start(r.run, kind="watch", name=r.path) for r in every]
+        self._tasks = [self._watch(reflector) for reflector in every]
         if self.settings.mirror:
             self._mirror = self._follower(api)
             await self._mirror.look()
@@ -205,21 +205,21 @@ class Operator:
                         api,
                         path,
                         label="",
-                        reduce=observe_mirrored(kind),
+                        reduce=observe_mirror(kind),
                         changed=self.registry.mirror_changed,
                         deleted=self.registry.mirror_deleted,
                         restored=self.begins_anew.set,
                         refused=refused,
                         clock=api.clock.now,
                     )
-                    for path in self._paths(f"apis/{mirror.API_VERSION}", f"{kind.lower()}s")
+                    for path in self._paths(f"apis/{MIRROR_API_VERSION}", f"{kind.lower()}s")
                 ]
             )
 
         return Follower(
             api,
             make,
-            self.supervisor,
+            self._watch,
             self.registry.wake_all,
             look_again_seconds=self._look_again_seconds,
             pause_seconds=min(_PAUSE_SECONDS, self._look_again_seconds),
@@ -241,6 +241,9 @@ class Operator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._mirror is not None:
             await self._mirror.stop()
+
+    def _watch(self, reflector: Reflector[Any]) -> asyncio.Task[None]:
+        return self.supervisor.start(reflector.run, kind="watch", name=reflector.path)
 
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any

@@ -13,7 +13,7 @@ from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_au
 from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
 from gpudask.cli.convert.shape import misshapen
 from gpudask.cli.rendering import objects
-from gpudask.desired.mirror import GROUP
+from gpudask.mirror.objects import GROUP
 
 Json = dict[str, Any]
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)

@@ -8,7 +8,7 @@ from typing import Any
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.cli.doctor.findings import Finding, Level
 from gpudask.cli.doctor.rights import Right
-from gpudask.desired.mirror import CATEGORY
+from gpudask.mirror.objects import CATEGORY
 
 Json = dict[str, Any]
 CRD = f"{PLURAL}.{GROUP}"

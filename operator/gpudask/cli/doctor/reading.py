@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.cli.doctor.facts import CRD, Facts, mirrors, setting, watched
 from gpudask.cli.doctor.rights import MIRROR, OPERATOR, USER, Right, of_key
-from gpudask.desired import mirror
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.mirror import objects
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
@@ -69,7 +69,7 @@ async def _served(server: Server) -> bool:
 
 
 async def _dask_kinds(server: Server) -> dict[str, list[str]]:
-    found = await _resources(server, mirror.API_VERSION)
+    found = await _resources(server, objects.API_VERSION)
     return {item["kind"]: item.get("categories") or [] for item in found if "/" not in item["name"]}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api.resource import GROUP, PLURAL
-from gpudask.desired import mirror
+from gpudask.mirror import objects
 
 Json = dict[str, Any]
 
@@ -47,8 +47,8 @@ OPERATOR = (
     *_rights("events.k8s.io", ("events",), "create", "patch"),
 )
 MIRROR = (
-    *_rights(mirror.GROUP, ("daskclusters",), "list", "watch", "create", "patch"),
-    *_rights(mirror.GROUP, ("daskworkergroups", "daskautoscalers"), "list", "watch", "create", "patch", "delete"),
+    *_rights(objects.GROUP, ("daskclusters",), "list", "watch", "create", "patch"),
+    *_rights(objects.GROUP, ("daskworkergroups", "daskautoscalers"), "list", "watch", "create", "patch", "delete"),
     *_rights(GROUP, (PLURAL,), "patch", "delete"),
 )
 USER = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpudask.cli.doctor.facts import Facts, labels, mirrors, place
 from gpudask.cli.doctor.findings import Finding, Level
-from gpudask.desired.mirror import GROUP, KINDS
+from gpudask.mirror.objects import GROUP, KINDS
 
 Json = dict[str, Any]
 _STOCK, _MIRROR = "stock Dask operator", "mirror"

@@ -29,7 +29,7 @@ from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.proxy import Proxy
 from tests.reconcile.stage import Stage, operating, stays
-from tests.reconcile.stock import Stock, in_daemon
+from tests.mirror.stock import Stock, in_daemon
 
 pytestmark = pytest.mark.api
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"
@@ -261,7 +261,7 @@ async def test_kubectl_scale_wins_over_autoscaling_with_the_size_that_is_there_t
     assert len(await stage.names(pool="gpu")) == 4
 
 
-async def test_sizes_set_elsewhere_flow_back_and_nobody_takes_them_for_a_wish(
+async def test_sizes_set_elsewhere_flow_back_and_nobody_takes_them_for_a_persons_change(
     stage: Stage, mirroring: Operator, stock: Stock
 ):
     await stage.apply(a_pool(replicas=1), scaled("more"))

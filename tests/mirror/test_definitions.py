@@ -14,17 +14,17 @@ import pytest
 from dask_kubernetes.operator import KubeCluster
 
 from gpudask.clients.errors import ApiError
-from gpudask.desired.mirror import KINDS
-from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.definitions import Follower
-from gpudask.reconcile.supervisor import Supervisor
+from gpudask.clients.reflector import Reflector
+from gpudask.mirror.objects import KINDS
+from gpudask.clients.caches import Caches
+from gpudask.mirror.definitions import Follower
 from tests.builders import a_pool
 from tests.conftest import CRD, ROOT
 from tests.eventually import eventually as soon
 from tests.kubectl import Kubectl
 from tests.reconcile.in_memory import becomes
 from tests.reconcile.stage import Stage, defined, operating, staged_alone, stays
-from tests.reconcile.stock import in_daemon
+from tests.mirror.stock import in_daemon
 
 pytestmark = pytest.mark.api
 Json = dict[str, Any]
@@ -65,13 +65,16 @@ async def test_definitions_are_looked_for_until_they_are_there_and_then_when_a_w
         refused.append(on_refusal)
         return Caches([])
 
+    def watch(reflector: Reflector[Any]) -> asyncio.Task[None]:
+        raise AssertionError(f"there is nothing to watch, {reflector.path} neither")
+
     def tell() -> None:
         told.append(follower.definitions.refusal)
 
     follower = Follower(
         discovery,  # type: ignore[arg-type]
         make,
-        Supervisor(),
+        watch,
         tell,
         look_again_seconds=0.01,
         pause_seconds=0.01,

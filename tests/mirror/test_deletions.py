@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from gpudask.desired.mirror import AUTOSCALER, CLUSTER
-from gpudask.planning.mirrored import Mirrored
-from gpudask.reconcile.mirror_deletions import Deletions
+from gpudask.mirror.objects import AUTOSCALER, CLUSTER
+from gpudask.mirror.state import MirrorObject
+from gpudask.mirror.sync import Deletions
 
 
-def an_object(uid: str, kind: str = CLUSTER) -> Mirrored:
-    return Mirrored(uid=uid, name="demo", kind=kind, owner="default/demo", controller="uid", version="1")
+def an_object(uid: str, kind: str = CLUSTER) -> MirrorObject:
+    return MirrorObject(uid=uid, name="demo", kind=kind, owner="default/demo", controller="uid", version="1")
 
 
 def test_what_is_deleted_while_another_deletion_is_acted_on_is_not_done_with_it():
     deletions = Deletions()
-    deletions.seen(an_object("first", AUTOSCALER))
+    deletions.add(an_object("first", AUTOSCALER))
     acted_on = deletions.pending()
-    deletions.seen(an_object("second", AUTOSCALER))
+    deletions.add(an_object("second", AUTOSCALER))
 
     deletions.done(acted_on)
 
@@ -27,7 +27,7 @@ def test_what_is_deleted_while_another_deletion_is_acted_on_is_not_done_with_it(
 def test_what_the_operator_deletes_means_nothing():
     deletions = Deletions()
     deletions.expect("ours")
-    deletions.seen(an_object("ours"))
+    deletions.add(an_object("ours"))
 
     assert deletions.pending() == {}
 
@@ -36,6 +36,6 @@ def test_an_object_that_the_operator_could_not_delete_counts_once_somebody_does(
     deletions = Deletions()
     deletions.expect("kept")
     deletions.expect_no_more("kept")
-    deletions.seen(an_object("kept"))
+    deletions.add(an_object("kept"))
 
     assert deletions.pending() == {"kept": CLUSTER}

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.resource import Cluster
+from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
-from gpudask.desired import mirror
-from gpudask.planning.mirrored import Mirrored
-from gpudask.reconcile.caches import Caches
-from gpudask.reconcile.supervisor import Supervisor
+from gpudask.mirror import objects
+from gpudask.mirror.state import MirrorObject
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class Definitions:
     refusal: str = ""
     came: int = 0
 
-    def of(self, cluster: Cluster) -> tuple[Mirrored, ...]:
+    def of(self, cluster: Cluster) -> tuple[MirrorObject, ...]:
         """The objects that are of `cluster` by name, whoever owns them."""
         return tuple(item for caches in self.caches.values() for item in caches.owned(cluster.key))
 
@@ -46,15 +45,15 @@ class Follower:
 
     While there is a mirror nothing is asked for: its watches tell when a kind is gone. Otherwise one look is made every
     `look_again_seconds`, none sooner than `pause_seconds` after the last. `make`: the caches of a kind, still empty,
-    whose reflectors call what they are given when they are refused. `changed` is called once the mirror is there, or is
-    no more.
+    whose reflectors call what they are given when they are refused. `watch`: begins to run one of them. `changed` is
+    called once the mirror is there, or is no more.
     """
 
     def __init__(
         self,
         api: Kubernetes,
         make: Callable[[str, Callable[[], None]], Caches],
-        supervisor: Supervisor,
+        watch: Callable[[Reflector[Any]], asyncio.Task[None]],
         changed: Callable[[], None],
         *,
         look_again_seconds: float = 60.0,
@@ -64,7 +63,7 @@ class Follower:
         self.tasks: list[asyncio.Task[None]] = []
         self._api = api
         self._make = make
-        self._supervisor = supervisor
+        self._watch = watch
         self._changed = changed
         self._look_again_seconds = look_again_seconds
         self._pause_seconds = pause_seconds
@@ -82,7 +81,7 @@ class Follower:
         Raises:
             ApiError: the API server could not be reached, or failed.
         """
-        refusal = await look_for(self._api)
+        refusal = await _look_for(self._api)
         if refusal == self.definitions.refusal:
             return
         if refusal:
@@ -116,35 +115,35 @@ class Follower:
 
     async def _begin(self) -> None:
         await self.stop()  # of a beginning that was cut off
-        caches = {kind: self._make(kind, self._doubted.set) for kind in mirror.KINDS}
+        caches = {kind: self._make(kind, self._doubted.set) for kind in objects.KINDS}
         every = [reflector for each in caches.values() for reflector in each.reflectors]
-        self.tasks = [self._supervisor.start(r.run, kind="watch", name=r.path) for r in every]
+        self.tasks = [self._watch(reflector) for reflector in every]
         await asyncio.gather(*(reflector.settled.wait() for reflector in every))
         self.definitions.caches, self.definitions.refusal = caches, ""
         self.definitions.came += 1
         _LOG.info("the mirror for the stock Dask client is there")
 
 
-async def look_for(api: Kubernetes) -> str:
+async def _look_for(api: Kubernetes) -> str:
     """Why there can be no mirror; empty: there can.
 
     Raises:
         ApiError: the API server could not be reached, or failed.
     """
     try:
-        found = await api.request("GET", f"/apis/{mirror.API_VERSION}")
+        found = await api.request("GET", f"/apis/{objects.API_VERSION}")
     except ApiError as error:
         if not error.not_found:
             raise
         return "its definitions are missing: kubectl apply --server-side -f crds/mirror.yaml"
     kinds = {item["kind"]: item for item in found["resources"] if "/" not in item["name"]}
-    missing = [kind for kind in mirror.KINDS if kind not in kinds]
-    foreign = [kind for kind, item in kinds.items() if mirror.CATEGORY not in item.get("categories", ())]
+    missing = [kind for kind in objects.KINDS if kind not in kinds]
+    foreign = [kind for kind, item in kinds.items() if objects.CATEGORY not in item.get("categories", ())]
     if foreign:
         return (
-            f"{', '.join(sorted(foreign))} of {mirror.GROUP} belong to the stock Dask operator: remove it and its"
+            f"{', '.join(sorted(foreign))} of {objects.GROUP} belong to the stock Dask operator: remove it and its"
             " definitions, or switch the mirror off (mirror.enabled in the chart)"
         )
     if missing:
-        return f"{', '.join(missing)} of {mirror.GROUP} are missing: kubectl apply --server-side -f crds/mirror.yaml"
+        return f"{', '.join(missing)} of {objects.GROUP} are missing: kubectl apply --server-side -f crds/mirror.yaml"
     return ""

@@ -1,0 +1,127 @@
+"""A cluster as the `kubernetes.dask.org` objects that the stock Dask client reads: docs/stock-client.md.
+
+Only what that client reads is in them. Each has an annotation with the size or the limits that the operator wrote into
+it, `1` or `1..8`, by which a person's change is known (`state`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudask.api import stock
+from gpudask.api.pool import Pool
+from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.api.spec import Override
+from gpudask.api.stock import DEFAULT_GROUP
+from gpudask.desired import names, pod
+from gpudask.planning.overrides import active_override
+
+Json = dict[str, Any]
+
+GROUP = "kubernetes.dask.org"
+API_VERSION = f"{GROUP}/v1"
+CLUSTER, WORKER_GROUP, AUTOSCALER = "DaskCluster", "DaskWorkerGroup", "DaskAutoscaler"
+KINDS = (CLUSTER, WORKER_GROUP, AUTOSCALER)
+CATEGORY = "gpudask"
+_RUNNING, _SUSPENDED = "Running", "Suspended"
+
+
+def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now: float) -> list[Json]:
+    """The objects as they should be. By pool, `desired`: pods that it should have; `ready`: those that are.
+
+    A worker group shows a size where somebody set one. Where the pool follows demand it shows none: then whatever
+    anybody sets is a change, the size that the pool happens to have as well.
+    """
+    active = {pool.name: active_override(cluster.spec.overrides, pool.name, now) for pool in cluster.spec.pools}
+    sizes = {pool.name: _set_size(pool, active[pool.name]) for pool in cluster.spec.pools}
+    default = default_pool(cluster)
+    size, override = sizes[default.name], active[default.name]
+    number = desired.get(default.name, 0) if size is None else size
+    objects = [
+        dask_cluster(cluster, size=number, ready=ready[default.name]),
+        *(_worker_group(cluster, p, name, sizes[p.name], ready[p.name]) for name, p in _groups(cluster).items()),
+    ]
+    if override is not None and override.max is not None:
+        objects.append(_autoscaler(cluster, override.min or 0, override.max))
+    return objects
+
+
+def default_pool(cluster: Cluster) -> Pool:
+    """The pool that the client means when it names none."""
+    pools = {pool.name: pool for pool in cluster.spec.pools}
+    return pools[stock.default_pool({name: pool.gpu is not None for name, pool in pools.items()})]
+
+
+def pool_of(cluster: Cluster, group: str) -> Pool | None:
+    """The pool that the worker group `group` mirrors; None: none."""
+    return _groups(cluster).get(group)
+
+
+def _groups(cluster: Cluster) -> dict[str, Pool]:
+    """By the worker group's name, its pool: one for each pool, and one called `default` for the default pool."""
+    by_pool = {names.worker_group(cluster.name, pool.name): pool for pool in cluster.spec.pools}
+    return {names.worker_group(cluster.name, DEFAULT_GROUP): default_pool(cluster)} | by_pool
+
+
+def dask_cluster(cluster: Cluster, *, size: int, ready: int) -> Json:
+    """The DaskCluster. `size`: pods of the default pool; `ready`: those that are."""
+    section, pool = cluster.spec.scheduler, default_pool(cluster)
+    container = {
+        "name": "scheduler",
+        "image": section.image or cluster.spec.image,
+        "args": ["dask", "scheduler", *section.extra_args],
+    }
+    spec = {
+        "mirrors": cluster.name,
+        "worker": {"replicas": size, **_template(cluster, pool)},
+        "scheduler": {"spec": {"containers": [container]}},
+    }
+    phase = _SUSPENDED if cluster.spec.suspend else _RUNNING
+    status = {"phase": phase, "replicas": ready}
+    return _object(cluster, CLUSTER, cluster.name, spec, value=size_value(size)) | {"status": status}
+
+
+def _worker_group(cluster: Cluster, pool: Pool, name: str, size: int | None, ready: int) -> Json:
+    """The DaskWorkerGroup. `size`: pods that somebody set, None where the pool follows demand."""
+    worker = {"replicas": size, **_template(cluster, pool)}
+    spec = {"mirrors": pool.name, "cluster": cluster.name, "worker": worker}
+    return _object(cluster, WORKER_GROUP, name, spec, value=size_value(size)) | {"status": {"replicas": ready}}
+
+
+def _autoscaler(cluster: Cluster, minimum: int, maximum: int) -> Json:
+    """The DaskAutoscaler: limits that somebody set for the default pool, in pods."""
+    spec = {"cluster": cluster.name, "minimum": minimum, "maximum": maximum}
+    return _object(cluster, AUTOSCALER, cluster.name, spec, value=limits_value(minimum, maximum))
+
+
+def size_value(size: int | None) -> str:
+    """A size in pods, as the annotation has it; empty: none is set."""
+    return "" if size is None else str(size)
+
+
+def limits_value(minimum: int | None, maximum: int | None) -> str:
+    """Limits in pods, as the annotation has them."""
+    return f"{minimum}..{maximum}"
+
+
+def _set_size(pool: Pool, override: Override | None) -> int | None:
+    """The size that somebody set; None: it follows demand."""
+    if override is not None:
+        return override.replicas
+    if pool.autoscale is not None:
+        return None
+    return 1 if pool.replicas is None else pool.replicas
+
+
+def _object(cluster: Cluster, kind: str, name: str, spec: Json, *, value: str) -> Json:
+    meta = pod.metadata(cluster, name, kind.removeprefix("Dask").lower())
+    meta["annotations"] = {ANNOTATION_MIRRORED: value}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def _template(cluster: Cluster, pool: Pool) -> Json:
+    requested = pod.resources(pool.resources)
+    if pool.gpu is not None:
+        requested.setdefault("limits", {})[pool.gpu.resource_name] = str(pool.gpu.count)
+    container = {"name": "worker", "image": pool.image or cluster.spec.image, "resources": requested}
+    return {"spec": {"containers": [container]}}

@@ -1,0 +1,141 @@
+"""The mirror as it is: its objects, reduced to what a pass reads of them, and which of them are not as they should be.
+
+Our own writes are told from a person's by an annotation that is written in the same request as the size: what the
+object says now, and what it said when we last wrote it. That outlives restarts of the operator and changes made while
+it was away, which the names of field managers alone do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpudask.api.pool import Pool
+from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.mirror import objects
+from gpudask.planning.observed import fields
+from gpudask.planning.observed.parser import owner_key
+
+Json = dict[str, Any]
+_FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles
+_OURS = "gpudask"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorObject:
+    """A `kubernetes.dask.org` object, as far as it matters. Counts are pods.
+
+    `owner`: the cluster that it is of, as `namespace/name`, by which it is found. `controller`: its owner's
+    `Identity.owner_key`, or kind and uid of another kind of owner. `written`: its value when the operator last wrote
+    it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
+    """
+
+    uid: str
+    name: str
+    kind: str
+    owner: str
+    controller: str
+    version: str
+    size: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    written: str | None = None
+    editor: str = ""
+    foreign: bool = False
+
+    @property
+    def value(self) -> str:
+        """Its size or its limits now, in the annotation's form."""
+        if self.kind == objects.AUTOSCALER:
+            return objects.limits_value(self.minimum, self.maximum)
+        return objects.size_value(self.size)
+
+    @property
+    def set_by_person(self) -> bool:
+        """Whether its value is another than the operator wrote."""
+        return self.value != (self.written or "")
+
+
+def pool_of(cluster: Cluster, item: MirrorObject) -> Pool | None:
+    """The pool whose size or limits `item` says; None: of no pool of `cluster`."""
+    if item.kind == objects.WORKER_GROUP:
+        return objects.pool_of(cluster, item.name)
+    return objects.default_pool(cluster) if item.name == cluster.name else None
+
+
+def superfluous(cluster: Cluster, items: tuple[MirrorObject, ...], wanted: list[Json]) -> list[MirrorObject]:
+    """What is to be deleted: groups of removed pools, and an autoscaler whose limits hold no more."""
+    known = {(body["kind"], body["metadata"]["name"]) for body in wanted}
+    extra = [item for item in items if (item.kind, item.name) not in known and item.kind != objects.CLUSTER]
+    return [item for item in extra if item.controller == cluster.owner_key or _is_our_autoscaler(cluster, item)]
+
+
+def _is_our_autoscaler(cluster: Cluster, item: MirrorObject) -> bool:
+    return item.kind == objects.AUTOSCALER and item.name == cluster.name and not item.controller
+
+
+def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
+    """Why the mirror is left alone; empty: it is not. Another operator's objects are not fought over."""
+    for item in items:
+        if item.foreign:
+            return (
+                f"{item.kind} {item.name} is handled by another operator, which left {_FOREIGN} on it: remove the stock"
+                " Dask operator, or switch the mirror off (mirror.enabled in the chart)"
+            )
+        if item.controller not in ("", cluster.owner_key) and (item.kind == objects.CLUSTER or pool_of(cluster, item)):
+            uid = item.controller.rpartition("/")[2]
+            return f"{item.kind} {item.name} belongs to an object with uid {uid}: delete it"
+    return ""
+
+
+def observe_mirror(kind: str) -> Callable[[Json], MirrorObject]:
+    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
+    return lambda body: _reduce(kind, body)
+
+
+def _reduce(kind: str, body: Json) -> MirrorObject:
+    """An object of the mirror, reduced.
+
+    Raises:
+        UnreadableError: it has not the shape of one.
+    """
+    meta, spec = fields.mapping(body, "metadata"), fields.mapping(body, "spec")
+    annotations = fields.mapping(meta, "annotations")
+    name = fields.identifier(meta, "name")
+    cluster = name if kind == objects.CLUSTER else fields.text(spec, "cluster")
+    written = annotations.get(ANNOTATION_MIRRORED)
+    return MirrorObject(
+        uid=fields.identifier(meta, "uid"),
+        name=name,
+        kind=kind,
+        owner=f"{fields.identifier(meta, 'namespace')}/{cluster}",
+        controller=_controller(meta),
+        version=fields.version(meta),
+        size=fields.number(fields.mapping(spec, "worker"), "replicas"),
+        minimum=fields.number(spec, "minimum"),
+        maximum=fields.number(spec, "maximum"),
+        written=None if written is None else fields.text(annotations, ANNOTATION_MIRRORED),
+        editor=_editor(meta),
+        foreign=any(mark.startswith(_FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
+    )
+
+
+def _controller(meta: Json) -> str:
+    """Its cluster's `owner_key`; of what something else controls, what that is, which is no cluster's key."""
+    if key := owner_key(meta):
+        return key
+    controllers = [item for item in fields.items(meta, "ownerReferences") if item.get("controller") is True]
+    return " ".join(f"{fields.text(item, 'kind')} {fields.text(item, 'uid')}" for item in controllers[:1])
+
+
+def _editor(meta: Json) -> str:
+    """Who set the size last, as the API server calls the program: `kubectl`, for example."""
+    found = [entry for entry in fields.items(meta, "managedFields") if _sets_size(entry)]
+    editors = [(fields.text(entry, "time"), fields.text(entry, "manager")) for entry in found]
+    return max((item for item in editors if item[1] != _OURS), key=lambda item: item[0], default=("", ""))[1]
+
+
+def _sets_size(entry: Json) -> bool:
+    spec = fields.mapping(fields.mapping(entry, "fieldsV1"), "f:spec")
+    return "f:replicas" in fields.mapping(spec, "f:worker") or "f:minimum" in spec or "f:maximum" in spec

@@ -1,0 +1,56 @@
+"""What the operator reads of the mirror's objects, and which of them are not as they should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudask.mirror import objects
+from gpudask.mirror.objects import render
+from gpudask.mirror.state import MirrorObject, observe_mirror, refusal, superfluous
+from tests.mirror.builders import FIXED, MIXED, autoscaler, group, stored
+from tests.planning.builders import NOW, cluster
+
+
+def test_the_editor_is_the_last_program_but_ours_that_set_the_size():
+    fields = {"f:spec": {"f:worker": {"f:replicas": {}}}}
+    body = render(cluster(*FIXED), {}, {"cpu": 0, "gpu": 0}, NOW)[1]
+    body["metadata"]["managedFields"] = [
+        {"manager": "python-httpx", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields},
+        {"manager": "kubectl", "time": "2026-01-02T00:00:00Z", "fieldsV1": fields},
+        {"manager": "gpudask", "time": "2026-01-03T00:00:00Z", "fieldsV1": fields},
+        {"manager": "labeller", "time": "2026-01-04T00:00:00Z", "fieldsV1": {"f:metadata": {}}},
+    ]
+    assert observe_mirror(body["kind"])(stored(body)).editor == "kubectl"
+
+
+def test_groups_of_removed_pools_go_and_an_autoscaler_whose_limits_hold_no_more():
+    of = cluster(*MIXED)
+    items = (group("old", 1, was="1"), autoscaler(1, 3, was="1..3"), group("other", 1, controller="somebody"))
+    wanted = render(of, {}, {"cpu": 0, "gpu": 0}, NOW)
+    assert [item.name for item in superfluous(of, items, wanted)] == ["demo-old", "demo"]
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (replace(group("gpu", 1), foreign=True), "DaskWorkerGroup demo-gpu is handled by another operator"),
+        (replace(group("gpu", 1), controller="another"), "belongs to an object with uid another"),
+        (replace(group("other", 1), controller="another"), ""),
+        (group("gpu", 1), ""),
+        (autoscaler(1, 2), ""),
+    ],
+)
+def test_why_the_mirror_is_left_alone(item: MirrorObject, text: str):
+    found = refusal(cluster(*MIXED), (item,))
+    assert text in found
+    assert bool(text) == bool(found)
+
+
+@pytest.mark.parametrize("mark", ["annotations", "finalizers"])
+def test_the_stock_operator_leaves_marks(mark: str):
+    body = stored(objects.dask_cluster(cluster(*MIXED), size=1, ready=0))
+    name = "kopf.zalando.org/last-handled-configuration"
+    body["metadata"][mark] = {name: "x"} if mark == "annotations" else [name]
+    assert observe_mirror(objects.CLUSTER)(body).foreign
