@@ -17,7 +17,7 @@ from benchmarks.scale.counters import Counters
 from gpudask.__main__ import main
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.registry import Registry
 
 
@@ -49,7 +49,7 @@ def _count_items(counters: Counters, name: str, owner: type, method: str) -> Non
 
 def _run(path: Path) -> int:
     counters = Counters.open(path)
-    _count(counters, "passes", Passes, "make")
+    _count(counters, "passes", Reconciler, "make")
     _count_items(counters, "events", Kubernetes, "stream")
     _count(counters, "events", Registry, "seen")
     _count(counters, "answers", SchedulerClient, "demand")

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from gpudask.handlers.health import Health
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 
 

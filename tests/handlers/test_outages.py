@@ -11,7 +11,7 @@ import pytest
 from gpudask.clients.errors import ApiError
 from gpudask.handlers import running
 from gpudask.handlers.clusters import Backoffs, configure, register
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 
 

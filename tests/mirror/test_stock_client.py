@@ -19,9 +19,9 @@ from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.planning.actions import Plan
-from gpudask.reconcile import passes
-from gpudask.reconcile.passes import Passes
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile import reconciler
+from gpudask.reconcile.reconciler import Reconciler
+from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
 from tests.conftest import ROOT
@@ -142,9 +142,9 @@ async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
     await stage.shows("Mirrored", "True Mirrored")
     await stock.limit(1, 2)
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
-    execute, meanwhile = Passes._execute_actions, []
+    execute, meanwhile = Reconciler._execute_actions, []
 
-    async def slowly(self: Passes, cluster: Cluster, planned: Plan) -> None:
+    async def slowly(self: Reconciler, cluster: Cluster, planned: Plan) -> None:
         given_up = any((override.by or "").startswith("deleting") for override in cluster.spec.overrides)
         if given_up and not meanwhile:  # the second request of the stock client's scale(2), and the watch that tells it
             group = f"{stock._path}/daskworkergroups/demo-default"
@@ -154,7 +154,7 @@ async def test_a_size_that_is_set_while_a_pass_takes_in_another_change_counts(
             await asyncio.sleep(0.5)
         await execute(self, cluster, planned)
 
-    monkeypatch.setattr(Passes, "_execute_actions", slowly)
+    monkeypatch.setattr(Reconciler, "_execute_actions", slowly)
     await stock.delete("daskautoscaler", "demo")
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0", "demo-cpu-worker-1"])
     await stage.becomes(lambda: stock.size("demo-cpu"), 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.kubectl import Kubectl
 from tests.reconcile.proxy import Proxy

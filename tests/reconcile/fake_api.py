@@ -20,10 +20,10 @@ from gpudask.planning.observed.timestamps import iso
 from gpudask.clients.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.mirror.sync import Mirror
-from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.registry import Registry
-from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.support import KINDS
 from tests.planning.builders import NOW
 
@@ -129,7 +129,7 @@ class Bench:
         self.resource = name
         api.put(name, cluster)
         self._copy = ResourceCopy(self.context, api.objects[name])
-        self.passes = Passes(self.context, self._copy, Mirror(self.context, None), self)
+        self.passes = Reconciler(self.context, self._copy, Mirror(self.context, None), self)
 
     def _caches(self, plural: str, reduce: Any, **rest: Any) -> Caches:
         reflector: Reflector[Any] = Reflector(

@@ -13,12 +13,12 @@ from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.actions import DeletePod
-from gpudask.reconcile.execute import Executor
+from gpudask.reconcile.executor import Executor
 from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.passes import Passes
-from gpudask.reconcile.reporter import Reporter
+from gpudask.reconcile.reconciler import Reconciler
+from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.schema import Schema
-from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.resource import ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning import builders
 from tests.planning.builders import cluster, stored
@@ -180,8 +180,8 @@ async def test_a_status_that_another_operator_wrote_is_gone_on_from_and_not_writ
     context: Any = SimpleNamespace(api=api, clock=lambda: 0.0, schema=Schema())
     copy = ResourceCopy(context, ours)
     loop: Any = Loop(copy)
-    passes = object.__new__(Passes)
-    passes._copy, passes._loop, passes._reporter = copy, loop, Reporter(context, copy)
+    passes = object.__new__(Reconciler)
+    passes._copy, passes._loop, passes._reporter = copy, loop, StatusWriter(context, copy)
     identity = Identity(ours["metadata"]["name"], ours["metadata"]["namespace"], ours["metadata"]["uid"])
 
     async def write() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
 from tests.reconcile.fake_dask import FakeScheduler

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpudask.planning.actions import CreateWorker
-from gpudask.reconcile import execute
-from gpudask.reconcile.execute import Executor
+from gpudask.reconcile import executor as under_test
+from gpudask.reconcile.executor import Executor
 from gpudask.reconcile.memory import Memory
 from tests.builders import a_cluster, a_pool
 
@@ -25,7 +25,7 @@ class Api:
 
 async def test_others_get_a_turn_between_two_pods(monkeypatch: Any):
     turn, turns = 0, []
-    original = execute.worker_pod
+    original = under_test.worker_pod
 
     def rendering(*arguments: Any) -> Json:
         turns.append(turn)

@@ -40,7 +40,7 @@ def _unschedulable(on: Operated) -> dict[str, object]:
 async def begun(on: Operated) -> None:
     on.apply(a_pool("cpu", replicas=2))
     await becomes(on.pods, lambda pods: "demo-cpu-worker-1" in pods)
-    passes = on.loop()._passes
+    passes = on.loop()._reconciler
     await becomes(lambda: len(passes._live), 3)  # that one is lost, only a pass notices that has seen it
     await becomes(lambda: on.condition("SchedulerReady"), lambda said: "starting" in said)
 
@@ -92,5 +92,5 @@ async def test_a_deletion_that_a_starting_server_answers_with_404_leaves_no_ghos
         (pod, _) = [pod for pod in on.seen() if pod.pool]
         on.server.fail("DELETE", "/pods/", STARTING, times=1)
         with pytest.raises(Exception, match="404"):
-            await loop._passes._executor._delete(pod, "a test", only_if_unchanged=False)
+            await loop._reconciler._executor._delete(pod, "a test", only_if_unchanged=False)
         assert pod in on.seen(), "it exists, and so it is seen"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.resource import LABEL_CLUSTER
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.reconcile.stage import Stage, stays
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.reconcile.stage import Stage, eventually, stays
 

@@ -17,7 +17,7 @@ from gpudask.handlers.health import Health
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.reconcile import demand_feed
 from gpudask.reconcile.demand_feed import DemandFeed
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
 from tests.builders import a_manifest, a_pool

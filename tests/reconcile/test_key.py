@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.reconcile.start import KeyRefusedError, _operator_key
+from gpudask.reconcile.operator import KeyRefusedError, _operator_key
 from tests.clients.fake_api_server import FakeApiServer, refusal
 
 PATH = "/api/v1/namespaces/system/secrets/gpudask-key"

@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.desired import names, preload
 from gpudask.preload import files
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.stage import Stage, operating, stays

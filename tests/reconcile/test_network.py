@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.reconcile.stage import Stage, eventually, operating
 

@@ -152,8 +152,8 @@ async def test_an_annotation_that_a_webhook_denies_makes_no_hot_loop():
         cluster = loop._copy.cluster()
         (pod,) = [pod for pod in on.seen() if pod.pool]
         for _ in range(20):
-            work = loop._passes._executor.work(cluster, (MarkProtected(pod, {"a": "b"}),))
-            await loop._passes._retries.run(Kind.DELETION, work)
+            work = loop._reconciler._executor.work(cluster, (MarkProtected(pod, {"a": "b"}),))
+            await loop._reconciler._retries.run(Kind.DELETION, work)
         assert fault.met == 1
 
 

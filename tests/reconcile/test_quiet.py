@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpudask.desired.markers import SAFE_TO_EVICT
-from gpudask.reconcile.start import Operator, ResourceMissingError
+from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_pool

@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, operating, stays

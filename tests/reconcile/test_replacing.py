@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.stage import Stage, eventually, stays

@@ -9,8 +9,8 @@ import pytest
 
 from gpudask.api.resource import Cluster, InvalidSpecError, parse
 from gpudask.clients.kubernetes import Kubernetes
-from gpudask.reconcile.passes import Passes
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.reconciler import Reconciler
+from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually, operating, stays
@@ -64,9 +64,9 @@ async def test_trouble_is_a_warning(stage: Stage, operator: Operator):
 async def test_a_pass_writes_the_status_once_at_most(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     writes: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("writes", default=None)
     passes: list[list[str]] = []
-    make_pass, write = Passes.make, Kubernetes.write_status
+    make_pass, write = Reconciler.make, Kubernetes.write_status
 
-    async def counted_pass(self: Passes) -> float:
+    async def counted_pass(self: Reconciler) -> float:
         mine: list[str] = []
         writes.set(mine)
         passes.append(mine)
@@ -78,7 +78,7 @@ async def test_a_pass_writes_the_status_once_at_most(stage: Stage, monkeypatch: 
         mine.append(name)
         return await write(self, namespace, name, **rest)
 
-    monkeypatch.setattr(Passes, "make", counted_pass)
+    monkeypatch.setattr(Reconciler, "make", counted_pass)
     monkeypatch.setattr(Kubernetes, "write_status", counted_write)
     async with operating(stage.settings):
         await stage.apply(a_pool(replicas=3), gpu_pool(idle="1s"))
@@ -123,7 +123,7 @@ async def test_a_stored_spec_that_breaks_a_later_rule_is_told_and_nothing_is_tou
     second = ("Warning", "spec.suspend: another rule", 1)
     rule = ["a rule that came later"]
 
-    monkeypatch.setattr("gpudask.reconcile.resource_copy.parse", stricter)
+    monkeypatch.setattr("gpudask.reconcile.resource.parse", stricter)
     async with operating(stage.settings):
         await stage.apply(a_pool())
         await stage.shows("Ready", "True AllReady")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile.start import ResourceMissingError, _require_resource
+from gpudask.reconcile.operator import ResourceMissingError, _require_resource
 
 
 class Answers:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpudask.api.status import Condition, PoolStatus, Status
-from gpudask.reconcile.reporter import Reporter
+from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.schema import Schema
-from gpudask.reconcile.turns import Turns
+from gpudask.reconcile.rate_limiter import RateLimiter
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
 
@@ -34,11 +34,11 @@ class Written:
 
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
-        self.turns = Turns(0.5)
+        self.turns = RateLimiter(0.5)
         context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns, schema=Schema())
         body = {"metadata": {}, "status": status().model_dump(mode="json", by_alias=True, exclude_none=True)}
         copy: Any = SimpleNamespace(body=body, version="1", wrote=lambda _: None)
-        self.reporter = Reporter(context, copy)
+        self.reporter = StatusWriter(context, copy)
         self.reporter._written_at = NOW
 
     async def write_status(self, *_: Any, status: dict[str, Any], **__: Any) -> None:
@@ -82,7 +82,7 @@ async def test_live_figures_of_many_clusters_take_turns_and_what_presses_does_no
 
 
 def test_turns_are_evenly_spread_and_none_is_saved_up():
-    turns = Turns(4.0)
+    turns = RateLimiter(4.0)
     assert [turns.take(10.0) for _ in range(3)] == [10.0, 10.25, 10.5]
     assert turns.take(10.6) == 10.75
     assert [turns.take(20.0), turns.take(20.0)] == [20.0, 20.25]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.resource import parse
-from gpudask.reconcile.passes import Passes
+from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.support import Support
 from tests.builders import a_pool
@@ -122,9 +122,9 @@ async def test_a_budget_that_lets_the_scheduler_go_does_so_until_more_is_known()
 
 async def test_who_lacks_pods_is_looked_at_first_and_the_others_in_turn(monkeypatch: pytest.MonkeyPatch):
     began: list[tuple[str, float]] = []
-    make = Passes.make
+    make = Reconciler.make
 
-    async def noted(passes: Passes) -> float:
+    async def noted(passes: Reconciler) -> float:
         began.append((passes._copy.key, asyncio.get_running_loop().time()))
         return await make(passes)
 
@@ -137,7 +137,7 @@ async def test_who_lacks_pods_is_looked_at_first_and_the_others_in_turn(monkeypa
             registry = Registry()
             for body in on.clusters():
                 registry.seen(body)
-            monkeypatch.setattr(Passes, "make", noted)
+            monkeypatch.setattr(Reconciler, "make", noted)
             registry.lead(on.context)
             await becomes(lambda: len({key for key, _ in began}), len(CLUSTERS))
             await registry.stand_by()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.lease import Lease, Record
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool

@@ -12,7 +12,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.reconcile.turns import Turns
+from gpudask.reconcile.rate_limiter import RateLimiter
 from tests.builders import a_manifest, a_pool
 from tests.cancelling import ends_at_any_moment
 from tests.planning.builders import stored
@@ -27,8 +27,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
     monkeypatch.setattr(under_test, "_COUNTS_SECONDS", 0.05)
     context: Any = SimpleNamespace(
         clock=lambda: 1000.0,
-        count_turns=Turns(100.0),
-        first_turns=Turns(200.0, 4.0),
+        count_turns=RateLimiter(100.0),
+        first_turns=RateLimiter(200.0, 4.0),
         supervisor=Supervisor(),
         random=lambda: 0.5,
         patience_seconds=1.0,
@@ -48,7 +48,7 @@ async def test_counts_wait_a_moment_and_many_of_them_wake_once(loop: ClusterLoop
 
 
 async def test_counts_wait_for_their_turn_among_all_clusters(loop: ClusterLoop):
-    turns = loop._context.count_turns = Turns(5.0)
+    turns = loop._context.count_turns = RateLimiter(5.0)
     began = asyncio.get_running_loop().time()
     for _ in range(3):
         turns.take(began)
@@ -60,7 +60,7 @@ async def test_counts_wait_for_their_turn_among_all_clusters(loop: ClusterLoop):
 
 
 async def test_what_is_urgent_does_not_wait_for_a_turn(loop: ClusterLoop):
-    loop._context.count_turns = Turns(0.001)
+    loop._context.count_turns = RateLimiter(0.001)
     loop._context.count_turns.take(asyncio.get_running_loop().time())
     loop._wake_in_turn()
     assert not loop._wake.is_set()
@@ -80,7 +80,7 @@ async def test_it_ends_when_told_whatever_happens_at_that_moment(loop: ClusterLo
         return 1000.0
 
     passes: Any = SimpleNamespace(make=make, stop=stops)
-    loop._passes = passes
+    loop._reconciler = passes
     await ends_at_any_moment(loop.run, loop.wake)
 
 
@@ -89,7 +89,7 @@ async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop):
         raise ApiError(500, "InternalError", "no leader", "GET /pods")
 
     passes: Any = SimpleNamespace(make=make, stop=stops)
-    loop._passes = passes
+    loop._reconciler = passes
     await ends_at_any_moment(loop.run, loop._edited.set)
 
 
@@ -102,9 +102,9 @@ async def test_a_cluster_that_is_woken_all_the_time_makes_a_few_passes_a_second(
         loop.heard(urgent=True)
         return 1000.0
 
-    loop._turns = Turns(5.0, 10.0)
+    loop._turns = RateLimiter(5.0, 10.0)
     passes: Any = SimpleNamespace(make=make, stop=stops)
-    loop._passes = passes
+    loop._reconciler = passes
     running = asyncio.create_task(loop.run())
     await asyncio.sleep(0.5)
     running.cancel()
@@ -129,7 +129,7 @@ async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
         told.append(error)
 
     passes: Any = SimpleNamespace(make=make, stop=stops, tell_defect=tell_defect)
-    loop._passes = passes
+    loop._reconciler = passes
     running = asyncio.create_task(loop.run())
     async with asyncio.timeout(5):
         await again.wait()
@@ -140,7 +140,7 @@ async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
 
 
 def test_turns_may_be_taken_at_once_after_a_rest_and_several_for_one_thing():
-    turns = Turns(4.0, 3.0)
+    turns = RateLimiter(4.0, 3.0)
     assert [turns.take(10.0) for _ in range(5)] == [10.0, 10.0, 10.0, 10.25, 10.5]
     assert turns.take(20.0, 9) == 20.0
     assert turns.take(20.0) == 21.75

@@ -12,7 +12,7 @@ from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.clients.errors import ApiError
 from gpudask.handlers.health import Health
 from gpudask.handlers.session import Session, session
-from gpudask.reconcile.start import Operator, ResourceMissingError
+from gpudask.reconcile.operator import Operator, ResourceMissingError
 
 Json = dict[str, Any]
 _RETRY_SECONDS = 3.0  # kopf's own pause is a minute: long, where the API server just restarts

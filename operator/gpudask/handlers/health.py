@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 
 
 class Health:

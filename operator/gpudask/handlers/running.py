@@ -8,7 +8,7 @@ import time
 import kopf
 
 from gpudask.handlers.clusters import register
-from gpudask.reconcile.start import Operator
+from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 
 _LOG = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpudask.planning.actions import Action, DeletePod, MarkRetiring, soonest
 from gpudask.planning.observed.observation import Observation
@@ -14,6 +15,7 @@ from gpudask.planning.observed.pods import Pod, Retirement
 from gpudask.planning.pool_view import UNREGISTERED_SECONDS, PoolView
 from gpudask.scaling import retirement
 
+Json = dict[str, Any]
 # A drain that takes longer than this is reported: a task that does not end holds the pod.
 _HUNG_SECONDS = 600.0
 
@@ -140,3 +142,26 @@ def _has_another_worker(observation: Observation, pod: Pod) -> bool:
     return any(
         worker.status == "running" and not worker.sick for other in stay for worker in observation.registered(other)
     )
+
+
+def retirements(observation: Observation) -> list[Json]:
+    """What the preload is to retire, whole, every time: all pods so marked, and those that end for whatever reason.
+
+    A pod that somebody else deletes has its grace period left: what it holds may still be moved, and nothing is to be
+    moved to it. One whose drain took too long is waited for no more, by its own hook either.
+    """
+    timeouts = {pool.name: pool.drain_timeout_seconds for pool in observation.cluster.spec.pools}
+    asked = [
+        {
+            "pod": pod.dask_name,
+            "data": "release" if pod.retirement.release else "move",
+            "if_idle": pod.retirement.if_idle and not pod.deleting,
+            **({"forced": True} if progress(pod, observation.now, timeouts.get(pod.pool)).is_overdue else {}),
+        }
+        for pod in observation.pods
+        if pod.pool and pod.retirement is not None and not pod.finished
+    ]
+    ending = [
+        pod for pod in observation.pods if pod.pool and pod.deleting and pod.retirement is None and not pod.finished
+    ]
+    return asked + [{"pod": pod.dask_name, "data": "move", "if_idle": False} for pod in ending]

@@ -21,11 +21,11 @@ from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.timestamps import sighted
-from gpudask.reconcile.known_starts import KnownStarts
+from gpudask.reconcile.memory import KnownStarts
 from gpudask.reconcile.preload import Preloads
+from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
 
@@ -84,10 +84,10 @@ class Context:
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
     wall_ahead: Callable[[], float] = lambda: 0.0
-    count_turns: Turns = field(default_factory=lambda: Turns(100.0))
-    figure_turns: Turns = field(default_factory=lambda: Turns(40.0))
-    first_turns: Turns = field(default_factory=lambda: Turns(200.0, 4.0))
-    check_turns: Turns = field(default_factory=lambda: Turns(5.0))
+    count_turns: RateLimiter = field(default_factory=lambda: RateLimiter(100.0))
+    figure_turns: RateLimiter = field(default_factory=lambda: RateLimiter(40.0))
+    first_turns: RateLimiter = field(default_factory=lambda: RateLimiter(200.0, 4.0))
+    check_turns: RateLimiter = field(default_factory=lambda: RateLimiter(5.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: Schema = field(default_factory=Schema)

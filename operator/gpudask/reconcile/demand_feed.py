@@ -14,7 +14,7 @@ from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.turns import Turns
+from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.scaling.demand import Demand
 from gpudask.scaling.urgency import is_urgent
 
@@ -57,7 +57,7 @@ class DemandFeed:
         self._complained = False
         self._is_broken = False
         self._namespace = cluster["metadata"]["namespace"]
-        self._polls = Turns(_POLLS_A_SECOND, _POLLS_AT_ONCE)
+        self._polls = RateLimiter(_POLLS_A_SECOND, _POLLS_AT_ONCE)
         self.demand: Demand | None = None
         self.heard_at = 0.0
         self.scheduler_since = 0.0

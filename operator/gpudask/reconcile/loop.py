@@ -14,10 +14,10 @@ from gpudask.clients.gone import ClusterGoneError
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.passes import RESYNC_SECONDS, Passes
 from gpudask.reconcile.preload import There
-from gpudask.reconcile.resource_copy import News, ResourceCopy
-from gpudask.reconcile.turns import Turns
+from gpudask.reconcile.rate_limiter import RateLimiter
+from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
+from gpudask.reconcile.resource import News, ResourceCopy
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -36,16 +36,16 @@ class ClusterLoop:
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
-        self._turns = Turns(_PASSES_A_SECOND, _PASSES_AT_ONCE)
+        self._turns = RateLimiter(_PASSES_A_SECOND, _PASSES_AT_ONCE)
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
-        self._passes = Passes(context, self._copy, self.mirror, self)
+        self._reconciler = Reconciler(context, self._copy, self.mirror, self)
 
     def seen(self, body: Json) -> None:
         """Take in a newer copy of the resource. Our own status writes come back here too: those wake nobody."""
         news = self._copy.take(body)
         if news is News.EDITED:
-            self._passes.edited()
+            self._reconciler.edited()
             self._edited.set()
         if news is not News.NOTHING:
             self.wake()
@@ -59,7 +59,7 @@ class ClusterLoop:
 
     def preloads_changed(self, now: There) -> None:
         """What this cluster shares with others is so now."""
-        if self._passes.misses_preload(now):
+        if self._reconciler.misses_preload(now):
             self.wake()
 
     def heard(self, *, urgent: bool = True) -> None:
@@ -89,7 +89,7 @@ class ClusterLoop:
                 await self._turn()
                 self._wake.clear()
                 try:
-                    wait = await self._passes.make()
+                    wait = await self._reconciler.make()
                     failures = 0
                 except ClusterGoneError:
                     raise
@@ -106,14 +106,14 @@ class ClusterLoop:
                     delay = backoff.delay(failures)
                     _LOG.exception("%s: a defect; trying again in %.1f s", self._copy.key, delay)
                     self._context.supervisor.restarts["pass"] += 1
-                    await self._passes.tell_defect(error)
+                    await self._reconciler.tell_defect(error)
                     await self._hold_off(delay)
         except ClusterGoneError:
             _LOG.info("%s: gone", self._copy.key)
         finally:
             if self._soon is not None:
                 self._soon.cancel()
-            await self._passes.stop()
+            await self._reconciler.stop()
 
     async def _turn(self) -> None:
         """Wait for this cluster's next turn: at rest there is nothing to wait for."""

@@ -29,8 +29,8 @@ from gpudask.clients.fair_queue import CLUSTER
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
 from gpudask.planning.observed import fields
+from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.retries import Work
-from gpudask.reconcile.turns import Turns
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class _Writer:
         self._api = preloads.api
         self._namespace = namespace
         self._lock = asyncio.Lock()
-        self._turns = Turns(_REPAIRS_A_SECOND, _REPAIRS_AT_ONCE)
+        self._turns = RateLimiter(_REPAIRS_A_SECOND, _REPAIRS_AT_ONCE)
         self._added: dict[str, dict[str, Json]] = {}  # what clusters wait for: name -> uid -> owner reference
         self._dropped: dict[str, dict[str, Json]] = {}
 

@@ -12,9 +12,13 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
+from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
+from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.clients.kubernetes import Marks
+from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.actions import (
@@ -24,6 +28,7 @@ from gpudask.planning.actions import (
     DeletePod,
     MarkProtected,
     MarkRetiring,
+    Plan,
     TakeOffService,
 )
 from gpudask.planning.observed import fields
@@ -285,3 +290,71 @@ async def _together(*work: Awaitable[T]) -> list[T]:
             raise result
         found.append(result)
     return found
+
+
+class DryRuns:
+    """Whether the API server would take the pods of a template that no pod was made from yet.
+
+    Each is tried until it was answered, and again while it is refused, or after the cluster's next edit.
+    """
+
+    def __init__(self, context: Context, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self._tried: set[str] = set()
+
+    def forget(self) -> None:
+        """The cluster was edited."""
+        self._tried.clear()
+
+    def work(self, cluster: Cluster, planned: Plan) -> dict[str, Work]:
+        """How to try the templates of pools that have no pod now and get none; one that is refused, again at times."""
+        made = {(pod.pool, pod.spec_hash) for pod in self._context.pods_of(cluster)}
+        work: dict[str, Work] = {}
+        for pool in cluster.spec.pools:
+            template = spec_hash.of_worker(cluster.spec, pool)
+            if (pool.name, template) in made or planned.pools[pool.name].size.pods:
+                continue
+            memory = self._executor.memory_of(pool.name)
+            refused = memory.refusal_reason == Reason.TEMPLATE_REFUSED
+            digest = f"{pool.name}/{template}"
+            if digest not in self._tried or (refused and memory.not_before <= self._context.clock()):
+                work[f"dry run of a pod of pool {pool.name}"] = partial(self._make, cluster, pool, digest)
+        return work
+
+    async def _make(self, cluster: Cluster, pool: Pool, digest: str) -> bool:
+        await self._executor.try_out(pool.name, partial(worker_pod, cluster, pool, 0, "trial"))
+        self._tried.add(digest)
+        return False
+
+
+async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | None:
+    """Delete `cluster` if it is as it was when that was decided; its newer body where it is not.
+
+    Raises:
+        ClusterGoneError: it is deleted now, or was already.
+        ApiError: the API server refuses, or could not be reached.
+    """
+    try:
+        body = await context.api.get_cluster(cluster.namespace, cluster.name)
+        metadata = body["metadata"]
+        if metadata["uid"] != cluster.uid:
+            raise ClusterGoneError
+        if metadata.get("generation") != cluster.generation:
+            return body
+        await _record_deletion(context, cluster, why)  # before: word of the deletion ends this cluster's loop
+        version = metadata["resourceVersion"]
+        await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
+    except ApiError as error:
+        if error.not_found:
+            await look_again(context.api, cluster, error, after_seconds=context.look_again_seconds)
+        if error.conflict:
+            return None  # it changed in between: the watch tells, and the next pass decides anew
+        raise
+    raise ClusterGoneError
+
+
+async def _record_deletion(context: Context, cluster: Cluster, why: str) -> None:
+    _LOG.info("%s: to be deleted: %s", cluster.key, why)
+    said, reason, now = f"it is to be deleted: {why}", Reason.IDLE_TOO_LONG, context.clock()
+    await context.events.record(cluster, reason, said, series=reason, warning=False, now=now)

@@ -13,14 +13,14 @@ from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.resource_copy import ResourceCopy
+from gpudask.reconcile.resource import ResourceCopy
 
 Json = dict[str, Any]
 # How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
 _PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 
 
-class Reporter:
+class StatusWriter:
     """The status of one cluster: as last computed (`status`), and as last written.
 
     A write is refused where somebody else, such as another operator, wrote the resource since `copy` saw it.

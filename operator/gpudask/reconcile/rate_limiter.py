@@ -1,4 +1,4 @@
-"""Turns: so many a second. What is not urgent waits for its own, so that the urgent need not.
+"""A rate limiter: so many turns a second. What is not urgent waits for its own, so that the urgent need not.
 
 A thousand clusters whose counts move would otherwise ask for more passes and statuses than there is CPU for them, here
 and in the API server, and a GPU task's pod would wait among them.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Turns:
+class RateLimiter:
     """`a_second` turns each second, evenly spread; after a rest as many as `at_once` without a pause."""
 
     a_second: float

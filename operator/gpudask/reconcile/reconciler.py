@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
@@ -16,29 +17,27 @@ from gpudask.api.limits import excesses
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
-from gpudask.desired import support
+from gpudask.desired import spec_hash, support
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.degraded import failure_of
+from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
-from gpudask.planning.observed.observation import Observation
+from gpudask.planning.observed.observation import Failure, Observation
+from gpudask.planning.observed.pods import current_scheduler
 from gpudask.planning.plan import plan
-from gpudask.planning.scheduler import named_by_service
+from gpudask.planning.scheduler import in_force, named_by_service
 from gpudask.planning.start_times import StartTimes
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
-from gpudask.reconcile.execute import Executor
-from gpudask.reconcile.idle import delete_unused
+from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.observe import observe
 from gpudask.reconcile.preload import SharedPreload, There
-from gpudask.reconcile.reporter import Reporter
-from gpudask.reconcile.resource_copy import ResourceCopy
-from gpudask.reconcile.retiring import retiring
+from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
+from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.support import Support
-from gpudask.reconcile.trials import Trials
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class Wakes(Protocol):
         """There is a newer copy of the resource."""
 
 
-class Passes:
+class Reconciler:
     """What the passes of one cluster share."""
 
     def __init__(self, context: Context, copy: ResourceCopy, mirror: Mirror, loop: Wakes) -> None:
@@ -92,15 +91,15 @@ class Passes:
         self._support = Support(context)
         self._preload = SharedPreload(context.preloads, context.pods, context.support["ConfigMap"])
         self._executor = Executor(context, self._memory)
-        self._trials = Trials(context, self._executor)
-        self._reporter = Reporter(context, copy)
+        self._dry_runs = DryRuns(context, self._executor)
+        self._reporter = StatusWriter(context, copy)
         self._live: set[str] = set()
 
     def edited(self) -> None:
         """The spec is another one: what was refused may be taken now."""
         self._memory.edited()
         self._retries.forget()
-        self._trials.forget()
+        self._dry_runs.forget()
 
     def misses_preload(self, now: There) -> bool:
         """Whether the ConfigMaps that this cluster shares are not as it saw them last."""
@@ -180,7 +179,7 @@ class Passes:
         self._remember(seen, planned)
         await self._execute(seen.cluster, planned, show_mirror=show_mirror)
         seen = self._observe(cluster)
-        told = await self._feed.tell(support.fence(cluster), retiring(seen), planned.offers)
+        told = await self._feed.tell(support.fence(cluster), retirements(seen), planned.offers)
         soon = await self._report(cluster, seen, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         tell = None if told else _TELL_RETRY_SECONDS
@@ -234,7 +233,7 @@ class Passes:
         if not self._preload.is_there(cluster):  # or somebody else's code would run in the scheduler
             actions = tuple(action for action in actions if not isinstance(action, CreateScheduler))
         work = self._executor.work(cluster, actions)
-        await self._retries.run(Kind.PODS, work | self._trials.work(cluster, planned))
+        await self._retries.run(Kind.PODS, work | self._dry_runs.work(cluster, planned))
 
     async def _show_mirror(self, cluster: Cluster, planned: Plan) -> bool:
         await self._mirror.write(self._observe(cluster), planned)
@@ -274,7 +273,7 @@ class Passes:
         return self._at_most(RESYNC_SECONDS)
 
     async def _written(self, writing: Awaitable[float | None]) -> float | None:
-        """When to come back to write the status, as `Reporter.write`; at once where the resource is another by now.
+        """When to come back to write the status, as `StatusWriter.write`; at once where the resource is another by now.
 
         Raises:
             ClusterGoneError: there is no such cluster any more.
@@ -316,3 +315,58 @@ class Passes:
         self._loop.seen(body)
         metadata = body["metadata"]
         return metadata.get("generation") == cluster.generation and "deletionTimestamp" not in metadata
+
+
+def observe(
+    context: Context,
+    cluster: Cluster,
+    feed: DemandFeed,
+    memory: Memory,
+    *,
+    failures: tuple[Failure, ...],
+    mirror_refusal: str | None,
+    network_refusal: str | None,
+) -> Observation:
+    """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
+
+    Nothing is asked of a server. Of the spec it has what is in force (`planning.scheduler.in_force`).
+    `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`. `network_refusal`: as
+    `Observation.network`.
+    """
+    pods, now = context.pods_of(cluster), context.clock()
+    scheduler = current_scheduler(pods)
+    feed.listen_to(scheduler)
+    feed.forget_workers_but_of(pod.dask_name for pod in pods)
+    written, spec = cluster.spec, in_force(cluster.spec, scheduler)
+    if spec is not written:
+        cluster = replace(cluster, spec=spec)
+    return Observation(
+        cluster,
+        pods,
+        now,
+        demand=feed.demand,
+        demand_at=feed.heard_at,
+        demand_problem=feed.problem,
+        deaf=feed.deaf,
+        failures=failures,
+        scheduler_since=feed.scheduler_since,
+        refused=feed.refused,
+        joined=feed.joined,
+        first_joined=feed.first_joined,
+        memory=dict(memory.pools),
+        busy_at=memory.busy_at,
+        frozen_at=memory.frozen_at,
+        known_starts=_known_starts(context, cluster, now),
+        mirror=mirror_refusal,
+        network=network_refusal,
+        server_ahead=context.server_ahead(),
+        wall_ahead=context.wall_ahead(),
+        wanted=written,
+    )
+
+
+def _known_starts(context: Context, cluster: Cluster, now: float) -> dict[str, float]:
+    known = {
+        pool.name: context.starts.recall(spec_hash.of_worker(cluster.spec, pool), now) for pool in cluster.spec.pools
+    }
+    return {pool: seconds for pool, seconds in known.items() if seconds is not None}
