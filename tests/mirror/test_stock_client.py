@@ -213,7 +213,7 @@ async def test_a_deletion_holds_though_the_api_server_fails_meanwhile(
 async def test_a_deletion_that_is_refused_is_told_and_tried_again(
     stage: Stage, stock: Stock, proxy: Proxy, through: Settings, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(passes, "_MIRROR_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(reconciler, "_MIRROR_RETRY_SECONDS", 0.5)
     async with operating(replace(through, mirror=True)):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Mirrored", "True Mirrored")

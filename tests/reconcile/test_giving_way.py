@@ -37,7 +37,7 @@ async def test_others_get_a_turn_between_two_pods(monkeypatch: Any):
             turn += 1
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(execute, "worker_pod", rendering)
+    monkeypatch.setattr(under_test, "worker_pod", rendering)
     context: Any = SimpleNamespace(
         api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(lay_over=lambda *_: True)
     )
