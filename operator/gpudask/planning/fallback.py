@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.planning.observed import Observation
-from gpudask.scaling.assignment import Share, may_exist, slots_per_pod
+from gpudask.scaling.assignment import Share, falls_back, may_exist, slots_per_pod
 from gpudask.scaling.demand import Requirement
-from gpudask.scaling.fallback import falls_back
 
 FEATURE = "offers"
 

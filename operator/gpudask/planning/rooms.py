@@ -6,7 +6,7 @@ from gpudask.api.pool import Pool
 from gpudask.api.status import Reason
 from gpudask.planning import nodes, sizes, starts
 from gpudask.planning.observed import Observation, PoolMemory
-from gpudask.scaling.spillover import Room
+from gpudask.scaling.assignment import Capacity as Room
 
 _REFUSALS = (Reason.QUOTA, Reason.FORBIDDEN, Reason.TEMPLATE_REFUSED)
 

@@ -1,4 +1,4 @@
-"""Whether a pod should start now for tasks whose inputs are still being computed. Never more than one pod.
+"""`lookAhead`: a pod that starts for tasks whose inputs are still being computed. Never more than one.
 
 How many tasks wait says nothing of how many pods they need, and the estimate may be wrong: one pod, and the node that
 comes for it, is what has to be there when the first of them can run. The size follows demand from then on, as it does

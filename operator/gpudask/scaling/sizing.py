@@ -1,4 +1,4 @@
-"""How many pods a pool should have."""
+"""The number of pods that a pool should have."""
 
 from __future__ import annotations
 
