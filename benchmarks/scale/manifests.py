@@ -11,7 +11,8 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, PLURAL, Cluster, parse
 from gpudask.clients.kubernetes import collection
-from gpudask.desired import preload, support
+from gpudask.desired import preload
+from gpudask.desired import scheduler as support
 from gpudask.desired.names import scheduler_pod as scheduler_pod_name
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod

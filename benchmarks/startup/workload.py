@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.desired import names, preload, support
+from gpudask.desired import names, preload
+from gpudask.desired import scheduler as support
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.preload import files

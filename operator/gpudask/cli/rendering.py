@@ -6,8 +6,8 @@ from typing import Any
 
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
-from gpudask.desired import disruption, names, network, preload, support
-from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired import disruption, names, network, preload
+from gpudask.desired.scheduler import scheduler_pod, services, told
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.sizes import active_override
 
@@ -29,9 +29,9 @@ def objects(cluster: Cluster, files: dict[str, bytes], *, now: float = 0.0, one_
     """
     scheduler = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
     beside = [
-        *support.services(cluster),
+        *services(cluster),
         preload.preload(cluster.namespace, files, [cluster.shared_reference]),
-        support.told(cluster, PLACEHOLDER_TOKEN),
+        told(cluster, PLACEHOLDER_TOKEN),
         disruption.budget(cluster, guarded=True),
         network.policy(cluster, PLACEHOLDER_NAMESPACE),
     ]

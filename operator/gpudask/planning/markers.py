@@ -6,7 +6,8 @@ task. So a stream of short tasks writes nothing: the pods are guarded when it be
 
 from __future__ import annotations
 
-from gpudask.desired.markers import MARKERS, markers
+from gpudask.desired.disruption import EVICTION_ANNOTATIONS as MARKERS
+from gpudask.desired.disruption import eviction_protection as markers
 from gpudask.planning.actions import MarkGuarded
 from gpudask.planning.observed import Observation, Pod
 

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from gpudask.api import resource
 from gpudask.api.quote import quote
 from gpudask.api.spec import Protocol
-from gpudask.desired.markers import MARKERS
+from gpudask.desired.disruption import EVICTION_ANNOTATIONS as MARKERS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.desired.scheduler import PRELOAD_VOLUME, MadeWith
 from gpudask.planning import fields

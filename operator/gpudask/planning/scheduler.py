@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
-from gpudask.desired.memo import Memo
+from gpudask.desired.spec_hash import Memo
 from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService
 from gpudask.planning.observed import Observation, Pod, PoolMemory
 

@@ -16,7 +16,7 @@ from gpudask.api.limits import excesses
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
-from gpudask.desired import support
+from gpudask.desired import scheduler as support
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.markers import at_work
 from gpudask.planning.observed import Observation

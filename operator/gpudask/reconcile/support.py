@@ -14,7 +14,8 @@ from typing import Any
 
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.desired import disruption, names, network, support
+from gpudask.desired import disruption, names, network
+from gpudask.desired import scheduler as support
 from gpudask.planning.observed import Failure
 from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
