@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpudask.api import resource
-from gpudask.api.reserved import RESERVED_PREFIXES
+from gpudask.api.pod_template import RESERVED_PREFIXES
 from gpudask.desired import scheduler
 from gpudask.desired.disruption import EVICTION_ANNOTATIONS
 from gpudask.desired.scheduler import scheduler_pod

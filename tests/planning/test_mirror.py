@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.autoscale import MAX_REPLICAS
+from gpudask.api.pool import MAX_REPLICAS
 from gpudask.desired import mirror
 from gpudask.planning.mirror import shown, superfluous
 from gpudask.planning.mirror_wishes import in_the_way, overrides_wanted, with_overrides

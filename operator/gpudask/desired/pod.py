@@ -1,4 +1,4 @@
-"""The parts that all pods of a cluster have: labels, owner, safe defaults, environment; and templates merged over them."""
+"""The parts that all pods of a cluster have: labels, owner, safe defaults, environment; templates over them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.api.pod_parts import EnvVar, ResourceList, Template
-from gpudask.api.reserved import without_reserved
+from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
 from gpudask.desired.merge import merge_pod
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpudask.api import addresses, resource
-from gpudask.api.reserved import without_reserved
+from gpudask.api.pod_template import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.spec import Protocol, Spec
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT

@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 
 
 class Memo(Generic[Made]):
-    """A cache of what is made once of frozen objects and asked for many times: hashes of specs, pods but for their names.
+    """A cache of what is made of frozen objects and asked for many times: hashes, pods but for their names.
 
     At most `size` values; those asked for least recently go first, and those of objects that are gone. The objects are
     told apart by identity: a cluster's spec is parsed once a generation, and comparing two of hundreds of kilobytes

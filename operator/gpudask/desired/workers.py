@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpudask.api import addresses, resource
-from gpudask.api.device_memory import device_memory
-from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu
+from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu, device_memory
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, pod, spec_hash

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpudask.api.autoscale import Autoscale
-from gpudask.api.pool import Pool
+from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
 from gpudask.planning.observed import Observation
 from gpudask.planning.sizes import active_override

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from gpudask.api.autoscale import Autoscale
-from gpudask.api.pool import Pool
+from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
 from gpudask.desired import spec_hash
 from gpudask.planning import nodes, starts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gpudask.api.autoscale import Autoscale
+from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpudask.api.autoscale import MAX_REPLICAS
+from gpudask.api.pool import MAX_REPLICAS
 from gpudask.api.values import number
 from gpudask.cli.convert.container import Room
 from gpudask.cli.convert.notes import Notes
