@@ -1,25 +1,67 @@
-"""The objects of a manifest that no operator has seen yet. Pure; what is unknown is a placeholder."""
+"""`gpudask render`: the objects that a manifest would become, without a cluster; what is unknown is a placeholder."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Annotated, Any
+
+import typer
 
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
+from gpudask.cli import output
+from gpudask.cli.exits import CliError
+from gpudask.cli.manifests import checked, namespace_of, read_clusters
+from gpudask.cli.options import Format, Manifest, Namespace
 from gpudask.desired import disruption, names, network, preload
 from gpudask.desired.scheduler import scheduler_pod, services, told
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.sizes import active_override
+from gpudask.preload import files
 
 Json = dict[str, Any]
+Form = Annotated[Format, typer.Option("--output", "-o", help="What to write.")]
+OneOfEach = Annotated[bool, typer.Option("--one-of-each", help="One worker pod a pool, whatever its size.")]
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 PLACEHOLDER_TOKEN = "the-operator-writes-a-token-here"  # noqa: S105 - no secret
 PLACEHOLDER_NAMESPACE = "gpudask-system"
 PLACEHOLDER_NONCE = "xxxxx"
 
 
+def render_command(
+    *,
+    file: Manifest,
+    one_of_each: OneOfEach = False,
+    output_form: Form = Format.YAML,
+    namespace: Namespace = None,
+) -> None:
+    """Print the objects that a manifest becomes.
+
+    They are the scheduler, its Service, ConfigMaps, budget and NetworkPolicy, and the worker pods. No cluster is
+    needed. The number of worker pods is the one at the start: replicas, or the minimum. What only the
+    operator knows are placeholders: the owner's uid, the token, and a part of each worker's name.
+
+    \b
+    Example:
+      gpudask render demo.yaml
+      gpudask render demo.yaml --one-of-each -o name
+    """  # noqa: D301
+    bodies = read_clusters(file)
+    place = namespace_of(bodies, namespace) or "default"
+    made = [item for body in bodies for item in _objects(body, place, one_of_each=one_of_each)]
+    typer.echo(output.documents(made, output_form, whole_list=False), nl=False)
+
+
+def _objects(body: Json, namespace: str, *, one_of_each: bool) -> list[Json]:
+    cluster = checked(body, namespace, PLACEHOLDER_UID)
+    try:
+        return objects(cluster, files(), now=time.time(), one_of_each=one_of_each)
+    except ValueError as error:
+        raise CliError(f"{cluster.name}: the template cannot be merged: {error}") from error
+
+
 def objects(cluster: Cluster, files: dict[str, bytes], *, now: float = 0.0, one_of_each: bool = False) -> list[Json]:
-    """What the operator would make of `cluster` in its first pass.
+    """The objects that the operator would make of `cluster` in its first pass. Pure.
 
     Args:
         cluster: a parsed manifest, with any uid.
