@@ -1,4 +1,4 @@
-"""Who may connect to a cluster's pods: `spec.network`, in the words of Kubernetes' NetworkPolicy."""
+"""The peers that may connect to a cluster's pods: `spec.network`, in terms of Kubernetes' NetworkPolicy."""
 
 from __future__ import annotations
 

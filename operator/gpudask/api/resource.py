@@ -64,7 +64,7 @@ class InvalidSpecError(ValueError):
 
 @dataclass(frozen=True)
 class Identity:
-    """Which GpuDaskCluster: also of one whose spec nobody can act on."""
+    """The identity of a GpuDaskCluster: also of one whose spec nobody can act on."""
 
     name: str
     namespace: str
@@ -72,7 +72,7 @@ class Identity:
 
     @property
     def owner_key(self) -> str:
-        """By what the objects of this cluster are found: `owner_key`."""
+        """The key by which the objects of this cluster are found: `owner_key`."""
         return owner_key(self.namespace, self.uid)
 
 
@@ -172,7 +172,7 @@ _WORDS = {
 
 
 def advice(error: ValidationError, *, root: str) -> str:
-    """What is wrong with an object, by field, in words of YAML; `root`: the path of the object itself."""
+    """The errors of an object, by field, in terms of YAML; `root`: the path of the object itself."""
     lines = []
     for item in error.errors():
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
@@ -189,7 +189,7 @@ class _Extent:
 
 
 def broken_limits(spec: Any) -> list[str]:
-    """What is too large or too deep in `spec`, each with its field and what to write; empty: nothing is.
+    """The parts of `spec` that are too large or too deep, each with its field and what to write; empty: nothing is.
 
     The CRD cannot say it, and it is checked before anything is made of the spec: whoever reads one does it recursively,
     and all at once, so one without end would stop the operator for everybody. Looking costs no more than the limits
@@ -227,7 +227,7 @@ def _broken(field: str, value: Any, most_bytes: int) -> str:
 
 
 def _measure(value: Any, most_bytes: int) -> _Extent:
-    """How large and deep `value` is; no further than just beyond the limits. Not recursive."""
+    """The size and the depth of `value`; no further than just beyond the limits. Not recursive."""
     size, depth = 0, 0
     left = [(value, 1)]
     while left and size <= most_bytes and depth <= MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""What a user writes: `spec`, with defaults, and the rules that need more than a type.
+"""The `spec` that a user writes, with defaults, and the rules that need more than a type.
 
 A rule stands beside its model, in `rules`: the API server gets it as CEL, so `kubectl apply` refuses at once, and
 it holds here in Python too, because an object may have been stored before the rule existed.

@@ -27,7 +27,7 @@ PRELOAD_VOLUME = "gpudask-preload"
 
 @dataclass(frozen=True, slots=True)
 class MadeWith:
-    """What a scheduler pod was made with that its workers have to agree with; kept in an annotation on the pod.
+    """The versions in a scheduler pod that its workers have to agree with; kept in an annotation on the pod.
 
     `image`: the cluster's; `scheduler_image`: the pod's own, the same where the spec names no other.
     """
@@ -38,7 +38,7 @@ class MadeWith:
 
     @classmethod
     def of(cls, spec: Spec) -> MadeWith:
-        """What a scheduler pod of `spec` is made with."""
+        """Those of a scheduler pod of `spec`."""
         return cls(spec.image, spec.scheduler.image or spec.image, spec.protocol)
 
     def dump(self) -> str:

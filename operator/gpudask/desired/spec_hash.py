@@ -33,7 +33,7 @@ class Memo(Generic[Made]):
         self._values: dict[Hashable, tuple[tuple[weakref.ref[Any], ...], Made]] = {}
 
     def get(self, objects: tuple[Any, ...], make: Callable[[], Made], *, more: Hashable = None) -> Made:
-        """What `make` makes of these very objects, and of `more`, which is compared by value."""
+        """Return what `make` makes of these very objects, and of `more`, which is compared by value."""
         key = tuple(id(item) for item in objects), more
         known = self._values.pop(key, None)
         if known is None or any(there() is not item for there, item in zip(known[0], objects, strict=True)):

@@ -83,7 +83,7 @@ class Assignment:
 
 
 def slots_per_pod(spec: Spec, pool: Pool, requirement: Requirement) -> int:
-    """How many tasks of `requirement` one pod of `pool` runs at once, 0 where it can run none.
+    """The number of tasks of `requirement` that one pod of `pool` runs at once, 0 where it can run none.
 
     A worker runs at most a task a thread; each process has its own offer, so a task must fit one process.
     """
@@ -172,7 +172,7 @@ def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str)
 
 
 def _deadline_seconds(dearer: Pool, capacities: Mapping[str, Capacity]) -> float:
-    """How long the cheaper pool has for what else would go to `dearer`; pods that are there anyway wait for nothing."""
+    """The time that the cheaper pool has for what else would go to `dearer`; pods that are there anyway have none."""
     if dearer.autoscale is None:
         return 0.0
     start = capacities[dearer.name].start_seconds
@@ -186,7 +186,7 @@ def may_exist(spec: Spec, pool: Pool) -> bool:
 
 
 def refusal(spec: Spec, requirement: Requirement) -> str:
-    """Why no pool serves `requirement`, in words that name what each pool offers."""
+    """A message why no pool serves `requirement`: it names what each pool offers."""
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]

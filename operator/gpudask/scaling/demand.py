@@ -1,4 +1,4 @@
-"""What the scheduler said: demand by resource, and its workers. The shape is docs/preload-protocol.md.
+"""The demand that a scheduler tells, by resource, and its workers. The schema is docs/preload-protocol.md.
 
 A scheduler runs its user's code, so all of it is hostile. `parse` is total: what it returns has the types and the
 bounds that stand here, and whatever it cannot make so is one error that names the field. Fields that it does not know
@@ -304,7 +304,7 @@ def _requirement(row: _RequirementRow) -> Requirement:
 
 
 def _ignored(row: _IgnoredRow) -> str:
-    """What the tasks ask for, as far as it can be shown, and what is wrong with it."""
+    """A message about tasks that nobody can serve: what they ask for, as far as it can be shown, and what is wrong."""
     return f"{row['tasks']} tasks ask for {row['resources']}: {row['why']}"
 
 

@@ -20,7 +20,7 @@ _KEPT_FACTOR, _KEPT_SECONDS = 2.0, 15.0
 
 
 def lead_seconds(start_seconds: float | None, *, pods: int) -> float:
-    """How long before the first task can run its pod is to be ordered, or kept where the pool has `pods`.
+    """The time by which a pod is ordered before the first task can run, or kept where the pool has `pods`.
 
     `start_seconds`: from a pod's creation until its workers are registered, None where none was seen to start.
     """
