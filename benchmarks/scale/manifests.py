@@ -11,9 +11,9 @@ from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, PLURAL, Cluster, parse
 from gpudask.clients.kubernetes import collection
-from gpudask.desired import preload, support
+from gpudask.desired import preload
 from gpudask.desired.names import scheduler_pod as scheduler_pod_name
-from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired.scheduler import scheduler_pod, services, told
 from gpudask.desired.workers import worker_pod
 from gpudask.preload import files
 
@@ -69,8 +69,8 @@ def made_of(body: Json) -> list[Json]:
     name = scheduler_pod_name(owner.name, owner.uid, frozenset())
     pool = owner.spec.pools[0]
     return [
-        *support.services(owner),
-        support.told(owner, "0" * 64),
+        *services(owner),
+        told(owner, "0" * 64),
         scheduler_pod(owner, name, preload.name(files())),
         *(worker_pod(owner, pool, number, "0bare") for number in range(pool.replicas or 0)),
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.desired import names, preload, support
-from gpudask.desired.scheduler import scheduler_pod
+from gpudask.desired import names, preload
+from gpudask.desired.scheduler import scheduler_pod, services, told
 from gpudask.desired.workers import worker_pod
 from gpudask.preload import files
 from local.demo.overlay import localize
@@ -60,9 +60,9 @@ class Rendered:
         cluster = self._cluster
         pod_name = names.scheduler_pod(cluster.name, cluster.uid, frozenset())
         objects = [
-            *support.services(cluster),
+            *services(cluster),
             preload.preload(cluster.namespace, self._files, [cluster.shared_reference]),
-            support.told(cluster, _TOKEN),
+            told(cluster, _TOKEN),
             scheduler_pod(cluster, pod_name, preload.name(self._files)),
         ]
         return [_unowned(item) for item in objects]

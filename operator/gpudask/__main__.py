@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gpudask.handlers.running import run
+from gpudask.handlers import run
 from gpudask.settings import SettingsError, read
 
 _HELP = """usage: python -m gpudask

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.crd import dump, render
-from gpudask.api.reference import reference
+from gpudask.api.crd import dump, reference, render
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.resource import InvalidSpecError, parse
-from gpudask.api.size_limits import MAX_CONFIG_BYTES, MAX_DEPTH, MAX_SPEC_BYTES, MAX_TEMPLATE_BYTES, broken_limits
+from gpudask.api.resource import (
+    InvalidSpecError,
+    MAX_CONFIG_BYTES,
+    MAX_DEPTH,
+    MAX_SPEC_BYTES,
+    MAX_TEMPLATE_BYTES,
+    broken_limits,
+    parse,
+)
 from tests.builders import a_cluster, a_pool, a_spec
 
 Json = dict[str, Any]
@@ -79,9 +86,9 @@ def test_the_measure_is_that_of_json():
 def test_looking_costs_no_more_than_the_limits(monkeypatch: pytest.MonkeyPatch):
     """What lies beyond the limit is not looked at, however much it is."""
     looked = {}
-    from gpudask.api import size_limits  # noqa: PLC0415 - the module is what is watched
+    from gpudask.api import resource  # noqa: PLC0415 - the module is what is watched
 
-    original = size_limits._bytes
+    original = resource._bytes
     for size in (2**20, 2**22):
         looked[size] = 0
 
@@ -89,7 +96,7 @@ def test_looking_costs_no_more_than_the_limits(monkeypatch: pytest.MonkeyPatch):
             looked[size] += 1
             return original(value)
 
-        monkeypatch.setattr(size_limits, "_bytes", counting)
+        monkeypatch.setattr(resource, "_bytes", counting)
         assert broken_limits({"config": {"x": ["v" * 100] * (size // 100)}})
     assert 0 < looked[2**22] <= looked[2**20]
 

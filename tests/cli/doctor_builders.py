@@ -6,8 +6,7 @@ from typing import Any
 
 from gpudask.api import crd
 from gpudask.cli.doctor.checks import judge
-from gpudask.cli.doctor.facts import Facts
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.facts import Facts, Finding, Level
 from tests.builders import a_manifest, a_pool
 
 Json = dict[str, Any]

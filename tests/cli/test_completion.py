@@ -16,7 +16,7 @@ from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
 _STARTING_SECONDS = 8.0  # of a Python on a busy machine, beside what the completion itself waits
-_PATIENT = {completion.PATIENCE: "60"}
+_PATIENT = {completion.TIMEOUT_VARIABLE: "60"}
 
 
 def complete(line: str, env: dict[str, str]) -> tuple[list[str], str, float]:
@@ -79,7 +79,7 @@ def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
     offered, said, seconds = complete("gpudask get ", config(tmp_path, {"exec": plugin}, "http://127.0.0.1:9"))
 
     assert (offered, said) == ([], "")
-    assert seconds < completion.PATIENCE_SECONDS + _STARTING_SECONDS
+    assert seconds < completion.TIMEOUT_SECONDS + _STARTING_SECONDS
 
 
 @pytest.mark.parametrize(

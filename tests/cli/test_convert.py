@@ -11,7 +11,7 @@ from gpudask.api.resource import parse
 from gpudask.api.spec import Spec
 from gpudask.cli.convert.documents import NotConvertibleError, convert
 from gpudask.cli.convert.notes import Kind, Notes
-from gpudask.cli.rendering import objects
+from gpudask.cli.commands.render import objects
 
 Json = dict[str, Any]
 STOCK = Path(__file__).parent / "stock"

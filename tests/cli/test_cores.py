@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpudask.cli import sizes, tables, views
-from gpudask.cli.connect_command import client_line
-from gpudask.cli.delete_command import loss
+from gpudask.cli import tables
+from gpudask.cli.commands import scale
+from gpudask.cli.commands.connect import client_line
+from gpudask.cli.commands.delete import loss
 from gpudask.cli.exits import CliError, Exit
-from gpudask.cli.goals import Goal, Kind, read_goal
-from gpudask.cli.logs_command import choose
+from gpudask.cli.commands.wait import Goal, Kind, read_goal
+from gpudask.cli.commands.logs import choose
 from gpudask.cli.options import verb_first
 from gpudask.kubecluster import overrides
 from tests.builders import a_manifest, a_pool
@@ -52,7 +53,7 @@ def a_body(
     ],
 )
 def test_sizes_are_read(words: list[str], expected: Json):
-    assert sizes.read_sizes(words) == expected
+    assert scale.read_sizes(words) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,12 +61,12 @@ def test_sizes_are_read(words: list[str], expected: Json):
 )
 def test_what_is_no_size_is_refused(words: list[str]):
     with pytest.raises(CliError) as caught:
-        sizes.read_sizes(words)
+        scale.read_sizes(words)
     assert caught.value.code == Exit.USAGE
 
 
 def test_a_size_is_an_entry_with_who_and_until_when():
-    entries = sizes.wanted(a_body(), {"gpu": 4}, NOW, "alice")
+    entries = scale.wanted(a_body(), {"gpu": 4}, NOW, "alice")
 
     assert entries == {"gpu": {"pool": "gpu", "replicas": 4, "by": "alice", "until": "2026-12-01T18:00:00Z"}}
     assert overrides.changed(a_body(), entries, {})["metadata"]["resourceVersion"] == "7"
@@ -75,7 +76,7 @@ def test_what_was_set_before_stays_and_what_is_given_back_goes():
     before = [{"pool": "cpu", "replicas": 2, "by": "alice"}, {"pool": "gpu", "replicas": 1, "by": "alice"}]
     body = a_body(overrides=before, managers={"gpudask-client": ["cpu", "gpu"]})
 
-    entries = sizes.wanted(body, {"gpu": None}, None, "bob")
+    entries = scale.wanted(body, {"gpu": None}, None, "bob")
     assert overrides.changed(body, entries, {})["spec"]["overrides"] == before[:1]
 
 
@@ -83,7 +84,7 @@ def test_anothers_size_is_not_called_given_back():
     body = a_body(overrides=[{"pool": "gpu", "replicas": 1}], managers={"argocd": ["gpu"]})
 
     with pytest.raises(CliError, match="set by argocd as well"):
-        sizes.wanted(body, {"gpu": None}, None, "bob")
+        scale.wanted(body, {"gpu": None}, None, "bob")
 
 
 @pytest.mark.parametrize(
@@ -95,14 +96,14 @@ def test_anothers_size_is_not_called_given_back():
 )
 def test_an_unknown_pool_is_answered_with_those_there_are(asked: Json, said: str, code: Exit):
     with pytest.raises(CliError, match=said) as caught:
-        sizes.wanted(a_body(), asked, None, "bob")
+        scale.wanted(a_body(), asked, None, "bob")
     assert caught.value.code == code
 
 
 def test_sizes_are_told_in_words():
     body = a_body(overrides=[{"pool": "gpu", "replicas": 1, "until": "2026-12-01T18:00:00Z"}])
 
-    assert sizes.told(body, {"gpu": 1, "cpu": None}) == "gpu 1 pod until 2026-12-01T18:00:00Z, cpu as its manifest says"
+    assert scale.told(body, {"gpu": 1, "cpu": None}) == "gpu 1 pod until 2026-12-01T18:00:00Z, cpu as its manifest says"
 
 
 READY = {"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True", "reason": "AllReady"}]}
@@ -232,7 +233,7 @@ def test_a_cluster_is_a_row():
         "summary": {"cpu": "1/1", "gpu": "0/2"},
         "scheduler": {"address": "tcp://x"},
     }
-    columns, rows = views.cluster_rows([a_body(status)], NOW, wide=True, namespaces=True)
+    columns, rows = tables.cluster_rows([a_body(status)], NOW, wide=True, namespaces=True)
 
     assert dict(zip(columns, rows[0], strict=True)) == {
         "NAMESPACE": "lab",
@@ -257,14 +258,14 @@ def test_a_pool_is_a_row_with_its_reasons():
         "sizeSetBy": "autoscale",
     }
     pool |= {"demand": {"waiting": 5, "running": 1}, "reason": "5 tasks wait", "message": "image is pulled"}
-    columns, rows = views.pool_rows([a_body({"pools": [pool]})], clusters=True)
+    columns, rows = tables.pool_rows([a_body({"pools": [pool]})], clusters=True)
 
     assert rows == [["demo", "gpu", "1/2", "1", "1/2", "5", "1", "autoscale", "5 tasks wait; image is pulled"]]
     assert len(columns) == len(rows[0])
 
 
 def test_pools_without_any_status_are_rows_too():
-    assert [row[0:4] for row in views.pool_rows([a_body()])[1]] == [
+    assert [row[0:4] for row in tables.pool_rows([a_body()])[1]] == [
         ["cpu", "0/0", "0", "-"],
         ["gpu", "0/0", "0", "0/0"],
     ]
@@ -288,7 +289,7 @@ def test_a_narrow_terminal_breaks_no_cell_and_drops_no_column(width: int):
 
 def test_a_snapshot_has_numbers_where_a_status_has_none():
     pool = {"name": "gpu", "ready": 1, "gpusHeld": 2, "gpusBusy": 1, "demand": {"waiting": 5}}
-    shot = views.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW)
+    shot = tables.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW)
 
     assert (shot["time"], shot["gpusHeld"], shot["gpusBusy"]) == ("2026-12-01T18:00:00Z", 2, 1)
     assert [cluster["phase"] for cluster in shot["clusters"]] == ["Running", ""]
@@ -299,11 +300,11 @@ def test_a_snapshot_has_numbers_where_a_status_has_none():
 def test_troubles_are_the_conditions_that_are_not_as_they_should_be():
     degraded = {"type": "Degraded", "status": "True", "reason": "Frozen", "message": "no word"}
 
-    assert views.troubles(a_body({"conditions": [*WAITS["conditions"], degraded]})) == [
+    assert tables.troubles(a_body({"conditions": [*WAITS["conditions"], degraded]})) == [
         "SchedulerReady is False, SchedulerPending: pulls its image",
         "Degraded is True, Frozen: no word",
     ]
-    assert views.troubles(a_body(READY)) == []
+    assert tables.troubles(a_body(READY)) == []
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_troubles_are_the_conditions_that_are_not_as_they_should_be():
     ],
 )
 def test_ages_have_one_unit(created: str, expected: str):
-    assert views.age(created, NOW) == expected
+    assert tables.age(created, NOW) == expected
 
 
 def test_what_a_deletion_loses():

@@ -8,8 +8,7 @@ import yaml
 
 from gpudask.api import crd
 from gpudask.cli.doctor.checks import judge, unreachable
-from gpudask.cli.doctor.facts import Facts, watched
-from gpudask.cli.doctor.findings import Level
+from gpudask.cli.doctor.facts import Facts, Level, watched
 from gpudask.cli.doctor.rights import MIRROR, OPERATOR, Right, of_key
 from tests.builders import a_pool
 from tests.cli.doctor_builders import (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpudask.cli.doctor.checks import judge
-from gpudask.cli.doctor.findings import Level
+from gpudask.cli.doctor.facts import Level
 from tests.builders import a_pool
 from tests.cli.doctor_builders import VERSION, a_body, a_deployment, a_node, away, found, left, only_fault, well
 

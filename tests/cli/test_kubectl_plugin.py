@@ -26,7 +26,7 @@ def demo(in_namespace: Kubectl) -> Kubectl:
 
 def on_path(kubectl: Kubectl, *arguments: str, path: str = f"{SCRIPTS}:/usr/bin:/bin") -> Done:
     """kubectl with the plugin on PATH, as a user types it. A plugin gets the options after its name, and no others."""
-    environment = os.environ | {"PATH": path, "KUBECONFIG": str(kubectl.kubeconfig), completion.PATIENCE: "60"}
+    environment = os.environ | {"PATH": path, "KUBECONFIG": str(kubectl.kubeconfig), completion.TIMEOUT_VARIABLE: "60"}
     command = [kubectl.path, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpudask.cli.exits import Exit
-from gpudask.cli.rendering import objects
+from gpudask.cli.commands.render import objects
 from tests.builders import a_cluster, a_manifest, a_pool
 from tests.cli.invoke import invoke
 

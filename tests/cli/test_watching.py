@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.cli import watching
+from gpudask.cli import watch
 from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
@@ -52,13 +52,13 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_LEAST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "_LEAST_PAUSE_SECONDS", 0.0)
 
 
 async def followed(server: Scripted, count: int, names: list[str]) -> list[tuple[str, str, bool]]:
     """The first `count` that are told."""
     told = []
-    async with asyncio.timeout(10), aclosing(watching.follow(server, names)) as changes:  # type: ignore[arg-type,type-var]
+    async with asyncio.timeout(10), aclosing(watch.follow(server, names)) as changes:  # type: ignore[arg-type,type-var]
         async for body, there in changes:
             told.append((body["metadata"]["name"], body["metadata"]["resourceVersion"], there))
             if len(told) == count:
@@ -107,7 +107,7 @@ async def test_a_watch_that_is_refused_for_good_ends_it():
 
 
 async def test_a_watch_that_is_silent_for_too_long_is_begun_anew(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watching, "_SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "_SILENCE_SECONDS", 0.05)
     server = Scripted([[a_body("demo", 1)], [a_body("demo", 2)]], [])
 
     assert await followed(server, 2, []) == [("demo", "1", True), ("demo", "2", True)]
@@ -120,9 +120,9 @@ async def test_one_that_is_made_anew_is_another(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watching, "_LEAST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(watch, "_LEAST_PAUSE_SECONDS", 3600.0)
     server = Scripted([[a_body("demo", 1)], [a_body("demo", 2)]], [[]])
-    changes = watching.follow(server, [])  # type: ignore[arg-type]
+    changes = watch.follow(server, [])  # type: ignore[arg-type]
     assert (await anext(changes))[0]["metadata"]["resourceVersion"] == "1"
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(changes), 0.5)

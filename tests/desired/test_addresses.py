@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gpudask.api import addresses
-from gpudask.desired import support
+from gpudask.desired import scheduler
 from tests.builders import a_cluster
 
 
 def made(**spec: Any) -> dict[str, Any]:
-    return {body["metadata"]["name"]: body for body in support.services(a_cluster(**spec))}
+    return {body["metadata"]["name"]: body for body in scheduler.services(a_cluster(**spec))}
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "tls", "ws", "wss"])

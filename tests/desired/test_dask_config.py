@@ -6,14 +6,13 @@ from typing import Any
 
 import dask.config
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from gpudask.desired.dask_config import environment
+from gpudask.desired.pod import dask_environment
 
 
 def read(config: dict[str, Any]) -> dict[str, Any]:
-    return dask.config.collect_env({item["name"]: item["value"] for item in environment(config)})
+    return dask.config.collect_env({item["name"]: item["value"] for item in dask_environment(config)})
 
 
 def canonical(value: Any) -> Any:

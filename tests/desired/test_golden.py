@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpudask.api.resource import Cluster, parse
-from gpudask.desired import network, preload, support
+from gpudask.desired import network, preload, scheduler
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 
@@ -32,9 +32,9 @@ def example(name: str) -> Cluster:
 def rendered(cluster: Cluster) -> str:
     name, files = f"{cluster.name}-scheduler-abcde", {"entry.py": b"# the preload\n", "parts.zip": b"parts of it"}
     objects = [
-        *support.services(cluster),
+        *scheduler.services(cluster),
         preload.preload(cluster.namespace, files, [cluster.shared_reference]),
-        support.told(cluster, "token"),
+        scheduler.told(cluster, "token"),
         network.policy(cluster, "gpudask-system"),
         scheduler_pod(cluster, name, preload.name(files)),
         *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),

@@ -9,8 +9,8 @@ from typing import Any
 import dask.config
 import pytest
 
-from gpudask.desired import dask_config, pod, spec_hash
-from gpudask.desired.memo import Memo
+from gpudask.desired import pod, spec_hash
+from gpudask.desired.spec_hash import Memo
 from gpudask.desired.workers import worker_pod
 from tests.builders import a_cluster, a_pool
 
@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         monkeypatch.setattr(module, attribute, counting)
 
-    counts(dask_config, "environment", "environment")
+    counts(pod, "dask_environment", "environment")
     counts(pod, "merge_pod", "merge")
     counts(spec_hash, "_shared", "shared")
     return counted
@@ -91,7 +91,7 @@ def test_long_strings_are_not_parsed(monkeypatch: pytest.MonkeyPatch):
     parsed: list[int] = []
     parse = ast.literal_eval
     monkeypatch.setattr(ast, "literal_eval", lambda text: parsed.append(len(text)) or parse(text))
-    dask_config.environment({"x": {"y": "[" + "1," * 50_000 + "]", "z": "1" * 1000}})
+    pod.dask_environment({"x": {"y": "[" + "1," * 50_000 + "]", "z": "1" * 1000}})
     assert parsed == [1000]
 
 
@@ -99,7 +99,7 @@ def test_long_strings_are_not_parsed(monkeypatch: pytest.MonkeyPatch):
     "text", ["[" + "1," * 5_000 + "]", "v" * 5_000, "'\n\"" * 2_000, "(" * 5_000, "-" * 5_000 + "1"]
 )
 def test_long_strings_arrive_as_written(text: str):
-    (variable,) = dask_config.environment({"x": {"y": text}})
+    (variable,) = pod.dask_environment({"x": {"y": text}})
     assert dask.config.collect_env({variable["name"]: variable["value"]}) == {"x": {"y": text}}
 
 

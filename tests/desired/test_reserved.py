@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpudask.api import resource
-from gpudask.api.reserved import RESERVED_PREFIXES
-from gpudask.desired import support
-from gpudask.desired.markers import MARKERS
+from gpudask.api.pod_template import RESERVED_PREFIXES
+from gpudask.desired import scheduler
+from gpudask.desired.disruption import EVICTION_ANNOTATIONS
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.observed.parser import parse_pod
@@ -27,7 +27,7 @@ def made(**spec: Any) -> list[Json]:
     """A scheduler pod, a worker pod and the Services of a cluster."""
     cluster = a_cluster(*spec.pop("pools", ()), **spec)
     worker = worker_pod(cluster, cluster.spec.pools[0], 0, "abcde")
-    return [scheduler_pod(cluster, "demo-scheduler-12345", "preload"), worker, *support.services(cluster)]
+    return [scheduler_pod(cluster, "demo-scheduler-12345", "preload"), worker, *scheduler.services(cluster)]
 
 
 def reserved_keys(body: Json) -> Json:
@@ -41,7 +41,7 @@ def reserved_keys(body: Json) -> Json:
 def test_every_label_and_annotation_of_ours_is_reserved():
     assert len(OURS) > 10
     assert {key for key in OURS if not key.startswith(RESERVED_PREFIXES)} == set()
-    assert not any(marker.startswith(RESERVED_PREFIXES) for marker in MARKERS), "those a template may set"
+    assert not any(name.startswith(RESERVED_PREFIXES) for name in EVICTION_ANNOTATIONS), "those a template may set"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpudask.desired import termination
-from gpudask.desired.markers import DO_NOT_DISRUPT, SAFE_TO_EVICT, markers
+from gpudask.desired import disruption
+from gpudask.desired.disruption import DO_NOT_DISRUPT, SAFE_TO_EVICT, eviction_protection
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from tests.builders import a_cluster, a_pool
@@ -68,7 +68,7 @@ def test_a_scheduler_goes_on_until_the_nodes_know_that_it_goes():
     assert "terminationGracePeriodSeconds" not in pod["spec"], "the usual grace"
     began = time.monotonic()
     done = subprocess.run([sys.executable, *command(pod)[1:]], capture_output=True, text=True, check=True)
-    assert time.monotonic() - began >= termination._LINGER_SECONDS
+    assert time.monotonic() - began >= disruption._LINGER_SECONDS
     assert (done.stdout, done.stderr) == ("", "")
 
 
@@ -88,14 +88,14 @@ def test_a_marker_that_a_template_sets_is_the_users():
     pool = a_pool(template=template(annotations={SAFE_TO_EVICT: "true"}))
     assert worker(pool)["metadata"]["annotations"][SAFE_TO_EVICT] == "true"
     cluster = a_cluster(pool)
-    assert markers(cluster.spec, cluster.spec.pools[0], guarded=False) == {DO_NOT_DISRUPT: "false"}
-    assert markers(cluster.spec, None, guarded=False) == {DO_NOT_DISRUPT: "false", SAFE_TO_EVICT: "true"}
+    assert eviction_protection(cluster.spec, cluster.spec.pools[0], guarded=False) == {DO_NOT_DISRUPT: "false"}
+    assert eviction_protection(cluster.spec, None, guarded=False) == {DO_NOT_DISRUPT: "false", SAFE_TO_EVICT: "true"}
 
 
 def hook(port: int, seconds: float) -> subprocess.Popen[bytes]:
     arguments = ["127.0.0.1", str(port), "/gpudask/v1/leaving?pod=x", str(seconds)]
     return subprocess.Popen(
-        [sys.executable, "-IS", "-c", termination.SCRIPT, *arguments],
+        [sys.executable, "-IS", "-c", disruption.SCRIPT, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gpudask.handlers.health import Health
+from gpudask.handlers import Health
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 

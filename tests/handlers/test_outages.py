@@ -8,9 +8,9 @@ from typing import Any
 import kopf
 import pytest
 
+from gpudask import handlers
 from gpudask.clients.errors import ApiError
-from gpudask.handlers import running
-from gpudask.handlers.clusters import Backoffs, configure, register
+from gpudask.handlers import Backoffs, configure, register
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 
@@ -58,8 +58,8 @@ class Kopf:
         self.pauses: list[float] = []
         self.operators: list[Any] = []
         self._cannot_start = cannot_start
-        monkeypatch.setattr(running, "_run_once", self._run_once)
-        monkeypatch.setattr(running.time, "sleep", self.pauses.append)
+        monkeypatch.setattr(handlers, "_run_once", self._run_once)
+        monkeypatch.setattr(handlers.time, "sleep", self.pauses.append)
 
     def _run_once(self, operator: Any) -> None:
         self.operators.append(operator)
@@ -73,33 +73,33 @@ class Kopf:
 
 def test_an_error_that_ends_kopf_begins_it_anew_ever_slower(monkeypatch: pytest.MonkeyPatch):
     ours = Kopf(monkeypatch, *[ValueError("half a line")] * 8, None)
-    running.run(Settings())
+    handlers.run(Settings())
     assert ours.pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     assert len(set(map(id, ours.operators))) == 9, "nothing of the last one is left over"
 
 
 def test_where_a_backup_was_restored_it_begins_anew(monkeypatch: pytest.MonkeyPatch):
     ours = Kopf(monkeypatch, "anew", None)
-    running.run(Settings())
+    handlers.run(Settings())
     assert ours.pauses == [1]
     assert len(set(map(id, ours.operators))) == 2, "nothing of the last one is left over"
 
 
 def test_kopf_ends_when_the_operator_has_to_begin_anew(monkeypatch: pytest.MonkeyPatch):
     told: list[Any] = []
-    monkeypatch.setattr(running.kopf, "run", lambda **given: told.append(given["stop_flag"]))
-    operator = running.Operator(Settings())
-    running._run_once(operator)
+    monkeypatch.setattr(handlers.kopf, "run", lambda **given: told.append(given["stop_flag"]))
+    operator = handlers.Operator(Settings())
+    handlers._run_once(operator)
     assert told == [operator.begins_anew]
 
 
 def test_told_to_end_it_ends(monkeypatch: pytest.MonkeyPatch):
     ours = Kopf(monkeypatch, None)
-    running.run(Settings())
+    handlers.run(Settings())
     assert ours.pauses == []
 
 
 def test_what_somebody_has_to_mend_ends_it_with_its_message(monkeypatch: pytest.MonkeyPatch):
     Kopf(monkeypatch, RuntimeError("install the CRD"), cannot_start="install the CRD")
     with pytest.raises(RuntimeError, match="install the CRD"):
-        running.run(Settings())
+        handlers.run(Settings())

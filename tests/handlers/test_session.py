@@ -17,7 +17,7 @@ from kopf._cogs.clients import auth, watching
 from kopf._cogs.structs import credentials, references
 
 from gpudask.api.resource import GROUP, KIND, PLURAL, VERSION, InvalidSpecError, parse
-from gpudask.handlers.session import session
+from gpudask.handlers import session
 
 Json = dict[str, Any]
 RESOURCE = references.Resource(GROUP, VERSION, PLURAL, kind=KIND, namespaced=True)
@@ -99,7 +99,7 @@ async def test_a_deep_object_is_seen_cut_and_those_after_it_whole(served: tuple[
 async def test_an_object_that_nobody_can_read_is_left_out(served: tuple[str, Json], caplog: pytest.LogCaptureFixture):
     address, told = served
     told["watch"] = ['{"type": "ADDED", "object": ' + "[" * 200, cluster("flat", FEW_LEVELS)]
-    with caplog.at_level(logging.ERROR, logger="gpudask.handlers.session"):
+    with caplog.at_level(logging.ERROR, logger="gpudask.handlers"):
         (flat,) = await seen_by_kopf(session(kopf.ConnectionInfo(server=address)), 1)
     assert flat["metadata"]["uid"] == "flat"
     assert "cannot be read, and is left out" in caplog.text

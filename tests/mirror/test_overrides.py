@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.autoscale import MAX_REPLICAS
+from gpudask.api.pool import MAX_REPLICAS
 from gpudask.mirror.overrides import requested_overrides, with_overrides
 from gpudask.mirror.state import MirrorObject
 from tests.mirror.builders import CPU_ADAPTED, FIXED, MIXED, autoscaler, group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.desired.markers import DO_NOT_DISRUPT, MARKERS, SAFE_TO_EVICT
+from gpudask.desired.disruption import DO_NOT_DISRUPT, EVICTION_ANNOTATIONS, SAFE_TO_EVICT
 from gpudask.planning.eviction import REST_SECONDS, at_work
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod, Retirement
@@ -40,7 +40,7 @@ def marked(observation: Observation) -> dict[str, dict[str, str]]:
 
 
 def words(marks: tuple[str, str]) -> dict[str, str]:
-    return dict(zip(MARKERS, marks, strict=True))
+    return dict(zip(EVICTION_ANNOTATIONS, marks, strict=True))
 
 
 @pytest.mark.parametrize(

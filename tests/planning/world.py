@@ -15,7 +15,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.pool import Pool
 from gpudask.clients.errors import ApiError
 from gpudask.desired import names, spec_hash
-from gpudask.desired.markers import MARKERS
+from gpudask.desired.disruption import EVICTION_ANNOTATIONS
 from gpudask.desired.scheduler import MadeWith
 from gpudask.planning.actions import (
     Action,
@@ -378,8 +378,8 @@ class World:
                 self._set(self.pods[pod.name], serves=False)
             case MarkProtected(pod, annotations):
                 if pod.name in self.pods:
-                    said = dict(zip(MARKERS, pod.marks, strict=False)) | annotations
-                    self._set(self.pods[pod.name], marks=tuple(said.get(name, "") for name in MARKERS))
+                    said = dict(zip(EVICTION_ANNOTATIONS, pod.marks, strict=False)) | annotations
+                    self._set(self.pods[pod.name], marks=tuple(said.get(name, "") for name in EVICTION_ANNOTATIONS))
 
     def _create(self, name: str, pool: str) -> None:
         assert name not in self.pods, f"{name} exists"

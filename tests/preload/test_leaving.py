@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from distributed import Event, get_worker
 
-from gpudask.desired import termination
+from gpudask.desired import disruption
 from gpudask.preload import leaving
 
 from .cluster import GPU, pod_name, until
@@ -171,7 +171,7 @@ async def test_the_hook_itself_waits_for_the_drain_and_then_ends_in_a_blink(star
     await until(lambda: RUNS)
     path = f"/gpudask/v1/leaving?pod={pod_name('cpu-0')}"
     arguments = [home(cluster), str(cluster.scheduler.http_server.port), path, "20"]
-    hook = subprocess.Popen([sys.executable, "-IS", "-c", termination.SCRIPT, *arguments])  # noqa: ASYNC220
+    hook = subprocess.Popen([sys.executable, "-IS", "-c", disruption.SCRIPT, *arguments])  # noqa: ASYNC220
     await until(lambda: cluster.state(ending).status.name == "closing_gracefully")
     assert hook.poll() is None
     await Event("go", client=cluster.client).set()

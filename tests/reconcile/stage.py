@@ -19,7 +19,7 @@ import pytest
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_POOL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from gpudask.handlers.clusters import register
+from gpudask.handlers import register
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from local.api_server import ApiServer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudask.desired.markers import SAFE_TO_EVICT
+from gpudask.desired.disruption import SAFE_TO_EVICT
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from local.api_server import ApiServer

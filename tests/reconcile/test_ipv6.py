@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.handlers.health import Health
+from gpudask.handlers import Health
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.reconcile import demand_feed
 from gpudask.reconcile.demand_feed import DemandFeed

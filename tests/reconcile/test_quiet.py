@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.desired.markers import SAFE_TO_EVICT
+from gpudask.desired.disruption import SAFE_TO_EVICT
 from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
 from local.api_server import ApiServer

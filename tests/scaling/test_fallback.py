@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.scaling.fallback import falls_back
+from gpudask.scaling.assignment import falls_back
 
 # (seconds waited, tasks for which no worker is ready) -> falls back; `after` is 60 s
 SEQUENCES = {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from gpudask.api.autoscale import Autoscale
+from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.sizing import Pods, wanted, worth_waiting_for
 

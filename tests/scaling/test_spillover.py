@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from gpudask.scaling.assignment import assign
+from gpudask.scaling.assignment import Capacity, assign
 from gpudask.scaling.demand import Requirement
-from gpudask.scaling.spillover import Room
 from tests.builders import a_pool, parsed_spec
 from tests.planning.builders import gpu_pool, scaled, tasks
 
@@ -17,10 +15,10 @@ SMALL = gpu_pool("small", most=4)
 BIG = gpu_pool("big", count=4, most=4)
 ALSO = gpu_pool("also", count=8, accepts="any")
 # `big` is expected to start in a minute and to clear a queue in 30 s: a pod of `small` can do 90 s of work till then.
-FULL, TRYING = Room(4, all_tried=True), Room(4, all_tried=False)
+FULL, TRYING = Capacity(4, all_tried=True), Capacity(4, all_tried=False)
 
 
-def pods_of(*requirements: Requirement, **rooms: Room) -> dict[str, tuple[float, float]]:
+def pods_of(*requirements: Requirement, **rooms: Capacity) -> dict[str, tuple[float, float]]:
     """Of each GPU pool the pods that its tasks fill, and the seconds of work for full pods of it."""
     shares = assign(parsed_spec(CPU, BIG, SMALL), requirements, rooms).shares
     return {name: (shares[name].pods, round(shares[name].pod_seconds, 3)) for name in ("small", "big")}
@@ -36,22 +34,22 @@ def pods_of(*requirements: Requirement, **rooms: Room) -> dict[str, tuple[float,
         (FULL, tasks(12, seconds=360, GPU=1), (12, 360), (2, 0)),  # 90 s for four pods: no more than they can do
         (FULL, tasks(12, seconds=720, GPU=1), (12, 720), (2, 90)),  # half of it is too much; four workers a pod
         (FULL, tasks(5, seconds=5000, GPU=1), (5, 5000), (0.25, 250)),  # one task of five has no pod
-        (Room(0, all_tried=True), tasks(3, GPU=1), (3, 0), (0.75, 0)),  # no pod at all can come
-        (Room(2, all_tried=True), tasks(3, GPU=1), (3, 0), (0.25, 0)),
+        (Capacity(0, all_tried=True), tasks(3, GPU=1), (3, 0), (0.75, 0)),  # no pod at all can come
+        (Capacity(2, all_tried=True), tasks(3, GPU=1), (3, 0), (0.25, 0)),
     ],
 )
-def test_the_rest_goes_to_the_next_pool(room: Room, requirement: Requirement, small: tuple, big: tuple):
+def test_the_rest_goes_to_the_next_pool(room: Capacity, requirement: Requirement, small: tuple, big: tuple):
     assert pods_of(requirement, small=room) == {"small": small, "big": big}
 
 
 @pytest.mark.parametrize(("room", "unknown"), [(TRYING, 0.0), (FULL, 2.0)])
-def test_unknown_durations_spill_only_when_all_pods_had_time_to_tell_them(room: Room, unknown: float):
+def test_unknown_durations_spill_only_when_all_pods_had_time_to_tell_them(room: Capacity, unknown: float):
     share = assign(parsed_spec(BIG, SMALL), (tasks(12, GPU=1),), {"small": room}).shares["big"]
     assert (share.pods_unknown, bool(share.unrunnable)) == (unknown, unknown > 0)
 
 
 def test_the_next_pools_own_start_counts():
-    slow = {"small": FULL, "big": Room(4, start_seconds=300.0)}
+    slow = {"small": FULL, "big": Capacity(4, start_seconds=300.0)}
     assert pods_of(tasks(12, seconds=720, GPU=1), **slow)["big"] == (2, 0), "four pods do it in 180 s"
 
 
@@ -64,7 +62,7 @@ def test_demand_that_one_pool_alone_can_serve_takes_its_room_first():
 
 def test_it_goes_on_from_pool_to_pool():
     spec = parsed_spec(gpu_pool("eight", count=8), BIG, SMALL)
-    rooms = {"small": Room(2, all_tried=True), "big": Room(1, all_tried=True)}
+    rooms = {"small": Capacity(2, all_tried=True), "big": Capacity(1, all_tried=True)}
     shares = assign(spec, (tasks(14, GPU=1),), rooms).shares
     assert {name: share.pods for name, share in shares.items()} == {"small": 14, "big": 3, "eight": 1}
     assert [shares[name].spills_from for name in ("small", "big", "eight")] == ["", "small", "big"]
@@ -77,7 +75,7 @@ def test_plain_tasks_go_to_a_gpu_pool_only_where_it_accepts_them(pool: dict, spi
 
 
 def test_what_the_cheap_pool_cannot_have_it_still_asks_for():
-    share = assign(parsed_spec(BIG, SMALL), (tasks(3, GPU=1),), {"small": Room(0, all_tried=True)}).shares["small"]
+    share = assign(parsed_spec(BIG, SMALL), (tasks(3, GPU=1),), {"small": Capacity(0, all_tried=True)}).shares["small"]
     assert (share.unrunnable, share.pods) == (3, 3)
 
 
@@ -85,17 +83,17 @@ def test_look_ahead_is_for_the_cheapest_pool_that_can_have_a_pod():
     soon = Requirement((("GPU", 1.0),), waiting=3, next_seconds=20.0, next_tasks=3)
     spec = parsed_spec(BIG, SMALL)
 
-    def ahead(room: Room) -> dict[str, float | None]:
+    def ahead(room: Capacity) -> dict[str, float | None]:
         shares = assign(spec, (soon,), {"small": room}).shares
         return {name: share.next_seconds for name, share in shares.items()}
 
     assert ahead(FULL) == {"big": None, "small": 20.0}
-    assert ahead(Room(0, all_tried=True)) == {"big": 20.0, "small": None}
+    assert ahead(Capacity(0, all_tried=True)) == {"big": 20.0, "small": None}
 
 
 def test_a_fixed_pool_that_is_there_anyway_takes_what_does_not_fit_at_once():
     spec = parsed_spec(gpu_pool("small", most=2), a_pool("big", gpu={"count": 4}, replicas=1))
-    share = assign(spec, (tasks(6, seconds=6, GPU=1),), {"small": Room(2, all_tried=True)}).shares["big"]
+    share = assign(spec, (tasks(6, seconds=6, GPU=1),), {"small": Capacity(2, all_tried=True)}).shares["big"]
     assert (share.unrunnable, share.pods) == (4, 1)
 
 
@@ -112,12 +110,12 @@ demands = st.builds(
     st.floats(0.1, 1000),
     st.sampled_from([0.0, 0.5, 1.0]),
 )
-rooms = st.builds(Room, st.integers(0, 10).map(float), st.booleans(), st.none() | st.floats(0, 600))
+rooms = st.builds(Capacity, st.integers(0, 10).map(float), st.booleans(), st.none() | st.floats(0, 600))
 
 
 @given(demands, rooms, rooms)
 def test_never_more_is_passed_on_than_there_is_and_nothing_while_the_tasks_fit(
-    requirement: Requirement, small: Room, big: Room
+    requirement: Requirement, small: Capacity, big: Capacity
 ):
     shares = assign(parsed_spec(BIG, SMALL), (requirement,), {"small": small, "big": big}).shares
     first, then = shares["small"], shares["big"]
@@ -131,9 +129,9 @@ def test_never_more_is_passed_on_than_there_is_and_nothing_while_the_tasks_fit(
 
 
 @given(demands, rooms, st.integers(1, 5))
-def test_more_room_never_passes_on_more(requirement: Requirement, small: Room, more: int):
+def test_more_room_never_passes_on_more(requirement: Requirement, small: Capacity, more: int):
     def passed_on(pods: float) -> float:
-        room = Room(pods, small.all_tried, small.start_seconds)
+        room = Capacity(pods, small.all_tried, small.start_seconds)
         return assign(parsed_spec(BIG, SMALL), (requirement,), {"small": room}).shares["big"].pod_seconds
 
     assert passed_on(small.pods + more) <= passed_on(small.pods) + 1e-6

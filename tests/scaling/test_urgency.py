@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudask.scaling.demand import Demand, Requirement, Worker
-from gpudask.scaling.urgency import is_urgent
+from gpudask.scaling.demand import Demand, Requirement, Worker, is_urgent
 
 GPU = (("GPU", 1.0),)
 WORKER = Worker("w-0", address="tcp://a:1")

@@ -1,4 +1,4 @@
-"""Where the scheduler is found inside Kubernetes: the names of its Services, and the addresses that they make.
+"""The addresses of a scheduler inside Kubernetes, and the names of the Services that make them.
 
 Operator and client agree on them here.
 """
@@ -35,7 +35,7 @@ def scheduler_host(cluster: str, namespace: str) -> str:
 
 
 def scheduler_address(cluster: str, namespace: str, protocol: str) -> str:
-    """Where workers and clients find the scheduler."""
+    """The address at which workers and clients find the scheduler."""
     found_by = headless_service(cluster) if needs_headless(protocol) else service(cluster)
     return f"{protocol}://{found_by}.{namespace}.svc:{COMM_PORT}"
 

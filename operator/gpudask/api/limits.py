@@ -1,4 +1,4 @@
-"""What administrators let users ask for: `limits` of the chart, and what of a spec goes beyond them.
+"""The limits that administrators set users: `limits` of the chart, and what of a spec goes beyond them.
 
 The chart's admission policy holds the operator's account to the same; this says it in words of the spec, before.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from gpudask.api.model import Model
-from gpudask.api.pod_parts import Template
+from gpudask.api.pod_template import Template
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 
@@ -62,7 +62,7 @@ def read(text: str) -> Limits:
 
 
 def excesses(spec: Spec, namespace: str, limits: Limits) -> list[str]:
-    """What of `spec` goes beyond `limits`: each with its field, what came, and what to write."""
+    """The parts of `spec` that go beyond `limits`: each with its field, what came, and what to write."""
     return [
         *_of_namespace(namespace, limits),
         *_of_service(spec, limits),

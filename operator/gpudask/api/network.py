@@ -1,4 +1,4 @@
-"""Who may connect to a cluster's pods: `spec.network`, in the words of Kubernetes' NetworkPolicy."""
+"""The peers that may connect to a cluster's pods: `spec.network`, in terms of Kubernetes' NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from gpudask.api.model import Model
-from gpudask.api.rules import Rule
+from gpudask.api.model import Model, Rule
 
 MAX_PEERS = 32
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

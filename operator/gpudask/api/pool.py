@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpudask.api.autoscale import MAX_REPLICAS, Autoscale
 from gpudask.api.gpu import Gpu
-from gpudask.api.model import Model
-from gpudask.api.pod_parts import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
-from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
+from gpudask.api.model import ENOUGH_MEMORY, Model, Rule, distinct, no_own_flags
+from gpudask.api.pod_template import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
 from gpudask.api.values import DURATION_PATTERN, Duration, Quantity, number, seconds
 
+MAX_REPLICAS = 5000
 POOL_NAME = "^[a-z][a-z0-9]{0,14}$"
 OWN_FLAGS = (
     "--name",
@@ -24,9 +23,50 @@ OWN_FLAGS = (
     "--nworkers",
     "--scheduler-file",
 )
-
-
 DEFAULT_MEMORY = "2Gi"
+
+
+class Autoscale(Model):
+    """Limits between which a pool follows demand. All counts are pods."""
+
+    rules = (
+        Rule(
+            "self.min <= self.max",
+            "min is larger than max: raise max or lower min",
+            lambda autoscale: autoscale.min <= autoscale.max,
+        ),
+        Rule(
+            f"type(self.targetDuration) != string || !self.targetDuration.matches('{DURATION_PATTERN}')"
+            " || duration(self.targetDuration) > duration('0s')",
+            "the queue cannot clear in no time: write a duration above zero, such as 30s",
+            lambda autoscale: autoscale.target_duration_seconds > 0,
+            ".targetDuration",
+        ),
+    )
+
+    min: Annotated[int, Field(ge=0, le=MAX_REPLICAS, description="pods that stay without demand")] = 0
+    max: Annotated[int, Field(ge=1, le=MAX_REPLICAS, description="pods at most")]
+    idle_timeout: Annotated[
+        Duration, Field(description="how long a pod has had no work of its pool's own before it leaves")
+    ] = "60s"
+    target_duration: Annotated[
+        Duration, Field(description="in what time the queue should clear, where durations are known")
+    ] = "30s"
+
+    look_ahead: Annotated[
+        bool,
+        Field(description="whether a pod starts for tasks whose inputs will be there by the time it is ready"),
+    ] = True
+
+    @property
+    def idle_timeout_seconds(self) -> float:
+        """`idleTimeout` in seconds."""
+        return seconds(self.idle_timeout)
+
+    @property
+    def target_duration_seconds(self) -> float:
+        """`targetDuration` in seconds."""
+        return seconds(self.target_duration)
 
 
 def _shm_fits(pool: Pool) -> bool:

@@ -1,16 +1,18 @@
-"""The resource as a whole: its names, the labels and annotations of what it owns, and how it is parsed."""
+"""The resource as a whole: its names, the labels and annotations of what it owns, and how it is parsed and bounded."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpudask.api.size_limits import broken_limits
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
 from gpudask.api.status import Status
+
+Json = dict[str, Any]
 
 GROUP = "gpudask.dev"
 VERSION = "v1alpha1"
@@ -39,6 +41,12 @@ LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
 
+# Far above what pods can have: Linux takes no environment variable above 128 KiB, etcd no object above 1.5 MiB.
+MAX_SPEC_BYTES = 512 * 1024
+MAX_CONFIG_BYTES = 64 * 1024  # every pod carries it: a thousand of them are 64 MiB of the API server's already
+MAX_TEMPLATE_BYTES = 128 * 1024
+# The parts of a pod's spec are eleven levels deep at most; Dask's configuration has five.
+MAX_DEPTH = 32
 
 NAME_LENGTH_ADVICE = (
     f"a cluster's name has at most {MAX_CLUSTER_NAME} characters, because the pods' host names carry it:"
@@ -56,7 +64,7 @@ class InvalidSpecError(ValueError):
 
 @dataclass(frozen=True)
 class Identity:
-    """Which GpuDaskCluster: also of one whose spec nobody can act on."""
+    """The identity of a GpuDaskCluster: also of one whose spec nobody can act on."""
 
     name: str
     namespace: str
@@ -64,7 +72,7 @@ class Identity:
 
     @property
     def owner_key(self) -> str:
-        """By what the objects of this cluster are found: `owner_key`."""
+        """The key by which the objects of this cluster are found: `owner_key`."""
         return owner_key(self.namespace, self.uid)
 
 
@@ -164,7 +172,7 @@ _WORDS = {
 
 
 def advice(error: ValidationError, *, root: str) -> str:
-    """What is wrong with an object, by field, in words of YAML; `root`: the path of the object itself."""
+    """The errors of an object, by field, in terms of YAML; `root`: the path of the object itself."""
     lines = []
     for item in error.errors():
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
@@ -172,3 +180,72 @@ def advice(error: ValidationError, *, root: str) -> str:
         text = _WORDS.get(item["type"]) or item["msg"].removeprefix("Value error, ").removeprefix("Input ")
         lines.append(f"{root}{path}{field}".removeprefix(".") + f": {text}")
     return "; ".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    size: int  # bytes of its JSON, about
+    depth: int  # objects and lists within each other
+
+
+def broken_limits(spec: Any) -> list[str]:
+    """The parts of `spec` that are too large or too deep, each with its field and what to write; empty: nothing is.
+
+    The CRD cannot say it, and it is checked before anything is made of the spec: whoever reads one does it recursively,
+    and all at once, so one without end would stop the operator for everybody. Looking costs no more than the limits
+    allow, whatever came.
+    """
+    said = [text for field, part, limit in _parts(spec) if (text := _broken(field, part, limit))]
+    return said or [text for text in [_broken("spec", spec, MAX_SPEC_BYTES)] if text]
+
+
+def _parts(spec: Any) -> Iterator[tuple[str, Any, int]]:
+    """The parts in which anything may stand: field, value, bytes at most."""
+    spec = _object(spec)
+    yield "spec.config", spec.get("config"), MAX_CONFIG_BYTES
+    yield "spec.template", spec.get("template"), MAX_TEMPLATE_BYTES
+    yield "spec.scheduler.template", _object(spec.get("scheduler")).get("template"), MAX_TEMPLATE_BYTES
+    pools = spec.get("pools")
+    for number, pool in enumerate(pools if isinstance(pools, list) else ()):
+        yield f"spec.pools[{number}].template", _object(pool).get("template"), MAX_TEMPLATE_BYTES
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _broken(field: str, value: Any, most_bytes: int) -> str:
+    extent = _measure(value, most_bytes)
+    if extent.depth > MAX_DEPTH:
+        return f"{field}: nested more than {MAX_DEPTH} levels deep: write it flatter"
+    if extent.size > most_bytes:
+        return (
+            f"{field}: larger than {most_bytes // 1024} KiB: put what is large into a ConfigMap, a Secret or the image,"
+            " and mount it"
+        )
+    return ""
+
+
+def _measure(value: Any, most_bytes: int) -> _Extent:
+    """The size and the depth of `value`; no further than just beyond the limits. Not recursive."""
+    size, depth = 0, 0
+    left = [(value, 1)]
+    while left and size <= most_bytes and depth <= MAX_DEPTH:
+        node, level = left.pop()
+        if isinstance(node, dict):
+            depth = max(depth, level)
+            size += 2 + sum(len(key) + 4 for key in node)  # "key":value,
+            left.extend((item, level + 1) for item in node.values())
+        elif isinstance(node, list):
+            depth = max(depth, level)
+            size += 2 + len(node)
+            left.extend((item, level + 1) for item in node)
+        else:
+            size += _bytes(node)
+    return _Extent(size, depth)
+
+
+def _bytes(value: Any) -> int:
+    if not isinstance(value, str):
+        return 4
+    return len(value) + 2 if value.isascii() else len(value.encode(errors="replace")) + 2

@@ -1,4 +1,4 @@
-"""What a user writes: `spec`, with defaults, and the rules that need more than a type.
+"""The `spec` that a user writes, with defaults, and the rules that need more than a type.
 
 A rule stands beside its model, in `rules`: the API server gets it as CEL, so `kubectl apply` refuses at once, and
 it holds here in Python too, because an object may have been stored before the rule existed.
@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpudask.api.autoscale import MAX_REPLICAS
-from gpudask.api.model import FreeObject, Model
+from gpudask.api.model import ENOUGH_MEMORY, FreeObject, Model, Rule, distinct, no_own_flags
 from gpudask.api.network import Network
-from gpudask.api.pod_parts import (
+from gpudask.api.pod_template import (
     EnvList,
     ExtraArgs,
     Image,
@@ -21,10 +20,9 @@ from gpudask.api.pod_parts import (
     ResourceList,
     Template,
     default_resources,
+    no_reserved_keys,
 )
-from gpudask.api.pool import Pool
-from gpudask.api.reserved import no_reserved_keys
-from gpudask.api.rules import ENOUGH_MEMORY, Rule, distinct, no_own_flags
+from gpudask.api.pool import MAX_REPLICAS, Pool
 from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 
 MAX_POOLS = 32

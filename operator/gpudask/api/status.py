@@ -1,4 +1,4 @@
-"""What the operator reports: the models of `status`, its conditions and their reasons.
+"""The status that the operator reports: the models of `status`, its conditions and their reasons.
 
 The operator never reads its own status to decide what to do, but for counters that grow (GPU-seconds).
 """

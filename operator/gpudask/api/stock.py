@@ -1,4 +1,4 @@
-"""What Dask and its stock client take for granted: ports, and the pool that is meant where none is named.
+"""Conventions of Dask and its stock client: ports, and the pool that is meant where none is named.
 
 Operator and client agree on them here. The labels that the stock client looks for are in resource.py.
 """

@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: contexts, namespaces, clusters, pools, goals.
+"""Completion in the shell, after TAB: contexts, namespaces, clusters, pools, goals.
 
 Whatever goes wrong, nothing is offered and nothing is said: the words that stand there are for the command to refuse.
 And a shell is not kept waiting: what is not known after two seconds (GPUDASK_COMPLETION_SECONDS) is not offered.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpudask.cli import connecting
+from gpudask.cli import api_server
 from gpudask.kubecluster import kubeconfig
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 VARIABLE = "_GPUDASK_COMPLETE"
-PATIENCE = "GPUDASK_COMPLETION_SECONDS"
-PATIENCE_SECONDS = 2.0
+TIMEOUT_VARIABLE = "GPUDASK_COMPLETION_SECONDS"
+TIMEOUT_SECONDS = 2.0
 _MOST_SECONDS = 3600.0
 
 
@@ -69,7 +69,7 @@ def sizes(ctx: typer.Context) -> list[str]:
 
 
 def goals(ctx: typer.Context) -> list[str]:
-    """What `wait --for` takes, with the pools of the cluster where it was named before."""
+    """The goals of `wait --for`, with the pools of the cluster where it was named before."""
     return ["ready", "suspended", "deleted", *(f"workers={pool}:" for pool in pools(ctx))]
 
 
@@ -100,23 +100,23 @@ def _bodies(ctx: typer.Context) -> list[Json]:
 
 
 def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
-    target = connecting.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
+    target = api_server.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
 
     async def ask() -> list[Any]:
-        found: list[Any] = await question(await connecting.connect(target))
+        found: list[Any] = await question(await api_server.connect(target))
         return found
 
     return _quietly(lambda: asyncio.run(ask()))
 
 
-def _patience_seconds() -> float:
+def _timeout_seconds() -> float:
     with contextlib.suppress(ValueError):
-        return min(float(os.environ.get(PATIENCE, PATIENCE_SECONDS)), _MOST_SECONDS)
-    return PATIENCE_SECONDS
+        return min(float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT_SECONDS)), _MOST_SECONDS)
+    return TIMEOUT_SECONDS
 
 
 def _quietly(read: Callable[[], list[Any]]) -> list[Any]:
-    """What `read` finds in time; nothing where it fails, whyever: a shell's TAB is no place to say so.
+    """Return what `read` finds in time; nothing where it fails, whyever: a shell's TAB is no place to say so.
 
     It runs in a thread: a program for credentials blocks whoever waits for it.
     """
@@ -128,5 +128,5 @@ def _quietly(read: Callable[[], list[Any]]) -> list[Any]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(_patience_seconds())
+    thread.join(_timeout_seconds())
     return list(found)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a script may compare."""
+    """The exit codes, which a script may compare."""
 
     OK = 0
     FAILED = 1
@@ -18,7 +18,7 @@ class Exit(IntEnum):
 
     @property
     def words(self) -> str:
-        """What it means."""
+        """Its meaning."""
         return _WORDS[self]
 
 
@@ -39,7 +39,7 @@ def ended(text: str) -> str:
 
 
 class CliError(Exception):
-    """What ends a command: words for people, and the exit code."""
+    """The error that ends a command: a message for people, and the exit code."""
 
     def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""What kubectl asks after TAB on `kubectl gpudask`: the program `kubectl_complete-gpudask` (kubectl 1.26 and newer).
+"""Completion in kubectl, after TAB on `kubectl gpudask`: `kubectl_complete-gpudask` (kubectl 1.26 and newer).
 
 kubectl hands over the words after the plugin's name, the last one unfinished or empty, and reads candidates, a line
 each, then `:` and a number that says what the shell does with them, in Cobra's protocol.
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def candidates(words: list[str]) -> list[str]:
-    """What may stand for the last of `words`, as the completion of the shells has it."""
+    """The candidates for the last of `words`, as the completion of the shells has it."""
     unfinished = words or [""]
     os.environ[completion.VARIABLE] = "complete_bash"
     os.environ["COMP_WORDS"] = shlex.join(["gpudask", *unfinished])

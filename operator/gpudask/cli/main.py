@@ -16,22 +16,21 @@ import typer
 from typer.core import TyperGroup
 
 from gpudask.cli import completion
-from gpudask.cli.connect_command import connect_command, dashboard_command
-from gpudask.cli.convert_command import convert_command
-from gpudask.cli.create_command import create_command
-from gpudask.cli.delete_command import delete_command
-from gpudask.cli.doctor_command import doctor_command
-from gpudask.cli.exits import CliError, Exit
-from gpudask.cli.get_command import get_command
-from gpudask.cli.logs_command import logs_command
+from gpudask.cli.commands.connect import connect_command, dashboard_command
+from gpudask.cli.commands.convert import convert_command
+from gpudask.cli.commands.create import create_command
+from gpudask.cli.commands.delete import delete_command
+from gpudask.cli.commands.doctor import doctor_command
+from gpudask.cli.commands.get import get_command
+from gpudask.cli.commands.logs import logs_command
+from gpudask.cli.commands.render import render_command
+from gpudask.cli.commands.scale import scale_command
+from gpudask.cli.commands.suspend import resume_command, suspend_command
+from gpudask.cli.commands.top import top_command
+from gpudask.cli.commands.wait import wait_command
+from gpudask.cli.exits import CliError, Exit, ended
 from gpudask.cli.options import verb_first
 from gpudask.cli.output import say
-from gpudask.cli.render_command import render_command
-from gpudask.cli.scale_command import scale_command
-from gpudask.cli.suspend_command import resume_command, suspend_command
-from gpudask.cli.top_command import top_command
-from gpudask.cli.usage import UsageError, is_help, told
-from gpudask.cli.wait_command import wait_command
 from gpudask.kubecluster.errors import KubeClusterError
 
 PLUGIN = "kubectl-gpudask"
@@ -53,6 +52,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "render": render_command,
     "doctor": doctor_command,
 }
+# Of typer's own parser or of click, as the version has it: only its children have a public name in both.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_NOISE = "Value error, "
 
 
 class Commands(TyperGroup):
@@ -78,9 +80,9 @@ def _one_line() -> Iterator[None]:
         try:
             yield
         except UsageError as error:
-            if is_help(error):
+            if _is_help(error):
                 raise
-            raise told(error) from error
+            raise _usage_error(error) from error
     except CliError as error:
         _tell(str(error))
         raise typer.Exit(error.code) from error
@@ -94,6 +96,18 @@ def _one_line() -> Iterator[None]:
 def _tell(text: str) -> None:
     """An error, as the one line that a script's log has of it; what others said may have more."""
     say(f"error: {' '.join(text.split())}")
+
+
+def _is_help(error: Exception) -> bool:
+    """Whether it is no error but the help of a command that was given no words."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def _usage_error(error: Any) -> CliError:
+    """A command line that is not right, in one line as every other error: what is wrong, and where to read on."""
+    text = error.format_message().replace(_NOISE, "")
+    path = error.ctx.command_path if error.ctx is not None else "gpudask"
+    return CliError(f"{ended(text[:1].lower() + text[1:])} See {path} --help", Exit.USAGE)
 
 
 def make_app() -> typer.Typer:
@@ -126,7 +140,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """The options before a command."""
 
 
 app = make_app()

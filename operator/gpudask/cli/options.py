@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from gpudask.api.values import seconds
 from gpudask.cli.completion import clusters, contexts, namespaces
+from gpudask.cli.exits import CliError, Exit
 
 Kubeconfig = Annotated[
     str | None, typer.Option(help="The kubeconfig file; by default KUBECONFIG's, then ~/.kube/config.")
@@ -23,10 +25,11 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In 
 Name = Annotated[str, typer.Argument(help="The cluster's name.", autocompletion=clusters)]
 Names = Annotated[list[str], typer.Argument(help="The clusters' names.", autocompletion=clusters)]
 Manifest = Annotated[str, typer.Argument(metavar="FILE", help="A YAML file; - reads standard input.")]
+_BEFORE_A_VERB = ("--kubeconfig", "--context", "--namespace", "-n")
 
 
 class Format(StrEnum):
-    """What programs read."""
+    """The formats for programs."""
 
     JSON = "json"
     YAML = "yaml"
@@ -34,7 +37,7 @@ class Format(StrEnum):
 
 
 class Listing(StrEnum):
-    """What `get` can write."""
+    """The formats of `get`."""
 
     WIDE = "wide"
     JSON = "json"
@@ -43,21 +46,19 @@ class Listing(StrEnum):
 
 
 class Document(StrEnum):
-    """What whole objects are written as."""
+    """The formats of whole objects."""
 
     JSON = "json"
     YAML = "yaml"
 
 
 class NameOnly(StrEnum):
-    """What there is to print of an object that is gone."""
+    """The format of an object that is gone: there is its name alone."""
 
     NAME = "name"
 
 
 Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs, to standard output.")]
-
-_BEFORE_A_VERB = ("--kubeconfig", "--context", "--namespace", "-n")
 
 
 def verb_first(words: list[str]) -> list[str]:
@@ -73,8 +74,23 @@ def verb_first(words: list[str]) -> list[str]:
 
 
 def _length(word: str) -> int:
-    """Of how many words such an option is; 0: it is none."""
+    """The number of words of such an option; 0: it is none."""
     name, is_joined, _ = word.partition("=")
     if name in _BEFORE_A_VERB:
         return 1 if is_joined else 2
     return 1 if word.startswith("-n") else 0
+
+
+def read_length(text: str, flag: str = "--for") -> float:
+    """`2h`, the value of `flag`, in seconds.
+
+    Raises:
+        CliError: it is no duration, or none at all.
+    """
+    try:
+        length = seconds(text)
+    except ValueError as error:
+        raise CliError(f"{flag} {error}", Exit.USAGE) from error
+    if length <= 0:
+        raise CliError(f"{flag} {text}: no time at all; write for example 2h", Exit.USAGE)
+    return length

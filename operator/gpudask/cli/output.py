@@ -1,4 +1,4 @@
-"""How results reach standard output, and words for people standard error."""
+"""Output: results go to standard output, messages for people to standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIPE_COLUMNS = 10_000
 
 
 def say(text: str) -> None:
-    """Words that are not the result."""
+    """Write a message that is not the result."""
     typer.echo(text, err=True)
 
 

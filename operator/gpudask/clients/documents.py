@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-# Deeper than anything that the operator reads, and than api/size_limits.py allows: what was cut is refused there.
+# Deeper than anything that the operator reads, and than api/resource.py allows: what was cut is refused there.
 MAX_DEPTH = 100
 _LONGEST_INTEGER = 20  # in characters: of 64 bits
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)

@@ -9,7 +9,7 @@ import hashlib
 
 
 def own_preload(cluster: str) -> str:
-    """How the names begin of a cluster's own ConfigMaps with the preload, which versions before made for each."""
+    """The prefix of a cluster's own ConfigMaps with the preload, which versions before made for each."""
     return f"{cluster}-gpudask-preload-"
 
 

@@ -1,14 +1,14 @@
-"""What every pod of a cluster has: labels, owner, the safe defaults, and the user's templates merged over them."""
+"""The parts that all pods of a cluster have: labels, owner, safe defaults, environment; templates over them."""
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 from gpudask.api import resource
-from gpudask.api.pod_parts import EnvVar, ResourceList, Template
-from gpudask.api.reserved import without_reserved
+from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
-from gpudask.desired import dask_config
 from gpudask.desired.merge import merge_pod
 
 Json = dict[str, Any]
@@ -16,6 +16,13 @@ Json = dict[str, Any]
 MAIN_CONTAINER = "dask"
 # The node label that GPU feature discovery sets; pods without GPUs prefer other nodes.
 _GPU_NODE_LABEL = "nvidia.com/gpu.present"
+# Of Dask's configuration. Other keys (`GPU`, `distributed.worker`) would not survive as a variable's name: they travel
+# inside a value.
+_PLAIN_KEY = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+# Longer strings are not looked into, which may take seconds: quoted, Dask reads them as what they are in any case.
+_LONGEST_LOOKED_INTO = 1000  # characters
+# Words that Dask reads as None, False and True.
+_WORDS = ("none", "null", "false", "true")
 
 
 def labels(cluster: Cluster, component: str) -> dict[str, str]:
@@ -69,7 +76,7 @@ def skeleton(cluster: Cluster, meta: Json, container: Json) -> Json:
 
 def environment(cluster: Cluster, own: list[Json], env: list[EnvVar]) -> list[Json]:
     """Ours, then Dask's configuration, then the cluster's, then the pod's own: later ones win."""
-    by_name = {item["name"]: item for item in [*own, *dask_config.environment(cluster.spec.config)]}
+    by_name = {item["name"]: item for item in [*own, *dask_environment(cluster.spec.config)]}
     for variable in [*cluster.spec.env, *env]:
         by_name[variable.name] = variable.model_dump(by_alias=True, exclude_none=True)
     return list(by_name.values())
@@ -121,3 +128,37 @@ def _partial(template: Template) -> Json:
     if "metadata" in written:
         written["metadata"] = {part: without_reserved(keys) for part, keys in written["metadata"].items()}
     return written
+
+
+def dask_environment(config: dict[str, Any]) -> list[dict[str, str]]:
+    """Dask's configuration as environment variables, sorted by name: the way that needs nothing in the image.
+
+    `{"distributed": {"worker": {"x": 1}}}` is `DASK_DISTRIBUTED__WORKER__X=1`.
+    https://docs.dask.org/en/stable/configuration.html#environment-variables
+    Dask reads the values as Python literals where they are such; strings that look like one are quoted.
+    """
+    flat = _flatten("DASK", config)
+    return [{"name": name, "value": _literal(flat[name])} for name in sorted(flat)]
+
+
+def _flatten(prefix: str, node: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        name = f"{prefix}{'_' if prefix == 'DASK' else '__'}{key.upper().replace('-', '_').replace('.', '__')}"
+        deeper = isinstance(value, dict) and value and all(_PLAIN_KEY.fullmatch(inner) for inner in value)
+        flat.update(_flatten(name, value) if deeper else {name: value})
+    return flat
+
+
+def _literal(value: Any) -> str:
+    if not isinstance(value, str):
+        return repr(value)
+    if len(value) > _LONGEST_LOOKED_INTO or value.lower() in _WORDS:
+        return repr(value)
+    try:
+        ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+    except (TypeError, MemoryError, RecursionError):
+        return repr(value)  # Dask would stumble over it, too
+    return repr(value)

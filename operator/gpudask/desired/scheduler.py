@@ -1,17 +1,18 @@
-"""The scheduler pod."""
+"""The scheduler: its pod, the Services by which it is found, and the ConfigMap that its preload reads."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from gpudask.api import resource
-from gpudask.api.resource import Cluster
+from gpudask.api import addresses, resource
+from gpudask.api.pod_template import without_reserved
+from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.spec import Protocol, Spec
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
-from gpudask.desired import names, pod, spec_hash, termination
-from gpudask.desired.markers import markers
+from gpudask.desired import disruption, names, pod, spec_hash
 
 Json = dict[str, Any]
 
@@ -26,7 +27,7 @@ PRELOAD_VOLUME = "gpudask-preload"
 
 @dataclass(frozen=True, slots=True)
 class MadeWith:
-    """What a scheduler pod was made with that its workers have to agree with; kept in an annotation on the pod.
+    """The versions in a scheduler pod that its workers have to agree with; kept in an annotation on the pod.
 
     `image`: the cluster's; `scheduler_image`: the pod's own, the same where the spec names no other.
     """
@@ -37,7 +38,7 @@ class MadeWith:
 
     @classmethod
     def of(cls, spec: Spec) -> MadeWith:
-        """What a scheduler pod of `spec` is made with."""
+        """Those of a scheduler pod of `spec`."""
         return cls(spec.image, spec.scheduler.image or spec.image, spec.protocol)
 
     def dump(self) -> str:
@@ -53,7 +54,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
         resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec).dump(),
-        **markers(cluster.spec, None, guarded=True),
+        **disruption.eviction_protection(cluster.spec, None, guarded=True),
     }
     container = {
         "image": section.image or cluster.spec.image,
@@ -77,7 +78,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
         {"name": PRELOAD_VOLUME, "configMap": {"name": preload}},
         {"name": "gpudask-token", "configMap": {"name": names.token(cluster.name)}},
     ]
-    return termination.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
+    return disruption.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
 
 
 def _arguments(cluster: Cluster) -> list[str]:
@@ -103,4 +104,61 @@ def _probe(*, period: int, failures: int) -> Json:
         "periodSeconds": period,
         "timeoutSeconds": 30,
         "failureThreshold": failures,
+    }
+
+
+def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
+    """The Services by which workers and clients find the scheduler pod: one, and a headless one where it takes that.
+
+    They publish addresses that are not ready: workers connect as soon as the scheduler listens, without
+    waiting for a probe. Because Kubernetes then publishes ending pods too, the operator takes its label off a pod that
+    ends: a predecessor on a lost node would get half of the connections. The selectors stay the same for all of a
+    cluster's life: the stock client's port-forward reads one once, and finds the successor by it.
+
+    Args:
+        cluster: whose they are. A cluster deleted and applied again under its name has another uid, and other Services.
+        scheduler: the one pod that they name instead, made by a version that did not put the label on; empty: none.
+    """
+    chosen = {LABEL_SCHEDULER: scheduler} if scheduler else {LABEL_SERVES: cluster.uid}
+    exposed = cluster.spec.scheduler.service
+    annotations = without_reserved(exposed.annotations)
+    annotated = {"annotations": annotations} if annotations else {}
+    made = [_service(cluster, addresses.service(cluster.name), chosen, {"type": exposed.type}, annotated)]
+    if addresses.needs_headless(cluster.spec.protocol):
+        made.append(_service(cluster, addresses.headless_service(cluster.name), chosen, {"clusterIP": "None"}))
+    return made
+
+
+def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadata: Json | None = None) -> Json:
+    ports = [("tcp-comm", COMM_PORT), ("http-dashboard", DASHBOARD_PORT)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": pod.metadata(cluster, name, "scheduler") | (more_metadata or {}),
+        "spec": {
+            **kind,
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL_DASK_COMPONENT: "scheduler", **chosen},
+            "ports": [{"name": n, "port": p, "targetPort": n, "protocol": "TCP"} for n, p in ports],
+        },
+    }
+
+
+def fence(cluster: Cluster) -> dict[str, Json]:
+    """The pools as the preload's fence has them: who takes plain tasks, who has GPUs (docs/preload-protocol.md)."""
+    return {
+        pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None} for pool in cluster.spec.pools
+    }
+
+
+def told(cluster: Cluster, token: str) -> Json:
+    """The ConfigMap with what the preload of this cluster is told: its pools, and its token's SHA-256, no secret."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": pod.metadata(cluster, names.token(cluster.name), "scheduler"),
+        "data": {
+            TOKEN_DIGEST_KEY: hashlib.sha256(token.encode()).hexdigest(),
+            POOLS_KEY: json.dumps(fence(cluster), sort_keys=True),
+        },
     }

@@ -1,4 +1,4 @@
-"""What a user asked of a pod, as a short hash: a pod whose hash differs is out of date.
+"""The hash of what a user asked of a pod: a pod whose hash differs is out of date.
 
 It is taken from the user's words, not from the rendered object, and values equal to the default are left out:
 a new operator version that renders differently restarts nothing. So a default, once published, stays. One exception:
@@ -9,12 +9,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 from gpudask.api import addresses
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.desired.memo import Memo
+
+Made = TypeVar("Made")
+
+
+class Memo(Generic[Made]):
+    """A cache of what is made of frozen objects and asked for many times: hashes, pods but for their names.
+
+    At most `size` values; those asked for least recently go first, and those of objects that are gone. The objects are
+    told apart by identity: a cluster's spec is parsed once a generation, and comparing two of hundreds of kilobytes
+    would cost as much as making it anew.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: dict[Hashable, tuple[tuple[weakref.ref[Any], ...], Made]] = {}
+
+    def get(self, objects: tuple[Any, ...], make: Callable[[], Made], *, more: Hashable = None) -> Made:
+        """Return what `make` makes of these very objects, and of `more`, which is compared by value."""
+        key = tuple(id(item) for item in objects), more
+        known = self._values.pop(key, None)
+        if known is None or any(there() is not item for there, item in zip(known[0], objects, strict=True)):
+            references = tuple(weakref.ref(item, lambda _: self._values.pop(key, None)) for item in objects)
+            known = references, make()
+        self._values[key] = known
+        while len(self._values) > self._size:
+            del self._values[next(iter(self._values))]
+        return known[1]
+
 
 _SHARED = {"image", "image_pull_policy", "image_pull_secrets", "env", "config", "template", "protocol"}
 _hashes: Memo[str] = Memo(10_000)  # some hundred bytes each; a pass asks for the same one many times

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpudask.api import addresses, resource
-from gpudask.api.device_memory import device_memory
-from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu
+from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu, device_memory
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
-from gpudask.desired import names, pod, spec_hash, termination
-from gpudask.desired.markers import markers
-from gpudask.desired.memo import Memo
+from gpudask.desired import disruption, names, pod, spec_hash
+from gpudask.desired.spec_hash import Memo
 
 Json = dict[str, Any]
 
@@ -82,7 +80,8 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_worker(cluster.spec, pool),
         resource.ANNOTATION_DASK_NAME: _DASK_NAME,
         **({resource.ANNOTATION_GPUS: str(pool.gpus_per_pod)} if pool.gpu else {}),
-        **markers(cluster.spec, pool, guarded=True),  # as long as it starts; what follows is `planning`'s
+        # As long as it starts; what follows is `planning`'s.
+        **disruption.eviction_protection(cluster.spec, pool, guarded=True),
     }
     container = {
         "image": pool.image or cluster.spec.image,
@@ -91,12 +90,12 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         "resources": _resources(pool),
     }
     rendered = pod.skeleton(cluster, meta, container)
-    rendered["spec"]["terminationGracePeriodSeconds"] = termination.GRACE_SECONDS
+    rendered["spec"]["terminationGracePeriodSeconds"] = disruption.GRACE_SECONDS
     _place(rendered["spec"], pool.gpu)
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
     whole = pod.overlaid(rendered, cluster.spec.template, pool.template)
-    return termination.waiting_for_drain(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
+    return disruption.waiting_for_drain(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.api.autoscale import MAX_REPLICAS
-from gpudask.api.pool import Pool
+from gpudask.api.pool import MAX_REPLICAS, Pool
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override
 from gpudask.mirror import objects

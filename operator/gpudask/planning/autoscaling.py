@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpudask.api.autoscale import Autoscale
+from gpudask.api.pool import Autoscale
 from gpudask.planning import capacity, rollout
 from gpudask.planning.actions import soonest
 from gpudask.planning.pool_view import PoolView

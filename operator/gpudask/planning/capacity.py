@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpudask.api.status import Reason
 from gpudask.planning.actions import soonest
 from gpudask.planning.pool_view import PoolView
-from gpudask.scaling.spillover import Room
+from gpudask.scaling.assignment import Capacity
 
 # A pod that waits for a node longer than the last one took to start, and by so much, waits for one that may never come.
 _LATE_FACTOR, _LATE_SECONDS = 1.5, 30.0
@@ -46,14 +46,14 @@ def node_wait(view: PoolView) -> NodeWait:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
-    """The room of a pool. `requeue_after`: until there may be more or less of it by time alone."""
+class PoolCapacity:
+    """The capacity of a pool. `requeue_after`: until there may be more or less of it by time alone."""
 
-    room: Room
+    capacity: Capacity
     requeue_after: float | None = None
 
 
-def capacity(view: PoolView) -> Capacity:
+def capacity(view: PoolView) -> PoolCapacity:
     """How many pods the pool can have now."""
     pods, wait = view.staying, node_wait(view)
     most = _most(view)
@@ -62,8 +62,8 @@ def capacity(view: PoolView) -> Capacity:
     if wait.is_late:
         most = min(most, sum(1 for pod in pods if not pod.unschedulable))
     trials = [view.observation.trial_seconds(pod) for pod in pods if view.observation.registered(pod)]
-    room = Room(float(most), all_tried=trials.count(0.0) >= most, start_seconds=view.start_times.last)
-    return Capacity(room, soonest(wait.requeue_after, *trials))
+    found = Capacity(float(most), all_tried=trials.count(0.0) >= most, start_seconds=view.start_times.last)
+    return PoolCapacity(found, soonest(wait.requeue_after, *trials))
 
 
 def _most(view: PoolView) -> int:

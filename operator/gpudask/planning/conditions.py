@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gpudask.api.pod_template import reserved
 from gpudask.api.pool import Pool
-from gpudask.api.reserved import reserved
 from gpudask.api.spec import Spec
 from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
 from gpudask.planning import scheduler

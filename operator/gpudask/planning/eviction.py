@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpudask.desired.markers import MARKERS, markers
+from gpudask.desired.disruption import EVICTION_ANNOTATIONS, eviction_protection
 from gpudask.planning.actions import MarkProtected, soonest
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
@@ -54,8 +54,8 @@ def protections(observation: Observation) -> Protections:
             of_scheduler = protection.wanted
         if protection.wanted is None or (pod.pool and pod.pool not in pools):
             continue
-        wanted = markers(spec, pools.get(pod.pool), guarded=protection.wanted)
-        said = dict(zip(MARKERS, pod.marks, strict=False))
+        wanted = eviction_protection(spec, pools.get(pod.pool), guarded=protection.wanted)
+        said = dict(zip(EVICTION_ANNOTATIONS, pod.marks, strict=False))
         if any(said.get(name) != value for name, value in wanted.items()):
             actions.append(MarkProtected(pod, wanted))
     return Protections(tuple(actions), of_scheduler, requeue_after)

@@ -10,9 +10,8 @@ from gpudask.api.spec import Spec
 from gpudask.planning.actions import soonest
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.pool_view import PoolView
-from gpudask.scaling.assignment import Share, may_exist, slots_per_pod
+from gpudask.scaling.assignment import Share, falls_back, may_exist, slots_per_pod
 from gpudask.scaling.demand import Requirement
-from gpudask.scaling.fallback import falls_back
 
 FEATURE = "offers"
 

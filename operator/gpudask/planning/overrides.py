@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, replace
 
-from gpudask.api.autoscale import Autoscale
-from gpudask.api.pool import Pool
+from gpudask.api.pool import Autoscale, Pool
 from gpudask.api.spec import Override
 from gpudask.planning.observed.observation import Observation
 from gpudask.scaling.sizing import Size

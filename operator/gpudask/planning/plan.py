@@ -29,8 +29,8 @@ def plan(observation: Observation) -> Plan:
     spec, by_name = observation.cluster.spec, views(observation)
     capacities = {name: capacity(view) for name, view in by_name.items()}
     requirements = observation.demand.requirements if observation.demand else ()
-    rooms = {name: each.room for name, each in capacities.items()}
-    assignment = assign(spec, tuple(own_part(requirement) for requirement in requirements), rooms)
+    known = {name: each.capacity for name, each in capacities.items()}
+    assignment = assign(spec, tuple(own_part(requirement) for requirement in requirements), known)
     fallbacks = {name: plan_fallback(view) for name, view in by_name.items()}
     shares = with_guests(assignment.shares, fallbacks.values())
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}

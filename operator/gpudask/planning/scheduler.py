@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
-from gpudask.desired.memo import Memo
+from gpudask.desired.spec_hash import Memo
 from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService, soonest
 from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod

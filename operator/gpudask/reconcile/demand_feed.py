@@ -15,8 +15,7 @@ from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.rate_limiter import RateLimiter
-from gpudask.scaling.demand import Demand
-from gpudask.scaling.urgency import is_urgent
+from gpudask.scaling.demand import Demand, is_urgent
 
 Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from gpudask.api.limits import excesses
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
-from gpudask.desired import spec_hash, support
+from gpudask.desired import spec_hash
+from gpudask.desired.scheduler import fence
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
 from gpudask.planning.degraded import failure_of
@@ -179,7 +180,7 @@ class Reconciler:
         self._remember(seen, planned)
         await self._execute(seen.cluster, planned, show_mirror=show_mirror)
         seen = self._observe(cluster)
-        told = await self._feed.tell(support.fence(cluster), retirements(seen), planned.offers)
+        told = await self._feed.tell(fence(cluster), retirements(seen), planned.offers)
         soon = await self._report(cluster, seen, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         tell = None if told else _TELL_RETRY_SECONDS

@@ -14,7 +14,8 @@ from typing import Any
 
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
-from gpudask.desired import disruption, names, network, support
+from gpudask.desired import disruption, names, network
+from gpudask.desired.scheduler import services, told
 from gpudask.planning.observed.observation import Failure
 from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
@@ -106,8 +107,8 @@ class Support:
         inputs = cluster.generation, scheduler, self._guarded
         if inputs != self._inputs:
             wanted = [
-                *support.services(cluster, scheduler),
-                support.told(cluster, self._context.token(cluster.uid)),
+                *services(cluster, scheduler),
+                told(cluster, self._context.token(cluster.uid)),
                 disruption.budget(cluster, guarded=self._guarded),
             ]
             if self._context.network_policies:

@@ -1,7 +1,13 @@
-"""Which pool serves which demand: the cheapest that can, the next one what is too much for it; and what none can."""
+"""The assignment of demand to pools: to the cheapest that can serve it, to the next one what is too much for that one.
+
+A pool at its maximum, or one whose further pods find no node or are refused, does what it can in the time that a pod
+of the next pool needs to start, and in `targetDuration` after that. Only what is left then is worth a dearer pod.
+Beside that what no pool serves, and `fallback`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,7 +15,6 @@ from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.scaling.demand import Requirement
 from gpudask.scaling.lookahead import UNKNOWN_START_SECONDS
-from gpudask.scaling.spillover import Room, excess, needed_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,23 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Capacity:
+    """The `pods` that a pool can have now.
+
+    `all_tried`: whether it has all of them, and each had time to end a first task. `start_seconds`: how long one of
+    its pods takes to start, None where none was seen to.
+    """
+
+    pods: float = math.inf
+    all_tried: bool = False
+    start_seconds: float | None = None
+
+    def less(self, pods: float) -> Capacity:
+        """The capacity that is left when `pods` of it are taken."""
+        return replace(self, pods=max(0.0, self.pods - pods))
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """Every pool's share, and the requirements that no pool can serve."""
 
@@ -61,7 +83,7 @@ class Assignment:
 
 
 def slots_per_pod(spec: Spec, pool: Pool, requirement: Requirement) -> int:
-    """How many tasks of `requirement` one pod of `pool` runs at once, 0 where it can run none.
+    """The number of tasks of `requirement` that one pod of `pool` runs at once, 0 where it can run none.
 
     A worker runs at most a task a thread; each process has its own offer, so a task must fit one process.
     """
@@ -77,16 +99,22 @@ def cost_order(spec: Spec) -> list[Pool]:
     return sorted(spec.pools, key=lambda pool: pool.gpus_per_pod)
 
 
-def assign(spec: Spec, requirements: tuple[Requirement, ...], rooms: Mapping[str, Room] | None = None) -> Assignment:
+def assign(
+    spec: Spec, requirements: tuple[Requirement, ...], capacities: Mapping[str, Capacity] | None = None
+) -> Assignment:
     """Give each requirement to the cheapest pool that can serve it (and that may have a pod at all).
 
-    What is too much for the `rooms` of that pool (without them: there is always room) goes to the next as well. The
-    cheaper pool's share keeps it, too: it is the pool to have the pods as soon as it can. Demand that fewer pools can
-    serve takes its room first.
+    What is too much for that pool's capacity goes to the next as well. The cheaper pool's share keeps it, too: it is
+    the pool to have the pods as soon as it can. Demand that fewer pools can serve takes its capacity first.
+
+    Args:
+        spec: the pools.
+        requirements: the demand.
+        capacities: by pool; one that is missing has no bound.
     """
     demands = [_Served(requirement, _able(spec, requirement)) for requirement in requirements]
     shares = {pool.name: Share() for pool in spec.pools}
-    left = {pool.name: (rooms or {}).get(pool.name, Room()) for pool in spec.pools}
+    left = {pool.name: (capacities or {}).get(pool.name, Capacity()) for pool in spec.pools}
     for served in sorted((one for one in demands if one.pools), key=lambda one: len(one.pools)):
         for pool, share in _look_ahead(served, left):
             shares[pool] += share
@@ -108,24 +136,24 @@ def _able(spec: Spec, requirement: Requirement) -> list[Pool]:
     return [pool for pool in cost_order(spec) if slots_per_pod(spec, pool, requirement) and may_exist(spec, pool)]
 
 
-def _look_ahead(served: _Served, rooms: Mapping[str, Room]) -> Iterator[tuple[str, Share]]:
+def _look_ahead(served: _Served, capacities: Mapping[str, Capacity]) -> Iterator[tuple[str, Share]]:
     """Tasks that can run soon are the business of the cheapest pool that can have a pod."""
     if served.requirement.next_seconds is not None:
-        pool = next((pool for pool in served.pools if rooms[pool.name].pods >= 1), served.pools[0])
+        pool = next((pool for pool in served.pools if capacities[pool.name].pods >= 1), served.pools[0])
         yield pool.name, Share(next_seconds=served.requirement.next_seconds)
 
 
-def _spread(spec: Spec, served: _Served, rooms: Mapping[str, Room]) -> Iterator[tuple[str, Share, float]]:
-    """The share of each pool, cheapest first, and the pods of its room that it takes."""
+def _spread(spec: Spec, served: _Served, capacities: Mapping[str, Capacity]) -> Iterator[tuple[str, Share, float]]:
+    """The share of each pool, cheapest first, and the pods of its capacity that it takes."""
     rest, tasks, spills_from = served.requirement, float(served.requirement.active), ""
     for pool, dearer in zip(served.pools, [*served.pools[1:], None], strict=True):
         if tasks <= 0:
             return
-        slots, room = slots_per_pod(spec, pool, rest), rooms[pool.name]
-        seconds = _patience_seconds(dearer, rooms) if dearer else 0.0
-        yield pool.name, _share(rest, slots, tasks, spills_from), min(room.pods, needed_pods(rest, slots, seconds))
-        tasks -= room.pods * slots
-        rest, spills_from = excess(rest, slots, seconds, room), pool.name
+        slots, capacity = slots_per_pod(spec, pool, rest), capacities[pool.name]
+        seconds = _deadline_seconds(dearer, capacities) if dearer else 0.0
+        yield pool.name, _share(rest, slots, tasks, spills_from), min(capacity.pods, needed_pods(rest, slots, seconds))
+        tasks -= capacity.pods * slots
+        rest, spills_from = excess(rest, slots, seconds, capacity), pool.name
 
 
 def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str) -> Share:
@@ -143,11 +171,11 @@ def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str)
     )
 
 
-def _patience_seconds(dearer: Pool, rooms: Mapping[str, Room]) -> float:
-    """How long the cheaper pool has for what else would go to `dearer`; pods that are there anyway wait for nothing."""
+def _deadline_seconds(dearer: Pool, capacities: Mapping[str, Capacity]) -> float:
+    """The time that the cheaper pool has for what else would go to `dearer`; pods that are there anyway have none."""
     if dearer.autoscale is None:
         return 0.0
-    start = rooms[dearer.name].start_seconds
+    start = capacities[dearer.name].start_seconds
     return dearer.autoscale.target_duration_seconds + (UNKNOWN_START_SECONDS if start is None else start)
 
 
@@ -158,7 +186,7 @@ def may_exist(spec: Spec, pool: Pool) -> bool:
 
 
 def refusal(spec: Spec, requirement: Requirement) -> str:
-    """Why no pool serves `requirement`, in words that name what each pool offers."""
+    """A message why no pool serves `requirement`: it names what each pool offers."""
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
@@ -172,3 +200,41 @@ def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:
     offered = replace(requirement, resources=tuple(sorted(pool.offered_resources.items())))
     held = " but is set to 0 pods" if slots_per_pod(spec, pool, requirement) and not may_exist(spec, pool) else ""
     return f"pool {pool.name} offers {offered} a worker{held}"
+
+
+def needed_pods(requirement: Requirement, slots: int, seconds: float, *, all_tried: bool = True) -> float:
+    """Pods, with `slots` for such tasks each, that do `requirement` in `seconds`: never more than its tasks fill.
+
+    Tasks of unknown duration count as longer than that, but only once all pods that the pool can have were tried:
+    until then it is the pool's own size that doubles.
+    """
+    known = requirement.seconds / seconds if seconds > 0 else float(requirement.active)
+    unknown = requirement.unknown if all_tried else 0
+    return min(float(requirement.active), known + unknown) / slots
+
+
+def excess(requirement: Requirement, slots: int, seconds: float, capacity: Capacity) -> Requirement:
+    """The part of `requirement` that `capacity` cannot do in `seconds`; what waits goes first."""
+    need = needed_pods(requirement, slots, seconds, all_tried=capacity.all_tried)
+    if need <= capacity.pods:
+        return Requirement(requirement.resources)
+    part = 1.0 - capacity.pods / need
+    tasks = math.ceil(part * requirement.active)
+    unrunnable = min(tasks, requirement.unrunnable)
+    return Requirement(
+        requirement.resources,
+        unrunnable=unrunnable,
+        processing=tasks - unrunnable,
+        seconds=part * requirement.seconds,
+        unknown=math.ceil(part * requirement.unknown),
+    )
+
+
+def falls_back(*, active: bool, after_seconds: float, waited_seconds: float, tasks: int) -> bool:
+    """Whether the tasks of a pool that has no worker run on others' workers now (`fallback`), and not yet on its own.
+
+    `active`: whether they do already. `tasks`: how many run or could run, elsewhere included, of those for which no
+    worker is ready that offers what they want by itself: without any there is nothing to lend. One ready worker is
+    enough to return, because what has begun elsewhere ends there, and Dask gives the rest to the pool.
+    """
+    return bool(tasks) and (active or waited_seconds >= after_seconds)

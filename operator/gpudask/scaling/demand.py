@@ -1,4 +1,4 @@
-"""What the scheduler said: demand by resource, and its workers. The shape is docs/preload-protocol.md.
+"""The demand that a scheduler tells, by resource, and its workers. The schema is docs/preload-protocol.md.
 
 A scheduler runs its user's code, so all of it is hostile. `parse` is total: what it returns has the types and the
 bounds that stand here, and whatever it cannot make so is one error that names the field. Fields that it does not know
@@ -22,6 +22,8 @@ _WORKERS, _REQUIREMENTS, _NAMED = 10_000, 2_000, 64
 _MOST = 10**15  # tasks, results, bytes, or seconds of work; far beyond what there is, and exact in a JSON number
 _LONGEST_SECONDS = 1e9  # 30 years: a moment so far away still is a date
 _NAME_LENGTH = 253  # of an object of Kubernetes, and more than Dask's workers need
+# So many times the tasks that found no worker before, or of those that run or could run, may need pods.
+_MORE_WAIT, _MORE = 1.1, 2.0
 _WITHIN_UNION = ("constrained-", "function-")  # how pydantic names the branches of one
 
 
@@ -302,7 +304,7 @@ def _requirement(row: _RequirementRow) -> Requirement:
 
 
 def _ignored(row: _IgnoredRow) -> str:
-    """What the tasks ask for, as far as it can be shown, and what is wrong with it."""
+    """A message about tasks that nobody can serve: what they ask for, as far as it can be shown, and what is wrong."""
     return f"{row['tasks']} tasks ask for {row['resources']}: {row['why']}"
 
 
@@ -324,3 +326,36 @@ def _worker(row: _WorkerRow) -> Worker:
         tasks_done=row.get("tasks_done", 0),
         sick=row.get("sick", ""),
     )
+
+
+def is_urgent(before: Demand, now: Demand) -> bool:
+    """Whether a pass is due at once. Counts that move with every task can wait for a moment.
+
+    It is where there are much more tasks, or none any more, or workers came, went, or are further on their way out.
+    """
+    return (
+        (before.scheduler_id, before.features, before.offers) != (now.scheduler_id, now.features, now.offers)
+        or bool(before.tasks) != bool(now.tasks)
+        or _differs_much(before, now)
+        or _of_workers(before) != _of_workers(now)
+    )
+
+
+def _differs_much(before: Demand, now: Demand) -> bool:
+    earlier = {requirement.resources: requirement for requirement in before.requirements}
+    later = {requirement.resources: requirement for requirement in now.requirements}
+    return any(
+        _is_much(earlier.get(kind, Requirement(kind)), later.get(kind, Requirement(kind))) for kind in earlier | later
+    )
+
+
+def _is_much(before: Requirement, now: Requirement) -> bool:
+    return (
+        now.unrunnable > _MORE_WAIT * before.unrunnable
+        or now.active > _MORE * before.active
+        or bool(before.active) != bool(now.active)
+    )
+
+
+def _of_workers(demand: Demand) -> list[tuple[str, ...]]:
+    return [(worker.name, worker.address, worker.status, worker.retiring, worker.sick) for worker in demand.workers]

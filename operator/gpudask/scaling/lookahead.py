@@ -1,4 +1,4 @@
-"""Whether a pod should start now for tasks whose inputs are still being computed. Never more than one pod.
+"""`lookAhead`: a pod that starts for tasks whose inputs are still being computed. Never more than one.
 
 How many tasks wait says nothing of how many pods they need, and the estimate may be wrong: one pod, and the node that
 comes for it, is what has to be there when the first of them can run. The size follows demand from then on, as it does
@@ -20,7 +20,7 @@ _KEPT_FACTOR, _KEPT_SECONDS = 2.0, 15.0
 
 
 def lead_seconds(start_seconds: float | None, *, pods: int) -> float:
-    """How long before the first task can run its pod is to be ordered, or kept where the pool has `pods`.
+    """The time by which a pod is ordered before the first task can run, or kept where the pool has `pods`.
 
     `start_seconds`: from a pod's creation until its workers are registered, None where none was seen to start.
     """

@@ -1,4 +1,4 @@
-"""Who leaves when a pool has too many pods: whole pods, named, and never one whose work would be cut."""
+"""The pods that leave when a pool has too many: whole pods, named, and never one whose work would be cut."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How many pods a pool should have."""
+"""The number of pods that a pool should have."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from gpudask.api.autoscale import Autoscale
+from gpudask.api.pool import Autoscale
 from gpudask.scaling.assignment import Share
 
 
@@ -65,7 +65,7 @@ def wanted(limits: Autoscale, share: Share, pods: Pods, *, is_soon: bool = False
 
 
 def worth_waiting_for(limits: Autoscale, share: Share, pods: Pods) -> int:
-    """How many pods are still worth it, where some wait for a node: those beyond are cancelled.
+    """The number of pods that are still worth it, where some wait for a node: those beyond are cancelled.
 
     It is more than `wanted`, which asks whether to order one that needs all of its start: these have waited already,
     and an estimate that changes a little must not take back what it asked for.
@@ -88,7 +88,7 @@ def _for_known(pod_seconds: float, target_seconds: float, pods: Pods) -> float:
 
 
 def fillable(share: Share) -> int:
-    """How many pods the tasks that run or could run would fill, whatever time that takes."""
+    """The number of pods that the tasks that run or could run would fill, whatever time that takes."""
     return math.ceil(share.pods)
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
+from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
 from gpudask.api.resource import API_VERSION, KIND, parse
-from gpudask.api.spec import SHORTEST_IDLE_SECONDS
+from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT, DEFAULT_GROUP
-from gpudask.cli.convert.naming import cluster_name, pool_name
+from gpudask.api.values import number
+from gpudask.cli.commands.render import objects
 from gpudask.cli.convert.notes import Notes
-from gpudask.cli.convert.pools import hint_fence, make_pool, name_of, size_by_autoscaler
-from gpudask.cli.convert.section import Section, preload_env, read_section, template_metadata
-from gpudask.cli.convert.shape import misshapen
-from gpudask.cli.rendering import objects
+from gpudask.cli.convert.schema import misshapen
+from gpudask.cli.convert.section import Resources, Section, preload_env, read_section, template_metadata
 from gpudask.mirror.objects import GROUP
 
 Json = dict[str, Any]
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
+_POOL_LENGTH = 15
 
 
 class NotConvertibleError(ValueError):
@@ -40,7 +43,7 @@ def convert(documents: list[Any], notes: Notes) -> list[Json]:
         )
     for body in ours:
         if wrong := misshapen(body):
-            raise NotConvertibleError(f"{name_of(body)}: {wrong}")
+            raise NotConvertibleError(f"{_name_of(body)}: {wrong}")
     _name_others(documents, clusters, notes)
     return [_checked(_cluster(body, ours, notes), body) for body in clusters]
 
@@ -56,20 +59,20 @@ def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> No
             continue
         part = _is_stock(body) and body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
         if not part:
-            notes.lost(name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
+            notes.lost(_name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
         elif _key(body, body["spec"]["cluster"]) not in known:
-            notes.lost(name_of(body), "spec.cluster", f"no DaskCluster {body['spec']['cluster']!r} is given")
+            notes.lost(_name_of(body), "spec.cluster", f"no DaskCluster {body['spec']['cluster']!r} is given")
 
 
 def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
-    source, name = name_of(body), body["metadata"]["name"]
+    source, name = _name_of(body), body["metadata"]["name"]
     given = dict(body.get("spec") or {})
     parts = [part for part in documents if _key(part, part.get("spec", {}).get("cluster")) == _key(body, name)]
     groups = [(DEFAULT_GROUP, dict(given.pop("worker", None) or {}), source, "spec.worker")]
     for part in parts:
         if part["kind"] == "DaskWorkerGroup":
             group = part["metadata"]["name"].removeprefix(f"{name}-")
-            entry = (group, _of_group(part), name_of(part), "spec.worker")
+            entry = (group, _of_group(part), _name_of(part), "spec.worker")
             if group == DEFAULT_GROUP:  # read from a cluster: the stock operator made it of the cluster's own worker
                 groups[0] = entry
             else:
@@ -93,11 +96,11 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     taken: set[str] = set()
     spec["pools"] = []
     for (group, part, named, path), section in zip(groups, sections, strict=True):
-        pool = make_pool(pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+        pool = _make_pool(_pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
         spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
-    size_by_autoscaler(spec["pools"][0], autoscalers, notes)
-    hint_fence(spec["pools"], source, notes)
-    metadata = {"name": cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
+    _size_by_autoscaler(spec["pools"][0], autoscalers, notes)
+    _hint_fence(spec["pools"], source, notes)
+    metadata = {"name": _cluster_name(name, source, notes), "namespace": body["metadata"].get("namespace")}
     metadata |= template_metadata(body["metadata"])
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": _pruned(metadata), "spec": _pruned(spec)}
 
@@ -117,7 +120,7 @@ def _long_enough(idle_seconds: int, source: str, notes: Notes) -> int:
 
 
 def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> Json:
-    """What is said once for all pods."""
+    """The fields that are said once for all pods."""
     every = [head, *sections]
     spec: Json = {"image": sections[0].image}
     for key in ("imagePullPolicy", "imagePullSecrets"):
@@ -131,7 +134,7 @@ def _spec(head: Section, sections: list[Section], body: Json, notes: Notes) -> J
     if protocols:
         spec["protocol"] = min(protocols)
     for other in sorted(protocols)[1:]:
-        notes.lost(name_of(body), "args", f"--protocol {other}: one protocol for the cluster, {min(protocols)}")
+        notes.lost(_name_of(body), "args", f"--protocol {other}: one protocol for the cluster, {min(protocols)}")
     return spec
 
 
@@ -173,7 +176,7 @@ def _checked(made: Json, body: Json) -> Json:
     try:
         objects(parse({**made, "metadata": metadata}), {}, one_of_each=True)  # the templates can be merged, too
     except ValueError as error:
-        raise NotConvertibleError(f"{name_of(body)}: what comes of it is not valid: {error}") from error
+        raise NotConvertibleError(f"{_name_of(body)}: what comes of it is not valid: {error}") from error
     return made
 
 
@@ -187,3 +190,99 @@ def _pruned(value: Any) -> Any:
 
 def _key(body: Json, cluster: Any) -> tuple[str, Any]:
     return str(body.get("metadata", {}).get("namespace") or ""), cluster
+
+
+def _make_pool(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
+    """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
+    replicas = part.get("replicas")
+    if isinstance(replicas, int) and replicas > MAX_REPLICAS:
+        notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
+        replicas = MAX_REPLICAS
+    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
+    if section.resources.gpu is not None:
+        pool["gpu"] = section.resources.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
+        if not section.launch.offers:
+            pool["accepts"] = "any"
+    elif section.launch.kind == "cuda":
+        field = f"{path}.spec.containers[0].resources.limits"
+        notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
+    for key in ("nthreads", "offers"):
+        if value := getattr(section.launch, key):
+            pool[key] = value
+    if section.launch.nthreads is None and section.launch.kind == "worker":
+        _threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
+    return pool
+
+
+def _threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
+    """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
+    limit = resources.template.get("limits", {}).get("cpu")
+    ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
+    if limit is None:
+        threads = f"{ours} thread{'' if ours == 1 else 's'}"
+        notes.assumed(*where, f"neither --nthreads nor a cpu limit: {threads}, not as many as the node has cores")
+    elif math.ceil(number(limit)) != ours:
+        pool["nthreads"] = math.ceil(number(limit))
+
+
+def _size_by_autoscaler(pool: Json, autoscalers: list[Json], notes: Notes) -> None:
+    """The stock autoscaler sizes the default group alone."""
+    for extra in autoscalers[1:]:
+        notes.lost(_name_of(extra), "spec.cluster", "one autoscaler a cluster: the first one holds")
+    if not autoscalers:
+        return
+    spec = autoscalers[0].get("spec", {})
+    least, most = spec.get("minimum") or 0, spec.get("maximum")
+    if most is None:
+        most = MAX_REPLICAS
+        notes.assumed(_name_of(autoscalers[0]), "spec.maximum", f"not given: {most}, the most that a pool can have")
+    if most < max(1, least):
+        notes.assumed(_name_of(autoscalers[0]), "spec.maximum", f"{most}: raised to {max(1, least)}")
+        most = max(1, least)
+    del pool["replicas"]
+    pool["autoscale"] = {"min": least, "max": most}
+
+
+def _hint_fence(pools: list[Json], source: str, notes: Notes) -> None:
+    """Note, where GPU pools take plain tasks, what would let them follow GPU work."""
+    for pool in pools:
+        if "gpu" in pool and len(pools) > 1 and pool.get("accepts") == "any":
+            advice = (
+                'annotate GPU tasks (resources={"GPU": 1}), remove accepts, and write autoscale: {min: 0, max: ...}'
+            )
+            notes.hint(
+                source, f"pools[{pool['name']}]", f"plain tasks run here as before; to follow GPU work, {advice}"
+            )
+
+
+def _name_of(body: Json) -> str:
+    """An object, as notes name it."""
+    return f"{body.get('kind')} {(body.get('metadata') or {}).get('name', '?')}"
+
+
+def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
+    """The pool of a worker group, unlike those in `taken`, to which it is added."""
+    plain = re.sub(r"[^a-z0-9]", "", group.lower())
+    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
+    if name == "scheduler":
+        name = "schedulers"
+    count = 2
+    while name in taken:
+        name = f"{name[: _POOL_LENGTH - 2]}{count}"
+        count += 1
+    taken.add(name)
+    assert re.fullmatch(POOL_NAME, name)
+    if name != group:
+        notes.assumed(
+            source, "metadata.name", f"the pool is called {name}: a pool's name is 1 to 15 letters and digits"
+        )
+    return name
+
+
+def _cluster_name(name: str, source: str, notes: Notes) -> str:
+    """The cluster of a stock cluster."""
+    plain = re.sub(r"[^-a-z0-9]", "-", name.lower()).lstrip("-0123456789")[:MAX_CLUSTER_NAME].strip("-")
+    if plain != name:
+        notes.assumed(source, "metadata.name", f"the cluster is called {plain}: letters, digits, hyphens, 35 at most")
+    assert re.fullmatch(CLUSTER_NAME, plain or "x")
+    return plain or "dask"

@@ -35,7 +35,7 @@ _BYTES = re.compile(r"^([0-9.]+)\s*([kMGTP]i?)B?$")
 
 @dataclass(frozen=True)
 class Launch:
-    """What a command line asks for. `kind`: scheduler, worker or cuda; empty where it is no Dask command."""
+    """A command line as it was read. `kind`: scheduler, worker or cuda; empty where it is no Dask command."""
 
     kind: str = ""
     nthreads: int | None = None

@@ -1,4 +1,4 @@
-"""What a conversion has to say about a field, one line each."""
+"""The notes of a conversion, one line about a field each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Path = str
 
 
 class Kind(StrEnum):
-    """How much a note matters; all but hints make `--strict` fail."""
+    """The weight of a note; all but hints make `--strict` fail."""
 
     LOST = "not carried over"
     ASSUMED = "assumed"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert import launch
-from gpudask.cli.convert.container import Room, read_room
 from gpudask.cli.convert.notes import Notes
 
 Json = dict[str, Any]
@@ -21,15 +21,100 @@ _FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
 
 
 @dataclass
+class Resources:
+    """The resources that a pod asks for. `template`: the part of `resources` that our fields cannot say."""
+
+    requests: Json = field(default_factory=dict)
+    gpu: Json | None = None
+    template: Json = field(default_factory=dict)
+
+
+def _is_gpu(resource: str) -> bool:
+    """Whether an extended resource is a GPU or a slice of one."""
+    return resource.startswith("nvidia.com/") or resource.endswith("/gpu")
+
+
+def _read_resources(container: Json, memory_flag: str, source: str, path: str, notes: Notes) -> Resources:
+    """The resources of a worker's or the scheduler's container.
+
+    Args:
+        container: the stock one.
+        memory_flag: `--memory-limit`, empty where it is not given.
+        source: the object, for notes.
+        path: the container's, for notes.
+        notes: what has to be said.
+
+    Raises:
+        ValueError: the number of GPUs is none.
+    """
+    given = container.get("resources") or {}
+    limits, requests = dict(given.get("limits") or {}), dict(given.get("requests") or {})
+    resources = Resources(template={key: item for key, item in given.items() if key not in ("limits", "requests")})
+    gpus: Json = {name: limits.pop(name, None) or requests.get(name) for name in [*limits, *requests] if _is_gpu(name)}
+    for name in gpus:
+        requests.pop(name, None)
+    if len(gpus) > 1:
+        notes.lost(source, f"{path}.resources.limits", f"one kind of GPU a pool: {', '.join(list(gpus)[1:])} left out")
+    if gpus:
+        name, count = next(iter(gpus.items()))
+        resources.gpu = {"count": _whole(count, f"{source}: {path}.resources.limits.{name}")} | (
+            {} if name == DEFAULT_GPU_RESOURCE else {"resourceName": name}
+        )
+    for name in sorted({*limits, *requests}):
+        _one(resources, name, requests.get(name), limits.get(name))
+        if name != "cpu" and name not in limits:
+            words = f"not given: the request, {requests[name]}, is the limit too"
+            notes.assumed(source, f"{path}.resources.limits.{name}", words)
+    _memory(resources, memory_flag, (source, path), notes)
+    return resources
+
+
+def _whole(count: Any, where: str) -> int:
+    if not str(count).isdecimal():
+        raise ValueError(f"{where}: {count!r} is not a number of GPUs: write a whole one, such as 1")
+    return int(count)
+
+
+def _one(resources: Resources, name: str, request: Any, limit: Any) -> None:
+    """Our requests are limits too, but for cpu; a difference goes into the template."""
+    if name == "cpu":
+        resources.requests["cpu"] = limit if request is None else request
+        if limit is not None:
+            resources.template.setdefault("limits", {})["cpu"] = limit
+        return
+    resources.requests[name] = request if limit is None else limit
+    if request is not None and limit is not None and str(request) != str(limit):
+        resources.template.setdefault("requests", {})[name] = request
+
+
+def _memory(resources: Resources, flag: str, where: tuple[str, str], notes: Notes) -> None:
+    source, path = where
+    memory = resources.requests.get("memory")
+    if memory is None and flag:
+        resources.requests["memory"] = flag
+        notes.assumed(source, f"{path}.resources.limits.memory", f"not given: {flag}, as --memory-limit says")
+    elif memory is None:
+        notes.assumed(
+            source,
+            f"{path}.resources.limits.memory",
+            "not given: the pod has no limit, and Dask is told none"
+            if resources.requests
+            else "no resources are given: the pod has our defaults (docs/reference.md)",
+        )
+    elif flag and flag != str(memory):
+        notes.lost(source, f"{path}.args", f"--memory-limit {flag}: Dask is told the pod's memory, {memory}")
+
+
+@dataclass
 class Section:
-    """What was read of one pod. `shared`: what our spec says once for all, where all pods agree."""
+    """One pod as it was read. `shared`: what our spec says once for all, where all pods agree."""
 
     image: str
     fields: Json
     shared: Json
     template: Json
     launch: launch.Launch
-    room: Room
+    resources: Resources
 
 
 def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler: bool) -> Section:
@@ -51,18 +136,20 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
     expected = ("scheduler",) if scheduler else ("worker", "cuda")
     if started.kind and started.kind not in expected:
         notes.lost(source, f"{where}.args", f"starts a Dask {started.kind}, where a {expected[0]} is expected")
-    room = read_room(main, started.memory, source, where, notes)
+    resources = _read_resources(main, started.memory, source, where, notes)
     fields: Json = {}
-    if room.resources:
-        fields["resources"] = room.resources
+    if resources.requests:
+        fields["resources"] = resources.requests
     if env := _env(main.pop("env", None) or [], source, where, notes):
         fields["env"] = env
     fields["extraArgs"] = started.extra
     shared: Json = {"imagePullPolicy": main.pop("imagePullPolicy", None)}
     shared["imagePullSecrets"] = pod.pop("imagePullSecrets", None)
-    template = _template(pod, main, containers[1:], room, source=source, path=path, notes=notes, scheduler=scheduler)
+    template = _template(
+        pod, main, containers[1:], resources, source=source, path=path, notes=notes, scheduler=scheduler
+    )
     template["metadata"] = template_metadata(part.get("metadata") or {})
-    return Section(containers[0]["image"], fields, shared, template, started, room)
+    return Section(containers[0]["image"], fields, shared, template, started, resources)
 
 
 def template_metadata(metadata: Json) -> Json:
@@ -95,20 +182,20 @@ def _template(
     pod: Json,
     main: Json,
     sidecars: Iterable[Json],
-    room: Room,
+    resources: Resources,
     *,
     source: str,
     path: str,
     notes: Notes,
     scheduler: bool,
 ) -> Json:
-    """What has no field of its own: the rest of the pod and of its containers."""
+    """The template: what has no field of its own, the rest of the pod and of its containers."""
     for key in ("name", "image", "resources"):
         main.pop(key, None)
     if scheduler:
         _scheduler_parts(main, source, f"{path}.spec.containers[0]", notes)
-    if room.template:
-        main["resources"] = room.template
+    if resources.template:
+        main["resources"] = resources.template
     others = []
     for sidecar in sidecars:
         if sidecar.get("name") == MAIN:
@@ -116,9 +203,9 @@ def _template(
         others.append({**sidecar, "name": "dask-sidecar"} if sidecar.get("name") == MAIN else sidecar)
     if pod.pop("restartPolicy", "Always") != "Always":
         notes.lost(source, f"{path}.spec.restartPolicy", "Always here: a worker that lost its scheduler comes back")
-    if room.gpu is not None:
+    if resources.gpu is not None:
         # As it was: the extended resource alone picks the nodes, and whatever labels the pod asks for.
-        room.gpu["nodeSelector"] = pod.pop("nodeSelector", None) or {}
+        resources.gpu["nodeSelector"] = pod.pop("nodeSelector", None) or {}
     if pod.get("serviceAccountName") or pod.get("serviceAccount"):
         pod.setdefault("automountServiceAccountToken", True)
     security = {**(pod.get("securityContext") or {}), **(main.get("securityContext") or {})}

@@ -1,1 +1,1 @@
-"""What `gpudask doctor` looks at: `reading` asks the API server for `facts`, the rest judges them and is pure."""
+"""The checks of `gpudask doctor`: `reading` asks the API server for `facts`, the rest judges them and is pure."""

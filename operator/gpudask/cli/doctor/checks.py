@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from itertools import chain
 
-from gpudask.cli.doctor import clusters, definition, gpus, operator, pools, stock
-from gpudask.cli.doctor.facts import Facts
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor import clusters, definition, gpus, operator, stock
+from gpudask.cli.doctor.facts import Facts, Finding, Level
 from gpudask.cli.doctor.rights import USER
 
 _MINOR_AT_LEAST = 29
@@ -25,7 +24,7 @@ def judge(facts: Facts, version: str) -> list[Finding]:
         stock.mirror(facts),
         gpus.nodes(facts),
         clusters.clusters(facts),
-        pools.pools(facts),
+        clusters.pools(facts),
     )
     return list(chain.from_iterable(found))
 
@@ -58,7 +57,7 @@ def _own_rights(facts: Facts) -> list[Finding]:
 
 
 def _binding(facts: Facts) -> str:
-    """What gives the user the role edit, to which the chart adds what is ours."""
+    """The command that gives the user the role edit, to which the chart adds what is ours."""
     prefix = "system:serviceaccount:"
     who = f"--user={shlex.quote(facts.user or 'YOU')}"
     if facts.user.startswith(prefix):

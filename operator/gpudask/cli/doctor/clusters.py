@@ -1,20 +1,31 @@
-"""Checks of the clusters that are there: that an operator runs their namespace, and has looked at them. Pure."""
+"""Checks of the clusters that are there, and of their pools. Pure.
+
+An operator runs their namespace, and has looked at them; and the very pods that it would make are held to the nodes.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpudask.api.resource import InvalidSpecError, parse
-from gpudask.cli.doctor.facts import Facts, labels, watched
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.api.resource import Cluster, InvalidSpecError, parse
+from gpudask.api.values import number
+from gpudask.cli.doctor import gpus
+from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched
+from gpudask.desired.workers import worker_pod
 from gpudask.kubecluster.reasons import unseen
 
 Json = dict[str, Any]
 _TOLD = ("Accepted", "Mirrored")
+_BLOCKING = ("NoSchedule", "NoExecute")
+_CORDONED, _AWAY = (
+    "node.kubernetes.io/unschedulable",
+    ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"),
+)
+_AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 
 
 def clusters(facts: Facts) -> list[Finding]:
-    """What keeps clusters from being run; and whether one in the own namespace would be."""
+    """The clusters that nobody runs, or not as they are meant; and whether one in the own namespace would be run."""
     if facts.clusters is None:
         return [facts.unread("clusters", "clusters")] if facts.served else []
     findings = [finding for body in facts.clusters for finding in _cluster(facts, body)]
@@ -62,8 +73,121 @@ def _is_run(facts: Facts, namespace: str) -> bool:
 
 
 def _watch_too(facts: Facts, namespace: str) -> str:
-    """How the first operator is told to run `namespace` as well."""
+    """The command that lets the first operator run `namespace` as well."""
     item = facts.running[0]
     release, home = labels(item).get("app.kubernetes.io/instance", "gpudask"), item["metadata"]["namespace"]
     names = ",".join([*watched(item), namespace])
     return f"helm upgrade {release} charts/gpudask -n {home} --reuse-values --set 'watchNamespaces={{{names}}}'"
+
+
+def pools(facts: Facts) -> list[Finding]:
+    """Each pool of each valid cluster: whether any node could take its pods."""
+    if not facts.nodes or not facts.clusters:
+        return []
+    grower = _grower(facts)
+    findings = []
+    for body in facts.clusters:
+        try:
+            cluster = parse(body)
+        except InvalidSpecError:
+            continue  # the check of clusters says so
+        for pool in cluster.spec.pools:
+            findings += _pool(cluster, pool.name, facts.nodes, grower)
+    if not findings:
+        findings.append(Finding("pools", Level.OK, "for each pool there is a node that could take its pods"))
+    return findings
+
+
+def _pool(cluster: Cluster, name: str, there: list[Json], grower: str) -> list[Finding]:
+    pool = next(item for item in cluster.spec.pools if item.name == name)
+    check = f"pool {cluster.key} {name}"
+    try:
+        spec = worker_pod(cluster, pool, 0, "xxxxx")["spec"]
+        _asked(spec)
+    except ValueError as error:
+        mend = f"correct the template: kubectl edit gdc {cluster.name} -n {cluster.namespace}"
+        return [Finding(check, Level.PROBLEM, f"no pod can be made of its template: {error}", mend)]
+    left = there
+    for look in (_found_by_labels, _let_in, _large_enough):
+        left, text, mend = look(spec, left)
+        if not left and grower:
+            return [Finding(check, Level.OK, f"{text}; {grower} may add a node that takes it")]
+        if not left:
+            return [Finding(check, Level.WARNING, text, mend)]
+    return []
+
+
+def _found_by_labels(spec: Json, there: list[Json]) -> tuple[list[Json], str, str]:
+    selector = spec.get("nodeSelector") or {}
+    matching = [node for node in there if selector.items() <= labels(node).items()]
+    wanted = ", ".join(f"{key}={value}" for key, value in selector.items())
+    mend = f"kubectl label node NAME {wanted.replace(',', '')}, or set gpu.nodeSelector or the template's"
+    return matching, f"no node has the labels {wanted}", f"{mend}; an autoscaler may add such nodes"
+
+
+def _let_in(spec: Json, there: list[Json]) -> tuple[list[Json], str, str]:
+    """Those without a taint that the pods do not tolerate."""
+    tolerations = spec.get("tolerations") or []
+    blockers = {node["metadata"]["name"]: _blockers(node, tolerations) for node in there}
+    taints = {item["key"]: gpus.taint(item) for found in blockers.values() for item in found}
+    text = f"all its nodes have taints that it does not tolerate: {', '.join(sorted(taints.values()))}"
+    mend = "tolerate them: template: {spec: {tolerations: [{key: ..., operator: Exists}]}}"
+    if _CORDONED in taints:
+        mend = f"kubectl uncordon {next(name for name, found in blockers.items() if found)}"
+    if any(key in taints for key in _AWAY):
+        mend = f"kubectl describe node {next(name for name, found in blockers.items() if found)}"
+    return [node for node in there if not blockers[node["metadata"]["name"]]], text, mend
+
+
+def _large_enough(spec: Json, there: list[Json]) -> tuple[list[Json], str, str]:
+    """Those with room for a pod, if nothing else ran there."""
+    asked = _asked(spec)
+    left = [
+        node for node in there if all(number(_room(node).get(name, 0)) >= most for name, (most, _) in asked.items())
+    ]
+    text = "no node of it has room for all that a pod asks for"
+    for name, (most, words) in asked.items():
+        largest = max((_room(node).get(name, 0) for node in there), key=number, default=0)
+        if number(largest) < most:
+            text = f"a pod wants {words} of {name}, no node of it offers more than {largest}"
+    gpu = any(gpus.is_gpu(name) for name in asked)
+    mend = "lower the pool's resources" + (" or gpu.count, correct gpu.resourceName" if gpu else "")
+    return left, text, f"{mend}, or add larger nodes"
+
+
+def _asked(spec: Json) -> dict[str, tuple[float, str]]:
+    """The sum that the pod's containers ask for of each resource, as a number and as text."""
+    asked: dict[str, tuple[float, str]] = {}
+    for container in spec["containers"]:
+        resources = container.get("resources") or {}
+        for name, quantity in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+            before = asked.get(name)
+            most = number(quantity) + (before[0] if before else 0)
+            asked[name] = most, f"{most:g}" if before else str(quantity)
+    return asked
+
+
+def _room(node: Json) -> Json:
+    return (node.get("status") or {}).get("allocatable") or {}
+
+
+def _grower(facts: Facts) -> str:
+    """The node autoscaler, if it can be seen; a cloud's own cannot."""
+    for item in facts.deployments or []:
+        if any(name in item["metadata"]["name"] for name in _AUTOSCALERS):
+            return str(item["metadata"]["name"])
+    return ""
+
+
+def _blockers(node: Json, tolerations: list[Json]) -> list[Json]:
+    """The taints of a node that keep a pod with these tolerations away."""
+    taints = [item for item in (node.get("spec") or {}).get("taints") or [] if item.get("effect") in _BLOCKING]
+    return [item for item in taints if not any(_tolerates(toleration, item) for toleration in tolerations)]
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))

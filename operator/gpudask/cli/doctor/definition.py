@@ -7,8 +7,7 @@ from typing import Any
 
 from gpudask.api import crd
 from gpudask.api.resource import VERSION
-from gpudask.cli.doctor.facts import CRD, Facts
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level
 
 Json = dict[str, Any]
 _CHECK = "resource definition"
@@ -37,7 +36,7 @@ def definition(facts: Facts) -> list[Finding]:
 
 
 def _from_discovery(facts: Facts) -> Finding:
-    """What everybody may know, where the definition itself may not be read."""
+    """The finding that everybody may have, where the definition itself may not be read."""
     if facts.served is None:
         return facts.unread(_CHECK, "crd")
     if not facts.served:
@@ -46,7 +45,7 @@ def _from_discovery(facts: Facts) -> Finding:
 
 
 def _condition(definition: Json) -> str:
-    """What keeps a definition from being used, in the server's words; empty where nothing does."""
+    """The server's reason why a definition cannot be used; empty where it can."""
     conditions = {item["type"]: item for item in (definition.get("status") or {}).get("conditions") or []}
     if conditions.get("Terminating", {}).get("status") == "True":
         return f"{CRD} is being deleted, and all clusters with it"

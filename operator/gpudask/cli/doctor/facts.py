@@ -1,18 +1,41 @@
-"""What the doctor knows of a server, with what it may not read left as an open question. Pure."""
+"""The facts about a server, with what may not be read left as an open question, and the findings of checks. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from gpudask.api.resource import GROUP, PLURAL
-from gpudask.cli.doctor.findings import Finding, Level
 from gpudask.cli.doctor.rights import Right
 from gpudask.mirror.objects import CATEGORY
 
 Json = dict[str, Any]
 CRD = f"{PLURAL}.{GROUP}"
 _LABELS = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
+
+
+class Level(StrEnum):
+    """The severity of a finding; only a problem changes the exit code."""
+
+    OK = "ok"
+    WARNING = "warning"
+    UNKNOWN = "unknown"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The finding of a check, one line of the doctor's. `mend`: what to do, empty where nothing is to be done."""
+
+    check: str
+    level: Level
+    text: str
+    mend: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
 
 
 @dataclass
@@ -54,7 +77,7 @@ class Facts:
         return sorted(kind for kind, categories in (self.dask_kinds or {}).items() if CATEGORY not in categories)
 
     def unread(self, check: str, name: str) -> Finding:
-        """That `check` stays open, because the field `name` could not be read."""
+        """The finding that `check` stays open, because the field `name` could not be read."""
         text = f"could not be looked at: {self.refused.get(name, 'it was not read')}"
         return Finding(check, Level.UNKNOWN, text, "let somebody with an administrator's rights type: gpudask doctor")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.values import number
-from gpudask.cli.doctor.facts import Facts, labels
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.facts import Facts, Finding, Level, labels
 
 Json = dict[str, Any]
 _NODES, _PLUGIN = "GPU nodes", "device plugin"
@@ -97,7 +96,7 @@ def _mute(group: Group, facts: Facts) -> Finding:
 
 
 def _see(facts: Facts, *, registered: bool = False) -> str:
-    """Where the reason stands why a node offers nothing, or less than a plugin `registered`."""
+    """The command that shows why a node offers nothing, or less than a plugin `registered`."""
     if facts.daemon_sets is None:
         return "see whether a device plugin runs there: kubectl get pods -A -o wide | grep device-plugin"
     plugins = [item for item in facts.daemon_sets if "device-plugin" in item["metadata"]["name"]]

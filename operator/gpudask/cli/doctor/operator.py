@@ -6,8 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from gpudask.cli.doctor.definition import INSTALL
-from gpudask.cli.doctor.facts import Facts, labels, place, watched
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, place, watched
 from gpudask.kubecluster.reasons import why_pod_waits
 
 Json = dict[str, Any]
@@ -117,5 +116,5 @@ def _release(item: Json) -> str:
 
 
 def _order(version: str) -> list[int]:
-    """What versions are compared by: their numbers."""
+    """The numbers by which versions are compared."""
     return [int(part) for part in version.replace("-", ".").replace("+", ".").split(".") if part.isdecimal()]

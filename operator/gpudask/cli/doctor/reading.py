@@ -1,4 +1,4 @@
-"""How the doctor reads a server: each thing on its own, rights several at once. What it means, the checks say."""
+"""The reading of a server: each thing on its own, rights several at once. What it means, the checks say."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _resources(server: Server, group_version: str) -> list[Json]:
 
 
 async def _found(reading: Awaitable[Json]) -> Json:
-    """What is read; empty where there is no such thing."""
+    """The object that is read; empty where there is no such thing."""
     try:
         return await reading
     except KubeClusterError as error:

@@ -65,5 +65,5 @@ USER = {
 
 
 def of_key(secret: str) -> tuple[Right, ...]:
-    """What an operator needs in its own namespace, for the Secret that holds its key."""
+    """The rights that an operator needs in its own namespace, for the Secret that holds its key."""
     return (Right("", "secrets", "get", secret), Right("", "secrets", "create"))

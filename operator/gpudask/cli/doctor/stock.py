@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudask.cli.doctor.facts import Facts, labels, mirrors, place
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, mirrors, place
 from gpudask.mirror.objects import GROUP, KINDS
 
 Json = dict[str, Any]

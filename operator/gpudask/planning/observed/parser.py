@@ -17,7 +17,7 @@ from typing import Any, get_args
 from gpudask.api import resource
 from gpudask.api.quote import quote
 from gpudask.api.spec import Protocol
-from gpudask.desired.markers import MARKERS
+from gpudask.desired.disruption import EVICTION_ANNOTATIONS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.desired.scheduler import PRELOAD_VOLUME, MadeWith
 from gpudask.planning.observed import fields
@@ -97,7 +97,7 @@ def parse_pod(body: Json) -> Pod:
         preload=sys.intern(_preload(spec)),
         preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
-        marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in MARKERS),
+        marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in EVICTION_ANNOTATIONS),
     )
 
 

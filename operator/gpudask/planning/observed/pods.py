@@ -52,8 +52,9 @@ class Pod:
     the operator's clock, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
     `grace_seconds`.
 
-    `marks`: what it says to node autoscalers, in the order of `desired.markers.MARKERS`. `gpus`: how many it was made
-    with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
+    `marks`: what it says to node autoscalers, in the order of `desired.disruption.EVICTION_ANNOTATIONS`. `gpus`: how
+    many it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its
+    node.
     `serves`: whether the cluster's Service leads to it. `preload`: the ConfigMap with the code that runs in a
     scheduler. `finalizers`: what others put there, which keeps it after its
     deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,

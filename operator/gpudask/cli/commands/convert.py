@@ -42,7 +42,7 @@ def convert_command(*, file: Manifest, strict: Strict = False, output_form: Form
 
 
 def _unpacked(documents: list[object]) -> list[object]:
-    """What `kubectl get -o yaml` puts into one List."""
+    """The documents, with those that `kubectl get -o yaml` puts into one List."""
     found: list[object] = []
     for document in documents:
         several = isinstance(document, dict) and document.get("kind") == "List"

@@ -1,4 +1,4 @@
-"""`gpudask doctor`: whether a Kubernetes cluster has what the operator needs, and how to mend what it lacks."""
+"""`gpudask doctor`: checks of what the operator needs of a Kubernetes cluster, and how to mend what it lacks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from gpudask.cli import connecting, output
+from gpudask.cli import api_server, output
 from gpudask.cli.doctor import checks
-from gpudask.cli.doctor.findings import Finding, Level
+from gpudask.cli.doctor.facts import Finding, Level
 from gpudask.cli.doctor.reading import read_facts
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Namespace
@@ -18,7 +18,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 
 
 class Form(StrEnum):
-    """What programs read: a list of findings."""
+    """The formats for programs: a list of findings."""
 
     JSON = "json"
     YAML = "yaml"
@@ -46,7 +46,7 @@ def doctor_command(
       gpudask doctor
       gpudask doctor -n team-a -o json
     """  # noqa: D301
-    findings = _findings(connecting.Target(kubeconfig, context, namespace))
+    findings = _findings(api_server.Target(kubeconfig, context, namespace))
     if output_form is not None:
         typer.echo(output.as_text([finding.as_json() for finding in findings], output_form), nl=False)
     else:
@@ -56,9 +56,9 @@ def doctor_command(
         raise CliError(f"{problems} problems found" if problems > 1 else "1 problem found", Exit.PROBLEM_FOUND)
 
 
-def _findings(target: connecting.Target) -> list[Finding]:
+def _findings(target: api_server.Target) -> list[Finding]:
     try:
-        facts = connecting.run(target, read_facts)
+        facts = api_server.run(target, read_facts)
     except (CliError, KubeClusterError) as error:
         return checks.unreachable(str(error))
     return checks.judge(facts, metadata.version("gpudask"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.cli import connecting, output
+from gpudask.cli import api_server, output
 from gpudask.cli.completion import pools
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
@@ -73,7 +73,7 @@ def logs_command(
             unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
             raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")
 
-    connecting.run(connecting.Target(kubeconfig, context, namespace), read)
+    api_server.run(api_server.Target(kubeconfig, context, namespace), read)
 
 
 async def _outcome(reading: Any) -> BaseException | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import connecting, output
+from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
 
@@ -35,12 +35,12 @@ def delete_command(
       gpudask delete demo
       gpudask delete demo other --yes
     """  # noqa: D301
-    target = connecting.Target(kubeconfig, context, namespace)
+    target = api_server.Target(kubeconfig, context, namespace)
 
     async def read(server: Server) -> list[Json]:
         return [await server.cluster(name) for name in names]
 
-    bodies = connecting.run(target, read)
+    bodies = api_server.run(target, read)
     for body in bodies:
         output.say(loss(body))
     if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
@@ -51,11 +51,11 @@ def delete_command(
             await server.delete(name)
             typer.echo(output.cluster_reference(name) + ("" if output_form else " deleted"))
 
-    connecting.run(target, delete)
+    api_server.run(target, delete)
 
 
 def loss(body: Json) -> str:
-    """What goes with a cluster, from its status."""
+    """The loss with a cluster, from its status."""
     status = body.get("status") or {}
     pools = status.get("pools") or []
     pods = sum(pool.get("pods", 0) for pool in pools)

@@ -1,4 +1,4 @@
-"""Whether a document of the stock operator has the shape that its definition asks for, as far as it is read here."""
+"""The schema of the stock operator's resources, as far as they are read here."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _SHAPES: dict[str, type[BaseModel]] = {
 
 
 def misshapen(body: Json) -> str:
-    """Which fields of a stock object have another type than they must, and what is expected; empty: none."""
+    """The fields of a stock object that have another type than they must, and what is expected; empty: none."""
     shape = _SHAPES.get(str(body.get("kind")))
     if shape is None:
         return ""

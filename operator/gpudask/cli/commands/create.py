@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import astuple, dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import connecting, new_cluster, output
+from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
+from gpudask.kubecluster import manifest as kubecluster
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _SIZE = "a number, or MIN-MAX to follow demand."
+_SIZE_PATTERN = re.compile(r"^(?P<least>\d+)(-(?P<most>\d+))?$")
 
 
 def create_command(
@@ -46,16 +50,16 @@ def create_command(
       gpudask create demo --image me/dask:1 --gpus 4 --dry-run -o yaml > demo.yaml
       gpudask create -f demo.yaml
     """  # noqa: D301
-    flags = new_cluster.Flags(image, workers, gpus, cpu, memory, env or [])
+    flags = Flags(image, workers, gpus, cpu, memory, env or [])
     bodies = _bodies(name, file, flags)
-    target = connecting.Target(kubeconfig, context, namespace_of(bodies, namespace))
+    target = api_server.Target(kubeconfig, context, namespace_of(bodies, namespace))
     for body in bodies:
         checked(body)
     if dry_run:
         typer.echo(output.documents(bodies, output_form or Format.YAML, whole_list=False), nl=False)
         return
 
-    made, refused = connecting.run(target, lambda server: _create(server, bodies))
+    made, refused = api_server.run(target, lambda server: _create(server, bodies))
     if output_form is not None and made:
         typer.echo(output.documents(made, output_form), nl=False)
     for body in made if output_form is None else []:
@@ -67,14 +71,14 @@ def create_command(
         raise refused[-1]
 
 
-def _bodies(name: str | None, file: str | None, flags: new_cluster.Flags) -> list[Json]:
+def _bodies(name: str | None, file: str | None, flags: Flags) -> list[Json]:
     if file is not None:
         if name is not None or flags.given:
             raise CliError("a manifest says it all: leave out the name and the flags, or -f", Exit.USAGE)
         return read_clusters(file)
     if name is None:
         raise CliError("name the cluster, or give its manifest: -f FILE", Exit.USAGE)
-    return [new_cluster.manifest(name, flags)]
+    return [manifest(name, flags)]
 
 
 async def _create(server: Server, bodies: list[Json]) -> tuple[list[Json], list[KubeClusterError]]:
@@ -100,3 +104,70 @@ def _exists(body: Json, namespace: str) -> KubeClusterError:
 
 def _placed(body: Json, namespace: str) -> Json:
     return {**body, "metadata": {**body["metadata"], "namespace": namespace}}
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of `create` as they were typed: the words that KubeCluster makes a manifest of."""
+
+    image: str | None = None
+    workers: str | None = None
+    gpus: str | None = None
+    cpu: str | None = None
+    memory: str | None = None
+    env: list[str] = field(default_factory=list)
+
+    @property
+    def given(self) -> bool:
+        """Whether there is any."""
+        return any(astuple(self))
+
+
+def manifest(name: str, flags: Flags) -> Json:
+    """The manifest of cluster `name`: a pool cpu unless only GPUs are asked for, a pool gpu where they are.
+
+    Raises:
+        CliError: a flag is missing or cannot be read.
+        KubeClusterError: what the flags say together is not valid.
+    """
+    if not flags.image:
+        raise CliError("--image is missing: the image of every pod, such as --image me/dask:0.1.0", Exit.USAGE)
+    asked = {key: _plain(value) for key, value in (("cpu", flags.cpu), ("memory", flags.memory)) if value}
+    resources = {"resources": _whole(asked)} if asked else {}
+    pools: list[Json] = []
+    if flags.workers is not None or flags.gpus is None:
+        pools.append({"name": "cpu", **size("--workers", flags.workers or "1"), **resources})
+    if flags.gpus is not None:
+        pools.append({"name": "gpu", **size("--gpus", flags.gpus), "gpu": {"count": 1}, **resources})
+    env = [_variable(text) for text in flags.env]
+    return kubecluster.manifest(name, kubecluster.Words(image=flags.image, env=env, pools=pools))
+
+
+def size(flag: str, text: str) -> Json:
+    """`4` as replicas, `0-8` as autoscale.
+
+    Raises:
+        CliError: it is neither.
+    """
+    match = _SIZE_PATTERN.match(text)
+    if match is None:
+        raise CliError(f"{flag} {text}: write a number of pods, such as 4, or MIN-MAX, such as 0-8", Exit.USAGE)
+    if match["most"] is None:
+        return {"replicas": int(match["least"])}
+    return {"autoscale": {"min": int(match["least"]), "max": int(match["most"])}}
+
+
+def _whole(asked: Json) -> Json:
+    # What one flag leaves out keeps the default that a pool without resources has.
+    return {"cpu": 1, "memory": "2Gi"} | asked
+
+
+def _plain(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
+
+
+def _variable(text: str) -> Json:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CliError(f"--env {text}: write NAME=VALUE", Exit.USAGE)
+    return {"name": name, "value": value}

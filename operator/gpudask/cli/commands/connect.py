@@ -10,7 +10,7 @@ import typer
 
 from gpudask.api.addresses import UCXX
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
-from gpudask.cli import connecting, output
+from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.kubecluster.reasons import why_not_ready
@@ -48,8 +48,8 @@ def dashboard_command(
         if open_browser and not webbrowser.open(url):
             output.say("no browser could be opened: go to the address above")
 
-    target = connecting.Target(kubeconfig, context, namespace)
-    connecting.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
+    target = api_server.Target(kubeconfig, context, namespace)
+    api_server.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
 
 
 def connect_command(
@@ -73,8 +73,8 @@ def connect_command(
         typer.echo(client_line(body, port))
         output.say("it leads to the scheduler until ctrl-C")
 
-    target = connecting.Target(kubeconfig, context, namespace)
-    connecting.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
+    target = api_server.Target(kubeconfig, context, namespace)
+    api_server.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
 
 
 def client_line(body: Json, port: int) -> str:

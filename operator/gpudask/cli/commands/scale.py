@@ -1,12 +1,19 @@
-"""`POOL=N` read, and written as overrides: the same entries under the same field manager as KubeCluster's."""
+"""`gpudask scale`: sizes that a person sets, for a while or until they are given back.
+
+They are written as overrides: the same entries under the same field manager as KubeCluster's.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
-from gpudask.api.values import seconds
+import typer
+
+from gpudask.cli import api_server, output
+from gpudask.cli.completion import sizes as complete_sizes
 from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster import sizes as written
 from gpudask.kubecluster.writing import rewrite
@@ -15,7 +22,53 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.server import Server
 
 Json = dict[str, Any]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="POOL=N...", help="Pods, or auto to give it back.", autocompletion=complete_sizes),
+]
 AUTO = "auto"
+
+
+def scale_command(
+    *,
+    name: Name,
+    pool_sizes: Sizes = None,
+    replicas: Annotated[str | None, typer.Option(metavar="N", help="As kubectl's, for a cluster of one pool.")] = None,
+    lasting: Annotated[str | None, typer.Option("--for", help="How long it holds, such as 30m or 2h.")] = None,
+    output_form: Output = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Set the sizes of pools, or give them back.
+
+    They hold whatever the manifest says, until --for is over or auto gives the pool back to it.
+
+    It writes spec.overrides under a field manager of its own, as KubeCluster.scale does, so that a GitOps tool that
+    owns spec.pools does not fight it. Pods that are too many finish their tasks and hand over results first.
+
+    \b
+    Example:
+      gpudask scale demo gpu=4
+      gpudask scale demo gpu=4 cpu=10 --for 2h
+      gpudask scale demo gpu=auto
+    """  # noqa: D301
+    words = [*(pool_sizes or []), *([] if replicas is None else [replicas])]
+    if not words:
+        raise CliError(f"say which pool is to have how many pods: gpudask scale {name} gpu=4", Exit.USAGE)
+    asked = read_sizes(words)
+    until = datetime.now(UTC) + timedelta(seconds=read_length(lasting)) if lasting else None
+
+    async def scale(server: Server) -> Json:
+        return await write(server, name, asked, until)
+
+    body = api_server.run(api_server.Target(kubeconfig, context, namespace), scale)
+    if output_form is not None:
+        typer.echo(output.documents([body], output_form), nl=False)
+        return
+    typer.echo(f"{output.cluster_reference(name)} scaled: {told(body, asked)}")
+    if body["spec"].get("suspend"):
+        output.say(f"the cluster is suspended: sizes hold once it is resumed, gpudask resume {name}")
 
 
 def read_sizes(words: list[str]) -> dict[str, int | None]:
@@ -33,21 +86,6 @@ def read_sizes(words: list[str]) -> dict[str, int | None]:
             raise CliError(f"{word!r}: each pool once, by its name", Exit.USAGE)
         found[pool] = None if size == AUTO else int(size)
     return found
-
-
-def read_length(text: str, flag: str = "--for") -> float:
-    """`2h`, the value of `flag`, in seconds.
-
-    Raises:
-        CliError: it is no duration, or none at all.
-    """
-    try:
-        length = seconds(text)
-    except ValueError as error:
-        raise CliError(f"{flag} {error}", Exit.USAGE) from error
-    if length <= 0:
-        raise CliError(f"{flag} {text}: no time at all; write for example 2h", Exit.USAGE)
-    return length
 
 
 def wanted(body: Json, sizes: dict[str, int | None], until: datetime | None, by: str) -> dict[str, Json | None]:
@@ -69,7 +107,7 @@ def wanted(body: Json, sizes: dict[str, int | None], until: datetime | None, by:
 
 
 def told(body: Json, sizes: dict[str, int | None]) -> str:
-    """The sizes in words, with until when."""
+    """A message about the sizes, with until when."""
     entries = {entry["pool"]: entry for entry in body["spec"].get("overrides", [])}
     words = []
     for word, size in sizes.items():

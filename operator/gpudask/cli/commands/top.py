@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.cli import connecting, output, tables, views
+from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
@@ -58,7 +58,7 @@ def top_command(
 
     async def show(server: Server) -> None:
         if output_form is not None:
-            typer.echo(output.as_text(views.snapshot(await look(server), datetime.now(UTC)), output_form), nl=False)
+            typer.echo(output.as_text(tables.snapshot(await look(server), datetime.now(UTC)), output_form), nl=False)
             return
         if once or not sys.stdout.isatty():
             console = output.console()
@@ -67,7 +67,7 @@ def top_command(
             return
         await _live(lambda: look(server), interval, namespaces=all_namespaces)
 
-    connecting.run(connecting.Target(kubeconfig, context, namespace), show)
+    api_server.run(api_server.Target(kubeconfig, context, namespace), show)
 
 
 async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
@@ -96,12 +96,12 @@ def picture(bodies: list[Json], now: datetime, width: int, *, namespaces: bool =
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    held, busy = views.gpus(bodies)
+    held, busy = tables.gpus(bodies)
     head = f"{now:%H:%M:%S} UTC   clusters {len(bodies)}   GPUs held {held}, busy {busy}"
-    lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in views.troubles(body)]
+    lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in tables.troubles(body)]
     return Group(
         Text(head),
         Text(),
-        *tables.table(*views.pool_rows(bodies, clusters=True, namespaces=namespaces), width).renderables,
+        *tables.table(*tables.pool_rows(bodies, clusters=True, namespaces=namespaces), width).renderables,
         *(Text(line) for line in (["", *lines] if lines else [])),
     )

@@ -1,4 +1,4 @@
-"""How commands reach the API server: connect, run what is asynchronous, end.
+"""The API server, as commands reach it: connect, run what is asynchronous, end.
 
 The client is imported here, when the first command needs it: `gpudask --help` should not wait for it.
 """
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Target:
-    """Which cluster and namespace, as kubectl's flags of the same names say."""
+    """The cluster and the namespace, as kubectl's flags of the same names say."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -26,7 +26,7 @@ class Target:
 
 
 def run(target: Target, work: Callable[[Server], Awaitable[Result]]) -> Result:
-    """What `work` gives for a connection to `target`.
+    """Run `work` with a connection to `target`, and return what it gives.
 
     Raises:
         KubeClusterError: no such kubeconfig or context, or the API server refuses or cannot be reached.

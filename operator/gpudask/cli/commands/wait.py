@@ -1,0 +1,247 @@
+"""`gpudask wait`: the goals that a cluster can reach, the wait for one, and why it is not there yet."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpudask.api.resource import LABEL_POOL
+from gpudask.cli import api_server, output
+from gpudask.cli.completion import goals
+from gpudask.cli.exits import CliError, Exit, ended
+from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
+from gpudask.cli.watch import follow
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.overrides import pool_names
+from gpudask.kubecluster.reasons import unseen, where_to_look, why_not_ready, why_pod_waits, why_pool_waits
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.server import Server
+
+Json = dict[str, Any]
+_LOOK_SECONDS = 5.0
+
+
+def wait_command(
+    *,
+    name: Name,
+    goal: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="GOAL", help="ready, suspended, deleted, or workers=POOL:N.", autocompletion=goals
+        ),
+    ] = "ready",
+    timeout: Annotated[str, typer.Option(help="How long at most, such as 30s or 5m.")] = "5m",
+    output_form: Output = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Wait until a cluster is as it should be.
+
+    Meanwhile it says on standard error why it is not: which pods are missing, and what keeps them, in the
+    operator's words and Kubernetes' own. An API server that is away for a while does not end it.
+
+    \b
+    Example:
+      gpudask wait demo
+      gpudask wait demo --for workers=gpu:4 --timeout 10m
+      gpudask wait demo --for deleted
+      gpudask wait demo -o name
+    """  # noqa: D301
+    wanted = read_goal(goal)
+    timeout_seconds = read_length(timeout, "--timeout")
+    waiting = _Waiting(name, wanted)
+
+    async def wait(server: Server) -> None:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await waiting.follow(server)
+        except TimeoutError as error:
+            what = f"{name}: not {goal} within {timeout}: {waiting.why or 'no word of it came'}"
+            step = f" {where_to_look(waiting.body)}, or wait longer: --timeout 30m" if waiting.body else ""
+            raise CliError(ended(what) + step, Exit.TIMED_OUT) from error
+
+    api_server.run(api_server.Target(kubeconfig, context, namespace), wait)
+    if output_form is None:
+        typer.echo(f"{output.cluster_reference(name)}: {goal}")
+    elif waiting.body is not None:
+        typer.echo(output.documents([waiting.body], output_form), nl=False)
+
+
+class _Waiting:
+    """One wait. `why` is what was said last, `body` the cluster as last seen: None where it was not there at all."""
+
+    def __init__(self, name: str, goal: Goal) -> None:
+        self._name, self._goal = name, goal
+        self._may_list_pods = True
+        self.why = ""
+        self.body: Json | None = None
+
+    async def follow(self, server: Server) -> None:
+        """Return when the goal is reached.
+
+        Raises:
+            CliError: the cluster was deleted meanwhile, or has no such pool.
+            KubeClusterError: there is no such cluster, or the server refuses.
+        """
+        if not await self._is_there(server):
+            return
+        async with aclosing(follow(server, [self._name])) as changes:
+            pending = asyncio.ensure_future(anext(changes))
+            try:
+                while True:
+                    # Why a pod waits may change, and the operator may be away: it looks without a change as well.
+                    await asyncio.wait({pending}, timeout=_LOOK_SECONDS)
+                    if pending.done():
+                        self.body, there = pending.result()
+                        if self._is_over(self.body, there=there):
+                            return
+                        pending = asyncio.ensure_future(anext(changes))
+                    if self.body is not None:
+                        self._say(self._goal.why(self.body, await self._pods(server)))
+            finally:
+                pending.cancel()
+                await asyncio.wait({pending})
+
+    async def _is_there(self, server: Server) -> bool:
+        try:
+            await server.cluster(self._name)
+        except KubeClusterError as error:
+            if error.status == HTTPStatus.NOT_FOUND and self._goal.kind == Kind.DELETED:
+                return False
+            if not error.may_pass:
+                raise
+        return True
+
+    def _is_over(self, body: Json, *, there: bool) -> bool:
+        if not there and self._goal.kind != Kind.DELETED:
+            raise CliError(f"{self._name} was deleted meanwhile", Exit.NOT_FOUND)
+        return not there or self._goal.reached(body)
+
+    async def _pods(self, server: Server) -> list[Json]:
+        """The cluster's pods; none where they cannot be read: the operator's words have to do then."""
+        from gpudask.kubecluster.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
+
+        if not self._may_list_pods:
+            return []
+        try:
+            return await list_pods(server, self._name)
+        except KubeClusterError as error:
+            self._may_list_pods = error.may_pass
+            return []
+
+    def _say(self, why: str) -> None:
+        if why != self.why:
+            output.say(f"waiting: {why}")
+        self.why = why
+
+
+class Kind(StrEnum):
+    """The kinds of goals."""
+
+    READY = "ready"
+    SUSPENDED = "suspended"
+    DELETED = "deleted"
+    WORKERS = "workers"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One goal; `workers` counts Dask workers of `pool`, at least that many."""
+
+    kind: Kind
+    pool: str = ""
+    workers: int = 0
+
+    def reached(self, body: Json) -> bool:
+        """Whether a cluster that exists is there. What the operator said of an older spec does not count.
+
+        Raises:
+            CliError: the cluster has no such pool.
+        """
+        status = body.get("status") or {}
+        seen = status.get("observedGeneration", 0) >= body["metadata"].get("generation", 0)
+        if self.kind == Kind.WORKERS:
+            return self._running(body) >= self.workers
+        if self.kind == Kind.SUSPENDED:
+            return seen and status.get("phase") == "Suspended"
+        if self.kind == Kind.READY:
+            conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
+            return seen and conditions.get("Ready") == "True"
+        return False
+
+    def why(self, body: Json, pods: list[Json] | None = None) -> str:
+        """The reason why it is not there yet, in the operator's words and in Kubernetes' own about its `pods`."""
+        name = body["metadata"]["name"]
+        if self.kind == Kind.WORKERS:
+            running = f"{self._running(body)} of {self.workers} workers of pool {self.pool}"
+            words = why_pool_waits(body, self.pool) or why_not_ready(body)
+            return "; ".join([f"{running} run", words, *_unsaid(body, pods or [], {self.pool})])
+        if self.kind == Kind.SUSPENDED and not body["spec"].get("suspend"):
+            return f"nobody suspends it: gpudask suspend {name}"
+        if self.kind == Kind.DELETED and "deletionTimestamp" not in body["metadata"]:
+            return f"nobody deletes it: gpudask delete {name}"
+        if self.kind == Kind.READY and body["spec"].get("suspend"):
+            return f"it is suspended: gpudask resume {name}"
+        if self.kind != Kind.READY:
+            return why_not_ready(body)
+        return "; ".join([why_not_ready(body), *_short(body), *_unsaid(body, pods or [], set(pool_names(body)))])
+
+    def _running(self, body: Json) -> int:
+        if self.pool not in pool_names(body):
+            listed = ", ".join(pool_names(body))
+            what = f"cluster {body['metadata']['name']!r} has no pool {self.pool!r}; its pools are {listed}"
+            raise CliError(what, Exit.NOT_FOUND)
+        pools = (body.get("status") or {}).get("pools") or []
+        return next((pool.get("workers", 0) for pool in pools if pool["name"] == self.pool), 0)
+
+
+def _short(body: Json) -> list[str]:
+    """The pools that miss pods, with what the operator says keeps them."""
+    if unseen(body):
+        return []
+    return [
+        f"pool {pool['name']}: {why_pool_waits(body, pool['name'])}"
+        for pool in body["status"].get("pools") or []
+        if pool.get("message") and pool.get("ready", 0) < pool.get("desired", 0)
+    ]
+
+
+def _unsaid(body: Json, pods: list[Json], pools: set[str]) -> list[str]:
+    """The reasons why pods wait of which the operator says nothing, as while it is away; alike ones are one entry."""
+    told = {pool["name"] for pool in (body.get("status") or {}).get("pools") or [] if pool.get("message")}
+    waiting: dict[str, list[str]] = {}
+    for pod in pods:
+        labels = pod["metadata"].get("labels") or {}
+        pool = labels.get(LABEL_POOL)
+        meant = pool in pools - told or (pool is None and bool(unseen(body)))
+        if meant and "deletionTimestamp" not in pod["metadata"] and (words := why_pod_waits(pod)):
+            waiting.setdefault(words, []).append(pod["metadata"]["name"])
+    return [
+        f"pod {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {words}"
+        for words, names in waiting.items()
+    ]
+
+
+def read_goal(text: str) -> Goal:
+    """`ready`, `suspended`, `deleted`, or `workers=gpu:4`.
+
+    Raises:
+        CliError: it is none of these.
+    """
+    kind, _, rest = text.partition("=")
+    pool, _, count = rest.rpartition(":")
+    if kind == Kind.WORKERS and pool and count.isascii() and count.isdecimal():
+        return Goal(Kind.WORKERS, pool, int(count))
+    if text in (Kind.READY, Kind.SUSPENDED, Kind.DELETED):
+        return Goal(Kind(text))
+    raise CliError(
+        f"--for {text}: write ready, suspended, deleted, or workers=POOL:N such as workers=gpu:4", Exit.USAGE
+    )
