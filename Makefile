@@ -57,7 +57,8 @@ test: setup lint ## everything: lint, unit, API server, chart, real schedulers, 
 	@$(PY) -m local up
 	@$(PY) -m pytest -m "not e2e" $(SIDE_BY_SIDE)
 	@$(PY) -m local install
-	@$(PY) -m pytest -m e2e tests/e2e
+	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
+	@$(PY) -m pytest -m "e2e and alone" tests/e2e
 
 soak: setup ## random histories of a simulated cluster, against an oracle (ARGS="--seconds 1800 --seed 7")
 	@PYTHONHASHSEED=0 $(PY) -m tests.histories $(ARGS)

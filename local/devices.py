@@ -43,7 +43,7 @@ def driver_libraries(places: Sequence[Path] = _LIBRARY_PLACES) -> Path:
         looked = ", ".join(map(str, places))
         raise LocalClusterError(
             f"there are GPUs in /dev, but {_NVML}, the driver's library, is in none of {looked}: "
-            "install the driver's user space, or write --gpus 4 for pretended GPUs."
+            "install the driver's user space, or write --gpus 8 for pretended GPUs."
         )
     return found
 

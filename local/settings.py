@@ -13,7 +13,7 @@ from local.node_spec import NodeSpec, node_specs
 
 DEFAULT_NODES = ("cpu-0", "gpu-0")
 NODES_WITH_DEVICES = ("gpu-0",)
-DEFAULT_GPUS = 4
+DEFAULT_GPUS = 8
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Settings:
 
         Args:
             nodes: their names; default: one where there are real GPUs, else one with and one without.
-            gpus: how many to pretend on each node named `gpu...`; default: the machine's own, or else 4.
+            gpus: how many to pretend on each node named `gpu...`; default: the machine's own, or else 8.
             audit: log every request.
             devices: how many GPUs the machine has; default: they are counted.
 
@@ -51,7 +51,7 @@ class Settings:
         if real and (len(nodes) > 1 or not node_specs(nodes, 0)[0].is_gpu):
             raise LocalClusterError(
                 f"real GPUs go to one node named gpu..., not to {', '.join(nodes)}: all kubelets of a machine share "
-                "the directory in which device plugins register. Write --nodes gpu-0, or --gpus 4 for pretended ones."
+                "the directory in which device plugins register. Write --nodes gpu-0, or --gpus 8 for pretended ones."
             )
         return cls(nodes, DEFAULT_GPUS if gpus is None else gpus, audit, device_plugin=real, bundle=bundle)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from local.cluster import Cluster
 from local.images import IMAGE_NAMES, build_images
+from local.lock import exclusive
 from local.operator_release import NAMESPACE, install_operator
 from local.progress import Steps
 from tests.eventually import eventually
@@ -31,10 +32,11 @@ class Platform:
     def up(cls) -> Platform:
         """The cluster with the images and the operator of this checkout."""
         cluster = Cluster.up("default", steps=Steps())
-        images = dict(zip(IMAGE_NAMES, build_images(IMAGE_NAMES, cluster.images, Steps()), strict=True))
-        kubectl = Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig)
-        platform = cls(cluster, kubectl, images["operator"])
-        platform.install()
+        with exclusive(cluster.layout.root.with_name("platform")):  # tests run side by side in several processes
+            images = dict(zip(IMAGE_NAMES, build_images(IMAGE_NAMES, cluster.images, Steps()), strict=True))
+            kubectl = Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig)
+            platform = cls(cluster, kubectl, images["operator"])
+            platform.install()
         return platform
 
     def install(self, *settings: str, image: str = "") -> None:

@@ -15,6 +15,8 @@ from local.progress import Steps
 from tests.e2e.bare_machine import BareMachine, bare_machine
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.alone  # it starts a cluster of its own, which takes all of the machine
+
 _NAME = "bare"
 # As a person does: the environment names a proxy, and `env` says what is not to be asked through it.
 _KUBECTL = f'eval "$(python3 /bundle/start.pyz env --name {_NAME})" && exec kubectl "$@"'

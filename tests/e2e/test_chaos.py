@@ -7,6 +7,8 @@ import pytest
 from tests.chaos.run import Settings, run
 from tests.e2e.platform import Platform
 
+pytestmark = pytest.mark.alone  # it breaks everything
+
 MINUTES = 5.0  # of faults; what comes before and after them takes two or three more
 SEED = 1
 FAULTS_EACH_MINUTE = 5  # at least: one in twelve seconds

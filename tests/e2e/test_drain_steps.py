@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import gc
 from collections import Counter
 from typing import Any
@@ -14,6 +16,8 @@ from gpudask_e2e import Tally, part_of, drains, lead, read_record, record, relea
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
 from tests.eventually import steadily
+
+pytestmark = pytest.mark.alone  # it ends the operator
 
 
 def test_a_drain_whose_operator_dies_at_each_of_its_steps_cuts_nothing_and_ends(space: Space) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
+
 from typing import Any
 
 from gpudask_e2e import ends, processing_on, record, release, work, work_unless_released
 
 from gpudask.kubecluster.placement import pool_of
 from local.demo.overlay import localize
+from local.settings import DEFAULT_GPUS
 from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
 from tests.e2e.space import Space
 
+pytestmark = pytest.mark.alone  # it takes all GPUs
+
 Json = dict[str, Any]
 
-ALL_GPUS = 4
+ALL_GPUS = DEFAULT_GPUS
 MANY = 300  # tasks of a second: more than the CPU worker ends until the GPU worker is there
 
 

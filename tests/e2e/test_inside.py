@@ -71,6 +71,7 @@ def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
     assert "done" in seen
 
 
+@pytest.mark.alone  # it deletes the operator
 def test_a_pods_client_works_again_when_its_scheduler_and_when_the_operator_was_deleted(space: Space) -> None:
     space.apply(cluster("breaks", cpu(), network=OPEN_TO_NEIGHBOURS))
     space.wait_ready("breaks")

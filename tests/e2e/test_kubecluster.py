@@ -133,6 +133,7 @@ def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Sp
     space.wait(lambda: not space.get("gdc"), "the operator deleted it", seconds=30)
 
 
+@pytest.mark.alone  # it takes the operator away
 def test_without_its_operator_a_client_computes_and_what_waits_for_the_operator_says_so(space: Space) -> None:
     space.apply(cluster("alone", cpu()))
     space.wait_ready("alone")

@@ -29,6 +29,8 @@ from tests.e2e.platform import Platform
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
+pytestmark = pytest.mark.alone  # it ends the cluster
+
 _numbers = itertools.count(1)
 _NODES = Settings().nodes
 SERVICE_OF_NOBODY = "10.96.0.254"

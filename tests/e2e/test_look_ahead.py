@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from distributed import Client, Future
 from gpudask_e2e import read_story, record, work
 
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
+
+pytestmark = pytest.mark.alone  # it compares times
 
 CPU_TASKS = 60  # of a second, two at a time
 

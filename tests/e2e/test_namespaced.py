@@ -13,6 +13,8 @@ from tests.e2e.platform import Platform
 from tests.e2e.release import Release
 from tests.e2e.space import Space
 
+pytestmark = pytest.mark.alone  # it takes the cluster-wide operator away
+
 GPU = {"GPU": 1}
 
 

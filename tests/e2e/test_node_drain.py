@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,6 +11,8 @@ from gpudask_e2e import ends, processing_on, record, who_has, work
 
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
+
+pytestmark = pytest.mark.alone  # it drains a node
 
 EDGE = {"EDGE": 1}
 GRACE_SECONDS = 30  # Kubernetes' own, which the quick end of the other tests leaves no time for

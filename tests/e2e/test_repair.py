@@ -120,6 +120,7 @@ def test_a_service_that_was_edited_or_deleted_is_put_right(space: Space) -> None
     )
 
 
+@pytest.mark.alone  # it ends the operator
 def test_an_operator_killed_while_it_scales_up_ends_in_the_same_state_without_a_pod_too_many(space: Space) -> None:
     space.apply(cluster("kill1", cpu(), gpu()))
     space.wait_ready("kill1")
@@ -141,6 +142,7 @@ def test_an_operator_killed_while_it_scales_up_ends_in_the_same_state_without_a_
         assert pods.made("gpu") == [f"kill1-gpu-worker-{n}" for n in range(4)], pods
 
 
+@pytest.mark.alone  # it ends the operator
 def test_an_operator_killed_during_a_drain_goes_on_with_it(space: Space) -> None:
     space.apply(cluster("kill2", cpu(), gpu(replicas=2)))
     space.wait_workers("kill2", "gpu", 2)
@@ -158,6 +160,7 @@ def test_an_operator_killed_during_a_drain_goes_on_with_it(space: Space) -> None
         assert {len(workers) for workers in executions.values()} == {1}, executions
 
 
+@pytest.mark.alone  # it takes the operator away
 def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Space) -> None:
     space.apply(cluster("stays", cpu(replicas=2)))
     space.apply(cluster("goes", cpu()))
@@ -181,6 +184,7 @@ def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Spa
     assert len(space.names("stays")) == 1
 
 
+@pytest.mark.alone  # it restarts the API server
 def test_the_api_server_restarts_while_one_pool_grows_and_another_drains(space: Space) -> None:
     space.apply(cluster("api", cpu(replicas=2), gpu()))
     space.wait_workers("api", "cpu", 2)

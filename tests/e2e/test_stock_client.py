@@ -19,6 +19,8 @@ from tests.e2e.kubeconfigs import breakable_network
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
 
+pytestmark = pytest.mark.alone  # it installs the operator with other values
+
 AUTOSCALED = {"autoscale": {"min": 0, "max": 3}}
 # Else it looks the Service's name up for 10 s, twice, before it forwards a port.
 FORWARDED = {"port_forward_cluster_ip": True}

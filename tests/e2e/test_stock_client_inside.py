@@ -17,6 +17,8 @@ from tests.e2e.programs import Program
 from tests.e2e.space import Space
 from tests.releases.environment import STOCK, Environment
 
+pytestmark = pytest.mark.alone  # it installs the operator with other values
+
 PAGE = ROOT / "docs" / "stock-client.md"
 EVERYWHERE = [{"apiGroups": ["kubernetes.dask.org"], "resources": ["daskclusters"], "verbs": ["list"]}]
 

@@ -20,6 +20,8 @@ from tests.e2e.space import Space
 from tests.e2e.stand_in_gpus import stand_in_gpus
 from tests.eventually import eventually
 
+pytestmark = pytest.mark.alone  # it installs the operator with other values
+
 TASKS = tasks()
 IMAGE = "localhost/gpudask/dask:dev"
 # Not CuPy: its words for the calls that the page makes, which are NumPy's.

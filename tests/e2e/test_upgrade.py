@@ -26,6 +26,8 @@ from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 
+pytestmark = pytest.mark.alone  # it installs the operator with other values
+
 GPU = {"GPU": 1}
 LATER = later_version.VALUE
 

@@ -18,6 +18,8 @@ from tests.e2e.space import Space
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
+pytestmark = pytest.mark.alone  # it installs the operator with other values
+
 _KNOCK = """
 import json, socket, sys
 

@@ -42,7 +42,7 @@ def test_pretended_gpus_can_be_had_beside_real_ones():
 
 @pytest.mark.parametrize("nodes", [("cpu-0", "gpu-0"), ("cpu-0",)])
 def test_real_gpus_go_to_one_node(nodes: tuple[str, ...]):
-    with pytest.raises(LocalClusterError, match=r"one node named gpu\.\.\., not to cpu-0.*--nodes gpu-0, or --gpus 4"):
+    with pytest.raises(LocalClusterError, match=r"one node named gpu\.\.\., not to cpu-0.*--nodes gpu-0, or --gpus 8"):
         Settings.for_machine(nodes, devices=1)
 
 
