@@ -54,7 +54,7 @@ def up(
     gpus: Annotated[
         int | None,
         typer.Option(
-            help="Pretended GPUs of each node whose name begins with gpu; default: the machine's own, else 4."
+            help="Pretended GPUs of each node whose name begins with gpu; default: the machine's own, else 8."
         ),
     ] = None,
     nodes: Annotated[
