@@ -21,6 +21,7 @@ Json = dict[str, Any]
 Pool = tuple[str, str]
 """A cluster's name and its pool's; of its scheduler: an empty one."""
 _SHOWN = 5
+_CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,6 @@ class Observer:
         """
         shown = "; ".join(self._wrong[:_SHOWN])
         assert not self._wrong, f"{len(self._wrong)} things that must not be: {shown}"
-
-
-_CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 
 @dataclass(frozen=True)

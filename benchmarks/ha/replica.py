@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import yaml
 
-from benchmarks.testbed.cluster import Testbed
+from benchmarks.testbed.cluster import SimulatedCluster
 from gpudask.clients.kubernetes import Kubernetes
 from local.layout import REPOSITORY
 from local.operator_process import OperatorProcess
@@ -111,7 +111,7 @@ class Replica:
     credential: str
 
     @classmethod
-    async def start(cls, testbed: Testbed, bodies: Sequence[Json]) -> Self:
+    async def start(cls, testbed: SimulatedCluster, bodies: Sequence[Json]) -> Self:
         """Start one as a new pod of the chart would, and wait until its caches are full."""
         pod = {"uid": str(uuid.uuid4())}
         pod["name"] = f"gpudask-{pod['uid'][:5]}"

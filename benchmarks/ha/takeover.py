@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.ha.observer import Audit, Observer, Pod, Pool, extra
 from benchmarks.ha.replica import Memory, Replica, environment, install, rendered
-from benchmarks.testbed.cluster import Testbed, new_testbed
+from benchmarks.testbed.cluster import SimulatedCluster, simulated_cluster
 from benchmarks.testbed.manifests import CPU, GPU, NAMESPACE, cluster_name
 from benchmarks.testbed.schedulers import LONG_TASK_SECONDS
 from benchmarks.testbed.watch import until, watching
@@ -55,7 +55,7 @@ class Takeover:
 class TwoOperators:
     """A testbed with two operators, and clusters at rest."""
 
-    def __init__(self, testbed: Testbed, bodies: Sequence[Json], seed: int) -> None:
+    def __init__(self, testbed: SimulatedCluster, bodies: Sequence[Json], seed: int) -> None:
         self.testbed = testbed
         self.observer = Observer()
         self.audit = Audit(testbed.server.audit_log)
@@ -160,7 +160,7 @@ class TwoOperators:
 @contextlib.asynccontextmanager
 async def two_operators(clusters: int, cpu_pods: int, *, seed: int) -> AsyncIterator[TwoOperators]:
     """Two operators and so many clusters, each of a scheduler, `cpu_pods` and a GPU pod that is busy."""
-    async with new_testbed(clusters, audit=True) as testbed, contextlib.AsyncExitStack() as stack:
+    async with simulated_cluster(clusters, audit=True) as testbed, contextlib.AsyncExitStack() as stack:
         bodies = rendered()
         await install(testbed.api, bodies)
         found = TwoOperators(testbed, bodies, seed)

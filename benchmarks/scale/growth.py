@@ -14,7 +14,7 @@ from time import monotonic
 
 from benchmarks.scale.operator_process import CountingOperator, Work, operating
 from benchmarks.testbed import manifests
-from benchmarks.testbed.cluster import Testbed, new_testbed
+from benchmarks.testbed.cluster import SimulatedCluster, simulated_cluster
 from benchmarks.testbed.manifests import creations
 from benchmarks.testbed.schedulers import LONG_TASK_SECONDS
 from benchmarks.testbed.watch import until
@@ -42,16 +42,16 @@ class Grown:
 
 async def clusters_floor(count: int) -> Grown:
     """(a) by the bare client: the clusters, and all that the operator would make of them."""
-    async with new_testbed(count) as testbed:
+    async with simulated_cluster(count) as testbed:
         bodies = testbed.manifests(CPU_PODS, gpu_pods_max=10)
         parts = [*manifests.shared_by(bodies), *(p for body in bodies for p in (body, *manifests.made_of(body)))]
         return await _by_hand(testbed, [*creations(parts)], pods=count * (1 + CPU_PODS))
 
 
 @asynccontextmanager
-async def clusters_operator(count: int) -> AsyncIterator[tuple[Testbed, CountingOperator, Grown]]:
+async def clusters_operator(count: int) -> AsyncIterator[tuple[SimulatedCluster, CountingOperator, Grown]]:
     """(a) by the operator; the clusters go on until the block ends."""
-    async with new_testbed(count) as testbed, operating(testbed) as operator:
+    async with simulated_cluster(count) as testbed, operating(testbed) as operator:
         client = await testbed.prepared(creations(testbed.manifests(CPU_PODS, gpu_pods_max=10)))
         before, pods = operator.work, count * (1 + CPU_PODS)
         began = monotonic()
@@ -66,7 +66,7 @@ async def clusters_operator(count: int) -> AsyncIterator[tuple[Testbed, Counting
 
 async def gpu_floor(clusters: int, pods_each: int) -> Grown:
     """(b) by the bare client: the GPU workers alone."""
-    async with new_testbed(0) as testbed:
+    async with simulated_cluster(0) as testbed:
         bodies = [manifests.cluster(number, "127.0.0.1", cpu_pods=0, gpu_pods_max=1) for number in range(clusters)]
         parts = [pod for body in bodies for pod in manifests.gpu_workers(body, pods_each)]
         return await _by_hand(testbed, [*creations(parts)], pods=clusters * pods_each)
@@ -85,20 +85,20 @@ async def gpu_operator(clusters: int, pods_each: int) -> Grown:
 @asynccontextmanager
 async def empty_clusters(
     count: int, gpu_pods_max: int, cpu_pods: int = 0
-) -> AsyncIterator[tuple[Testbed, CountingOperator]]:
+) -> AsyncIterator[tuple[SimulatedCluster, CountingOperator]]:
     """The operator with so many clusters, each a scheduler that is heard, `cpu_pods`, and an empty GPU pool."""
-    async with new_testbed(count) as testbed, operating(testbed) as operator:
+    async with simulated_cluster(count) as testbed, operating(testbed) as operator:
         await testbed.add_clusters(gpu_pods_max, cpu_pods)
         yield testbed, operator
 
 
-def want_gpus(testbed: Testbed, tasks: list[int]) -> None:
+def want_gpus(testbed: SimulatedCluster, tasks: list[int]) -> None:
     """The schedulers say at once that so many long GPU tasks wait, one number for each."""
     for played, count in zip(testbed.schedulers.by_address.values(), tasks, strict=True):
         played.want(count, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
 
 
-async def _by_hand(testbed: Testbed, requests: list[str], *, pods: int) -> Grown:
+async def _by_hand(testbed: SimulatedCluster, requests: list[str], *, pods: int) -> Grown:
     client = await testbed.prepared(requests)
     began = monotonic()
     await client.send()
@@ -106,7 +106,7 @@ async def _by_hand(testbed: Testbed, requests: list[str], *, pods: int) -> Grown
     return _grown(testbed, began, pods, None)
 
 
-def _grown(testbed: Testbed, began: float, pods: int, work: Work | None) -> Grown:
+def _grown(testbed: SimulatedCluster, began: float, pods: int, work: Work | None) -> Grown:
     made, ended = max(testbed.pods.created_at.values()), max(testbed.pods.ready_at.values())
     said = max(testbed.clusters.ready_at.values(), default=ended) if work is not None else ended
     return Grown(pods, made - began, ended - began, max(ended, said) - began, work)
@@ -143,7 +143,7 @@ class Memory:
 
 async def memory(clusters: int, totals: Sequence[int]) -> Memory:
     """Grow `clusters` clusters until they have `totals` pods, one after the other. A total counts the schedulers."""
-    async with new_testbed(clusters) as testbed:
+    async with simulated_cluster(clusters) as testbed:
         async with operating(testbed) as operator:
             weights = [await _weight(operator, 0)]
             await testbed.add_clusters(gpu_pods_max=-(-totals[-1] // clusters))

@@ -15,7 +15,7 @@ from time import monotonic
 
 from benchmarks.scale.operator_process import CountingOperator, Work
 from benchmarks.testbed.bare_client import MERGE_PATCH, line
-from benchmarks.testbed.cluster import Testbed
+from benchmarks.testbed.cluster import SimulatedCluster
 from benchmarks.testbed.manifests import CPU, GPU, NAMESPACE, cluster_name
 from benchmarks.testbed.schedulers import LONG_TASK_SECONDS
 from benchmarks.testbed.watch import until
@@ -41,7 +41,7 @@ class Latency:
 
 
 async def measure(
-    testbed: Testbed, operator: CountingOperator, *, rate: float, probes: int, pause_seconds: float
+    testbed: SimulatedCluster, operator: CountingOperator, *, rate: float, probes: int, pause_seconds: float
 ) -> Latency:
     """Ask for one GPU pod more in one cluster after the other, `probes` times, `pause_seconds` apart.
 
@@ -56,7 +56,7 @@ async def measure(
     return Latency(clusters, clusters * rate, tuple(seconds), elapsed, work)
 
 
-async def _probe(testbed: Testbed, number: int, clusters: int, pause_seconds: float) -> float:
+async def _probe(testbed: SimulatedCluster, number: int, clusters: int, pause_seconds: float) -> float:
     """One GPU task more; how long until its pod is heard of."""
     which, ordinal = number % clusters, number // clusters
     name = worker_pod(cluster_name(which), GPU, ordinal)
@@ -69,7 +69,7 @@ async def _probe(testbed: Testbed, number: int, clusters: int, pause_seconds: fl
 
 
 @contextlib.asynccontextmanager
-async def _active(testbed: Testbed, rate: float) -> AsyncIterator[None]:
+async def _active(testbed: SimulatedCluster, rate: float) -> AsyncIterator[None]:
     """All clusters' counts change, `rate` times a second each, evenly spread, until the block ends."""
     task = asyncio.create_task(_stir(testbed, rate))
     try:
@@ -80,7 +80,7 @@ async def _active(testbed: Testbed, rate: float) -> AsyncIterator[None]:
             await task
 
 
-async def _stir(testbed: Testbed, rate: float) -> None:
+async def _stir(testbed: SimulatedCluster, rate: float) -> None:
     every = list(testbed.schedulers.by_address.values())
     random.Random(0).shuffle(every)  # noqa: S311 - only that neighbours do not change one after the other
     began, said = monotonic(), 0
@@ -101,7 +101,7 @@ class EventCost:
 
 
 async def event_cost(
-    testbed: Testbed, operator: CountingOperator, *, clusters: int, cpu_pods: int, rounds: int
+    testbed: SimulatedCluster, operator: CountingOperator, *, clusters: int, cpu_pods: int, rounds: int
 ) -> EventCost:
     """Change an annotation on every CPU pod, `rounds` times."""
     lines = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from benchmarks.scale.counters import Counters, Counts
-from benchmarks.testbed.cluster import Testbed
+from benchmarks.testbed.cluster import SimulatedCluster
 from benchmarks.testbed.manifests import CLUSTERS_PATH, cluster
 from benchmarks.testbed.watch import until
 from gpudask.clients.kubernetes import Kubernetes
@@ -62,7 +62,7 @@ class CountingOperator:
 
 
 @contextlib.asynccontextmanager
-async def operating(testbed: Testbed) -> AsyncIterator[CountingOperator]:
+async def operating(testbed: SimulatedCluster) -> AsyncIterator[CountingOperator]:
     """The operator of this checkout, until the block ends. It is up: it acts on clusters that are new."""
     counts = testbed.scratch / "counts"
     counters = Counters.open(counts, create=True)

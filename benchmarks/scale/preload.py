@@ -52,6 +52,8 @@ THREADS = 4  # of a worker; a GPU worker offers as many GPUs, so that both kinds
 WORKERS = 2  # that do the work; one of the other pool stands by, so that the fence has something to keep apart
 DEADLINE_SECONDS = 300
 POLL_SECONDS = 30
+KINDS = ("plain", "restricted")
+WARM_UP_TASKS = 1000
 
 
 @dataclass(frozen=True)
@@ -192,10 +194,6 @@ def _poll(client: Any) -> Iterator[list[int]]:
         yield answers
     finally:
         ended.set()
-
-
-KINDS = ("plain", "restricted")
-WARM_UP_TASKS = 1000
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ class Peer:
             await self._poll(name, lambda definition: definition is None, "is still there")
 
     def dask_cluster(self, cluster: str, workers: int) -> Json:
-        """Its manifest of a cluster that runs what the other contestants run."""
+        """Its manifest of a cluster that runs what the others run."""
         body: Json = json.loads(self._template.replace(_ANY_CLUSTER, cluster))
         body["spec"]["worker"]["replicas"] = workers
         return body

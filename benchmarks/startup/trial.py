@@ -122,7 +122,7 @@ def single_use_session() -> aiohttp.ClientSession:
 
 
 async def service_address(api: Kubernetes, namespace: str, cluster: str) -> str:
-    """The address of the scheduler's Service, once there is one; all contestants name it alike."""
+    """The address of the scheduler's Service, once there is one; all participants name it alike."""
     while True:
         try:
             service = await api.request("GET", f"/api/v1/namespaces/{namespace}/services/{cluster}-scheduler")
