@@ -167,13 +167,11 @@ class PodWatch:
                 self._news.notify_all()
 
 
-async def until(
-    condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str, *, seconds: float, show: str = ""
-) -> None:
+async def until(condition: Callable[[], bool | Awaitable[bool]], what: str, *, seconds: float) -> None:
     """Wait until `condition()` holds.
 
     Raises:
-        TimeoutError: not within `seconds`; the message says what was waited for, and `show`.
+        TimeoutError: not within `seconds`; the message says what was waited for.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -181,5 +179,5 @@ async def until(
         if holds if isinstance(holds, bool) else await holds:
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:g} s: {what}{'; ' if show else ''}{show}")
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
         await asyncio.sleep(_POLL_SECONDS)
