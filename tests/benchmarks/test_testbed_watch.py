@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from benchmarks.testbed.schedulers import FakeScheduler
-from benchmarks.testbed.watch import ADDRESS, ClusterPods
-from gpudask.api.resource import ANNOTATION_DASK_NAME, LABEL_CLUSTER, LABEL_POOL
+from benchmarks.testbed.watch import ADDRESS, ClusterPods, PodWatch
+from benchmarks.testbed.pods import SeenPods
+from gpudask.api.resource import (
+    ANNOTATION_DASK_NAME,
+    LABEL_CLUSTER,
+    LABEL_DASK_CLUSTER,
+    LABEL_DASK_COMPONENT,
+    LABEL_POOL,
+)
+from gpudask.clients.kubernetes import Kubernetes
+from tests.kubectl import Kubectl
 
 SCHEDULER = {"name": "demo-scheduler", "labels": {LABEL_CLUSTER: "demo"}, "annotations": {ADDRESS: "127.1.0.1"}}
 WORKER = {
@@ -55,3 +66,41 @@ def test_a_pod_that_ends_takes_its_worker_along():
     for _ in range(2):
         pods.see({"type": "DELETED", "object": {"metadata": WORKER, "status": {"phase": "Running"}}})
     assert left == ["demo-cpu-worker-0-abcde"]
+
+
+def test_what_a_new_list_lacks_is_gone():
+    pods = SeenPods()
+    for uid in ("stays", "goes"):
+        pods.see({"type": "ADDED", "object": {"metadata": {"uid": uid, "name": uid}}}, 1.0)
+    pods.only(["stays"], 2.0)
+    pods.only(["stays"], 3.0)
+    assert {pod.name: pod.gone for pod in pods.all()} == {"stays": 0.0, "goes": 2.0}
+
+
+@pytest.mark.api
+async def test_a_watch_tells_of_a_clusters_workers_until_they_are_gone(in_namespace: Kubectl):
+    namespace = in_namespace.namespace
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+    in_namespace("apply", "-f", "-", stdin=json.dumps(account))
+    api = await Kubernetes.connect(str(in_namespace.kubeconfig))
+    watch = PodWatch(api, namespace)
+    running = asyncio.create_task(watch.run())
+    try:
+        async with asyncio.timeout(20):
+            await watch.open.wait()
+            for name, component, pool in (("s", "scheduler", ""), ("w", "worker", "gpu")):
+                labels = {LABEL_DASK_CLUSTER: "demo", LABEL_DASK_COMPONENT: component, LABEL_POOL: pool}
+                spec = {"containers": [{"name": "dask", "image": "any"}]}
+                meta = {"name": name, "namespace": namespace, "labels": labels}
+                await api.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+            await watch.until(lambda: len(watch.left("demo")) == 2)
+            (worker,) = watch.workers("demo")
+            assert (worker.name, worker.pool, worker.gone) == ("w", "gpu", 0.0)
+            in_namespace("delete", "pod", "w", "--grace-period=0", "--force")
+            await watch.until(lambda: worker.gone)
+            assert [pod.name for pod in watch.left("demo")] == ["s"]
+            assert watch.workers("demo") == [worker]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await api.close()
