@@ -23,7 +23,7 @@ from local.errors import LocalClusterError
 from local.images import IMAGE_NAMES, build_images, image_in_storage
 from local.layout import Layout
 from local.node_images import Loadable
-from local.operator_release import Tools, install_operator
+from local.operator_release import Tools, install_checkout, install_operator
 from local.progress import Steps
 from local.proxies import reach_cluster_directly
 from local.python_image import load_operator
@@ -178,9 +178,7 @@ def install(
         with steps.step("Installing the operator"):
             install_operator(cluster.layout.commands, cluster.kubeconfig, operator)
         return
-    built = dict(zip(IMAGE_NAMES, build_images(list(IMAGE_NAMES), cluster.images, steps), strict=True))
-    with steps.step("Installing the operator"):
-        install_operator(cluster.layout.commands, cluster.kubeconfig, built["operator"])
+    install_checkout(cluster, steps)
 
 
 @app.command()

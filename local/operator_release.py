@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.cluster import Cluster
 from local.commands import run
+from local.images import IMAGE_NAMES, build_images
+from local.progress import Steps
 
 NAMESPACE = "gpudask-system"
 # What a platform's administrators decide, switched on here: the tests try it, and drivers come by hostPath.
@@ -16,6 +19,18 @@ _EVERYTHING = (
     "limits.templateFields={serviceAccountName,hostPath}",
 )
 _CHART = Path(__file__).resolve().parents[1] / "charts" / "gpudask"
+
+
+def install_checkout(cluster: Cluster, steps: Steps) -> str:
+    """Build all images of this checkout, put them on a local cluster's nodes and install the operator; its image.
+
+    Raises:
+        LocalClusterError: as `install_operator`, and where an image cannot be built.
+    """
+    images = dict(zip(IMAGE_NAMES, build_images(list(IMAGE_NAMES), cluster.images, steps), strict=True))
+    with steps.step("Installing the operator"):
+        install_operator(cluster.layout.commands, cluster.kubeconfig, images["operator"])
+    return images["operator"]
 
 
 def install_operator(commands: Path, kubeconfig: Path, image: str, *settings: str) -> None:

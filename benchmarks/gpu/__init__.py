@@ -1,6 +1,6 @@
 """The operator on real GPUs, measured: `python -m benchmarks.gpu`; docs/gpu-benchmark.md says what and how.
 
-`programs/` runs in pods and imports nothing of the rest; each of `compute`, `overhead`, `first`, `pipeline`,
-`retirement` and `transfer` stages one measurement on a `stage` (pods through `kubectl`, seen by `sight`, written by
-`manifests`); `results` keeps what came of it, `figures` and `report` say it in words, `plot` draws it.
+`programs/` runs in pods and imports nothing of the rest, and `stand_in/` takes CuPy's place there in a dry run. The
+`measurements` have a `runner`, with clusters and pods, through kubectl, that `manifests` writes. `results` keeps what
+came of it, `figures` and `report` say it in words, `plot` draws it.
 """

@@ -13,30 +13,23 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.gpu import report, results
-from benchmarks.gpu.compute import classic, scaling
-from benchmarks.gpu.first import first
-from benchmarks.gpu.kubectl import BenchmarkError, Kubectl
+from benchmarks.gpu import measurements, report, results
 from benchmarks.gpu.manifests import NAMESPACE
-from benchmarks.gpu.overhead import overhead
-from benchmarks.gpu.pipeline import pipeline
-from benchmarks.gpu.retirement import retirement
-from benchmarks.gpu.stage import Json, Stage
-from benchmarks.gpu.transfer import transfer
+from benchmarks.gpu.runner import BenchmarkError, Json, Kubectl, Runner
 from local.layout import REPOSITORY
 
 # `local.worker_image.WORKER_IMAGE`, whose module needs packages that a measuring machine may lack.
 LOCAL_IMAGE = "localhost/gpudask/dask-host:dev"
 _JSON = Path("out/gpu.json")
 _STAND_IN = "stand-in | "
-MEASUREMENTS: dict[str, Callable[[Stage], Json]] = {
-    "classic": classic,
-    "scaling": scaling,
-    "overhead": overhead,
-    "first": first,
-    "pipeline": pipeline,
-    "retirement": retirement,
-    "transfer": transfer,
+MEASUREMENTS: dict[str, Callable[[Runner], Json]] = {
+    "classic": measurements.classic,
+    "scaling": measurements.scaling,
+    "overhead": measurements.overhead,
+    "first": measurements.first,
+    "pipeline": measurements.pipeline,
+    "retirement": measurements.retirement,
+    "transfer": measurements.transfer,
 }
 
 
@@ -101,7 +94,7 @@ def _arguments() -> argparse.Namespace:
 def _measure(arguments: argparse.Namespace) -> list[str]:
     """Each in its turn; one that fails does not hold back the others. Gives the names of those that did."""
     try:
-        stage = _stage(arguments)
+        runner = _runner(arguments)
     except BenchmarkError as error:
         sys.exit(f"Error: {error}")
     failed = []
@@ -109,8 +102,8 @@ def _measure(arguments: argparse.Namespace) -> list[str]:
         began = time.monotonic()
         print(f"… {name}", file=sys.stderr, flush=True)
         try:
-            stage.prepare()
-            results.add(arguments.json, name, MEASUREMENTS[name](stage), gpus=stage.gpus)
+            runner.prepare()
+            results.add(arguments.json, name, MEASUREMENTS[name](runner), gpus=runner.gpus)
         except BenchmarkError as error:
             failed.append(name)
             print(f"✗ {name}: {error}", file=sys.stderr, flush=True)
@@ -122,7 +115,7 @@ def _measure(arguments: argparse.Namespace) -> list[str]:
     return failed
 
 
-def _stage(arguments: argparse.Namespace) -> Stage:
+def _runner(arguments: argparse.Namespace) -> Runner:
     kubectl = Kubectl.find(NAMESPACE)
     nodes = kubectl.json("get", "nodes")["items"]
     offered = sum(int(node["status"]["allocatable"].get("nvidia.com/gpu", 0)) for node in nodes)
@@ -130,7 +123,7 @@ def _stage(arguments: argparse.Namespace) -> Stage:
     if not 0 < gpus <= offered:
         raise BenchmarkError(f"{gpus} GPUs are asked for, and the nodes offer {offered}: is the device plugin running?")
     template = _template(arguments)
-    return Stage(kubectl, arguments.image, template, arguments.python, gpus, arguments.repeats, arguments.stand_in)
+    return Runner(kubectl, arguments.image, template, arguments.python, gpus, arguments.repeats, arguments.stand_in)
 
 
 def _template(arguments: argparse.Namespace) -> Json:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
+
+from benchmarks.testbed.report import Sample
 
 Json = dict[str, Any]
 
@@ -14,23 +15,6 @@ _CLASSIC_BYTES = {"classic 80 GB": 80e9, "classic 800 GB": 800e9}
 LARGE = "classic 800 GB"
 # What NumPy's users had when this was first published, and with whose chunks it was measured elsewhere.
 _BIG_CHUNK, _NEW = 100_000_000, "default_rng"
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The values of one figure; there is at least one."""
-
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The median."""
-        return median(self.values)
-
-    def text(self, unit: str = " s", digits: int = 2) -> str:
-        """Median (least-most), n."""
-        low, high = min(self.values), max(self.values)
-        return f"{self.median:.{digits}f}{unit} ({low:.{digits}f}-{high:.{digits}f}), n={len(self.values)}"
 
 
 def figures_of(records: Iterable[Json], name: str) -> list[Json]:

@@ -16,7 +16,6 @@ FILES = tuple(
         "cpu",
         "first_task",
         "peer_copy",
-        "phases",
         "pipeline",
         "retirement",
         "session",

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.gpu import figures as f
 from benchmarks.gpu.figures import Json
+from benchmarks.testbed.report import Sample
 
 mpl.use("Agg")
 
@@ -46,7 +47,7 @@ def _speed(axes: Any, records: Sequence[Json]) -> None:
     axes.legend(fontsize="small")
 
 
-def _steps(axes: Any, variants: dict[str, dict[str, f.Sample]]) -> None:
+def _steps(axes: Any, variants: dict[str, dict[str, Sample]]) -> None:
     for row, (_, mine) in enumerate(variants.items()):
         begin = 0.0
         for number, (step, sample) in enumerate((s, v) for s, v in mine.items() if s != _WHOLE):
@@ -72,7 +73,7 @@ def _held(axes: Any, measured: Sequence[Json]) -> None:
     axes.set(xlabel="seconds since the program began (dashed: its end)", title="Pipeline: GPUs held")
 
 
-def _rates(axes: Any, rates: dict[tuple[str, str, int], f.Sample]) -> None:
+def _rates(axes: Any, rates: dict[tuple[str, str, int], Sample]) -> None:
     for row, sample in enumerate(rates.values()):
         axes.barh(row, sample.median, color=f"C{row}")
         axes.text(sample.median, row, f" {sample.median:.1f}", va="center")

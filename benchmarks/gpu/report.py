@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from benchmarks.gpu import figures as f
 from benchmarks.gpu.figures import Json
+from benchmarks.testbed.report import NOT_MEASURED, Sample, markdown, one_line, with_unit
 
-NOT_MEASURED = "n/a"
 _LINK = re.compile(r"\b(?:NV\d+|PIX|PXB|PHB|NODE|SYS)\b")
 _ONE_POD, _TWO_PODS = "one pod", "two pods"
 
@@ -27,28 +27,21 @@ def last_line(records: Sequence[Json]) -> str:
     plain = f.first_steps(f.figures_of(records, "first")).get("plain")
     pipeline, transfer = f.figures_of(records, "pipeline"), f.figures_of(records, "transfer")
     values = {
-        "overhead": _with(f.overheads(f.figures_of(records, "overhead")).get("all"), "x", 3),
-        "scale_2": _with(f.worst_speedup(scaling, 2), "x"),
-        "scale_4": _with(f.worst_speedup(scaling, 4), "x"),
-        "classic_4gpu": _with(f.times_one_thread(classic, f.LARGE, 4), "x_one_thread", 0),
-        "first_result": _with(plain["whole"].median if plain else None, "s"),
-        "pipeline_gpu_seconds": _with(f.pipeline_ratio(pipeline, "gpu_seconds"), "x"),
-        "pipeline_makespan": _with(f.pipeline_ratio(pipeline, "seconds"), "x"),
-        "nvlink": _with(f.rate(transfer, _ONE_POD, direct=True), "GB/s", 1),
-        "tcp": _with(f.rate(transfer, _TWO_PODS, direct=False), "GB/s"),
+        "overhead": with_unit(f.overheads(f.figures_of(records, "overhead")).get("all"), "x", 3),
+        "scale_2": with_unit(f.worst_speedup(scaling, 2), "x"),
+        "scale_4": with_unit(f.worst_speedup(scaling, 4), "x"),
+        "classic_4gpu": with_unit(f.times_one_thread(classic, f.LARGE, 4), "x_one_thread", 0),
+        "first_result": with_unit(plain["whole"].median if plain else None, "s"),
+        "pipeline_gpu_seconds": with_unit(f.pipeline_ratio(pipeline, "gpu_seconds"), "x"),
+        "pipeline_makespan": with_unit(f.pipeline_ratio(pipeline, "seconds"), "x"),
+        "nvlink": with_unit(f.rate(transfer, _ONE_POD, direct=True), "GB/s", 1),
+        "tcp": with_unit(f.rate(transfer, _TWO_PODS, direct=False), "GB/s"),
     }
-    return "gpu: " + " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def _with(value: float | None, unit: str, digits: int = 2) -> str:
-    return NOT_MEASURED if value is None else f"{value:.{digits}f}{unit}"
+    return one_line("gpu", values)
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join([f"## {title}", *(f"| {' | '.join(cells)} |" for cells in lines)])
+    return f"## {title}\n{markdown(head, rows)}" if rows else ""
 
 
 def _where(records: Sequence[Json]) -> str:
@@ -86,10 +79,10 @@ def _shapes(records: Sequence[Json], name: str) -> str:
     rows = [row for figures in measured for row in figures["rows"]]
     lines = []
     for (shape, note, tasks, gpus), sample in f.samples(rows, "shape", "note", "tasks", "gpus").items():
-        cells = [shape, str(gpus), sample.text(digits=3), _with(f.speedups(measured, shape).get(gpus), "x")]
+        cells = [shape, str(gpus), sample.text(digits=3), with_unit(f.speedups(measured, shape).get(gpus), "x")]
         if name == "classic":
             generators = ("default_rng", "RandomState")
-            cells += [_with(f.times_one_thread(measured, shape, gpus, made_by), "x", 0) for made_by in generators]
+            cells += [with_unit(f.times_one_thread(measured, shape, gpus, made_by), "x", 0) for made_by in generators]
         lines.append([*cells, f"{tasks} tasks, {note}"])
     compared = ["times one thread", "times one thread, RandomState"] if name == "classic" else []
     return _table(name, ["shape", "GPUs", "seconds", "times one GPU", *compared, "tasks"], lines)
@@ -115,11 +108,11 @@ def _overhead(records: Sequence[Json]) -> str:
     ours, theirs = (f.samples((row for m in measured for row in m[who]), "shape") for who in ("operator", "local"))
     ratios = f.overheads(measured)
     lines = [
-        [shape, sample.text(digits=3), theirs[(shape,)].text(digits=3), _with(ratios[shape], "x", 3)]
+        [shape, sample.text(digits=3), theirs[(shape,)].text(digits=3), with_unit(ratios[shape], "x", 3)]
         for (shape,), sample in ours.items()
         if (shape,) in theirs
     ]
-    lines += [["all, sums of medians", "", "", _with(ratios["all"], "x", 3)]] if lines else []
+    lines += [["all, sums of medians", "", "", with_unit(ratios["all"], "x", 3)]] if lines else []
     return _table("overhead", ["shape, all GPUs", "operator", "LocalCUDACluster", "ratio"], lines)
 
 
@@ -139,7 +132,7 @@ def _pipeline(records: Sequence[Json]) -> str:
         ("status_gpu_seconds", "GPU-seconds held since the cluster began, by its status", ""),
     ):
         both = [
-            f.Sample(tuple(row[figure] for figures in measured for row in figures[who]))
+            Sample(tuple(row[figure] for figures in measured for row in figures[who]))
             for who in ("fixed", "autoscaled")
             if measured
         ]
@@ -170,7 +163,7 @@ def _work(row: Json) -> list[str]:
 
 def _ratio(measured: Sequence[Json], figure: str) -> str:
     """Not of what the status counts: that begins with the cluster, not with the program."""
-    return "" if figure.startswith("status") else _with(f.pipeline_ratio(measured, figure), "x")
+    return "" if figure.startswith("status") else with_unit(f.pipeline_ratio(measured, figure), "x")
 
 
 def _retirement(records: Sequence[Json]) -> str:
@@ -178,9 +171,9 @@ def _retirement(records: Sequence[Json]) -> str:
     if not runs:
         return ""
     lines = [
-        ["asked until its pod is deleted", f.Sample(tuple(run["deleted_seconds"] for run in runs)).text()],
-        ["asked until its pod is gone", f.Sample(tuple(run["gone_seconds"] for run in runs)).text()],
-        ["GB that lay on its GPU", f.Sample(tuple(run["bytes"] / 1e9 for run in runs)).text("")],
+        ["asked until its pod is deleted", Sample(tuple(run["deleted_seconds"] for run in runs)).text()],
+        ["asked until its pod is gone", Sample(tuple(run["gone_seconds"] for run in runs)).text()],
+        ["GB that lay on its GPU", Sample(tuple(run["bytes"] / 1e9 for run in runs)).text("")],
         ["times that all results were intact", f"{sum(run['intact'] for run in runs)} of {len(runs)}"],
         ["times that all were on GPU workers", f"{sum(run['on_gpu_workers'] for run in runs)} of {len(runs)}"],
     ]

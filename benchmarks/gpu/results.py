@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kubectl import BenchmarkError
-from benchmarks.machine import checkout, machine
+from benchmarks.gpu.runner import BenchmarkError
+from benchmarks.testbed.machine import checkout, machine, now
+from benchmarks.testbed.report import keep
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ def add(path: Path, name: str, figures: Json, *, gpus: int) -> None:
     before = read(path)
     record = {
         "measurement": name,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "at": now(),
         "hardware": hardware(gpus),
         **checkout(),
         "figures": figures,
@@ -40,9 +40,8 @@ def add(path: Path, name: str, figures: Json, *, gpus: int) -> None:
     if before and before[0]["hardware"]["gpus"] != record["hardware"]["gpus"]:
         theirs = before[0]["hardware"]["gpus"]
         raise BenchmarkError(f"{path} has figures of other GPUs, {theirs}: name another file with --json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({"measured": [*before, record]}, indent=1) + "\n")
+    keep(fresh, {"measured": [*before, record]})
     fresh.replace(path)
 
 

@@ -4,14 +4,52 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.ha import report, suite
-from benchmarks.scale import machine
+from benchmarks.ha import report
+from benchmarks.ha.report import Results
+from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Takeover, at_rest, two_operators
+from benchmarks.testbed.machine import describe
+from benchmarks.testbed.report import keep
+from local.binaries import KUBERNETES_VERSION
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`cpu_pods`: of each cluster, beside its scheduler and a GPU pod; `takeovers`: of each kind."""
+
+    clusters: int
+    cpu_pods: int
+    takeovers: int
+    rest_seconds: float
+
+
+FULL = Sizes(clusters=100, cpu_pods=8, takeovers=10, rest_seconds=60)
+SMALL = Sizes(clusters=4, cpu_pods=2, takeovers=2, rest_seconds=10)
+
+
+async def measure(sizes: Sizes, tell: Tell, *, seed: int) -> Results:
+    """Rest first, then takeovers of each kind."""
+    tell(f"{sizes.clusters} clusters, {sizes.clusters * (2 + sizes.cpu_pods)} pods, two operators")
+    async with two_operators(sizes.clusters, sizes.cpu_pods, seed=seed) as operators:
+        tell(f"they rest; requests are counted for {sizes.rest_seconds:g} s")
+        quiet = await at_rest(operators, sizes.rest_seconds)
+        takeovers: list[Takeover] = []
+        for how in (NEITHER, STOPPED, KILLED):
+            for number in range(sizes.takeovers):
+                found = await operators.take_over(how)
+                takeovers.append(found)
+                tell(
+                    f"{how} {number + 1}: the Lease {found.held:.2f} s, acts {found.acts:.2f} s,"
+                    f" GPU pod {found.gap:.2f} s, the standby held {found.standby.resident:.0f} MB"
+                )
+        return Results(tuple(takeovers), quiet, operators.observer.lease_seconds)
 
 
 def _arguments() -> argparse.Namespace:
@@ -27,13 +65,12 @@ def main() -> None:
     """Measure, print the table, and end with the line for machines."""
     arguments = _arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends with it
-    about = machine.describe()
-    sizes = suite.SMALL if arguments.small else suite.FULL
+    about = describe(KUBERNETES_VERSION, ("kopf", "kubernetes", "aiohttp", "distributed"))
+    sizes = SMALL if arguments.small else FULL
     sizes = replace(sizes, takeovers=arguments.takeovers or sizes.takeovers)
-    results = asyncio.run(suite.measure(sizes, lambda words: print(words, flush=True), seed=arguments.seed))
+    results = asyncio.run(measure(sizes, lambda words: print(words, flush=True), seed=arguments.seed))
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(about | report.kept(results), indent=1) + "\n")
+        keep(arguments.json, about | report.kept(results))
     print(f"\n{report.table(results)}\n\n{report.notes(results)}\n\n{report.last_line(results)}")
 
 

@@ -1,26 +1,97 @@
-"""One of the operators, as a process that can be killed, stopped and weighed."""
+"""One of the operators, as a pod of the chart: its rights, its token, its environment, and its process."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
+import base64
+import json
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
+import yaml
 
-from benchmarks.ha import chart
-from benchmarks.scale.stage import Stage
-from benchmarks.scale.waiting import until
-from local.ports import free_ports
+from benchmarks.testbed.cluster import SimulatedCluster
+from gpudask.clients.kubernetes import Kubernetes
+from local.layout import REPOSITORY
+from local.operator_process import OperatorProcess
 
 Json = dict[str, Any]
-_KIB_A_MB = 1000 * 1000 / 1024
-_START_SECONDS = 120
+_RENDERED = REPOSITORY / "charts" / "rendered" / "gpudask.yaml"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_PLURALS = {
+    "Namespace": ("/api/v1", "namespaces"),
+    "ServiceAccount": ("/api/v1", "serviceaccounts"),
+    "ClusterRole": (_RBAC, "clusterroles"),
+    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
+    "Role": (_RBAC, "roles"),
+    "RoleBinding": (_RBAC, "rolebindings"),
+}
+
+
+def rendered() -> list[Json]:
+    """The chart's objects, as `make manifests` wrote them."""
+    return [body for body in yaml.safe_load_all(_RENDERED.read_text()) if body]
+
+
+async def install(api: Kubernetes, bodies: Iterable[Json]) -> None:
+    """Create the operator's namespace, service account and rights; nothing that runs."""
+    for body in bodies:
+        if body["kind"] in _PLURALS:
+            group, plural = _PLURALS[body["kind"]]
+            namespace = body["metadata"].get("namespace")
+            where = f"{group}/namespaces/{namespace}" if namespace else group
+            await api.request("POST", f"{where}/{plural}", body=body)
+
+
+async def log_in(api: Kubernetes, bodies: Iterable[Json], administrator: Path, kubeconfig: Path) -> str:
+    """Write a `kubeconfig` with a fresh token of the operator's service account, beside the `administrator`'s.
+
+    Returns the credential, as the audit log calls it: all operators have one account, and each has a token of its own.
+    """
+    deployment = _deployment(bodies)
+    namespace, account = (
+        deployment["metadata"]["namespace"],
+        deployment["spec"]["template"]["spec"]["serviceAccountName"],
+    )
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 36_000}}
+    token = (await api.request("POST", path, body=asked))["status"]["token"]
+    _write(administrator, kubeconfig, token)
+    return credential(token)
+
+
+def credential(token: str) -> str:
+    """What the audit log calls a service account's `token`."""
+    claims = token.split(".")[1]
+    return f"JTI={json.loads(base64.urlsafe_b64decode(claims + '=' * (-len(claims) % 4)))['jti']}"
+
+
+def environment(bodies: Iterable[Json], pod: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the operator's container; `pod`: its `name` and `uid`."""
+    deployment = _deployment(bodies)
+    fields = {"metadata.namespace": deployment["metadata"]["namespace"]}
+    fields |= {f"metadata.{key}": value for key, value in pod.items()}
+    found: dict[str, str] = {}
+    for item in deployment["spec"]["template"]["spec"]["containers"][0]["env"]:
+        if "valueFrom" in item:
+            found[item["name"]] = fields[item["valueFrom"]["fieldRef"]["fieldPath"]]
+        else:  # as the kubelet does it: only what stands above is known
+            found[item["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], str(item["value"]))
+    return found
+
+
+def _write(administrator: Path, kubeconfig: Path, token: str) -> None:
+    body = yaml.safe_load(administrator.read_text())
+    body["users"][0]["user"] = {"token": token}
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(yaml.safe_dump(body))
+
+
+def _deployment(bodies: Iterable[Json]) -> Json:
+    return next(body for body in bodies if body["kind"] == "Deployment")
 
 
 @dataclass(frozen=True)
@@ -31,73 +102,36 @@ class Memory:
     proportional: float
 
 
+@dataclass(frozen=True)
 class Replica:
     """A running operator. `identity`: as it signs the Lease; `credential`: as the audit log knows it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int, identity: str, credential: str) -> None:
-        self._process = process
-        self._port = port
-        self.identity = identity
-        self.credential = credential
+    process: OperatorProcess
+    identity: str
+    credential: str
 
     @classmethod
-    async def start(cls, stage: Stage, bodies: Sequence[Json]) -> Self:
+    async def start(cls, testbed: SimulatedCluster, bodies: Sequence[Json]) -> Self:
         """Start one as a new pod of the chart would, and wait until its caches are full."""
         pod = {"uid": str(uuid.uuid4())}
         pod["name"] = f"gpudask-{pod['uid'][:5]}"
-        kubeconfig = stage.scratch / f"{pod['name']}.kubeconfig"
-        credential = await chart.log_in(stage.api, bodies, stage.server.kubeconfig, kubeconfig)
-        given = chart.environment(bodies, pod)
-        # Imports find their bytecode, as they do in the image.
-        left_out = ("GPUDASK_", "KUBERNETES_SERVICE_", "PYTHONDONTWRITEBYTECODE")
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
-        port = free_ports(1)[0]
-        own = {"KUBECONFIG": str(kubeconfig), "GPUDASK_HEALTH_PORT": str(port)}
-        with (stage.scratch / f"{pod['name']}.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gpudask"), env=kept | given | own, stdout=log, stderr=log
-            )
-        replica = cls(process, port, given["GPUDASK_IDENTITY"], credential)
+        kubeconfig = testbed.scratch / f"{pod['name']}.kubeconfig"
+        credential = await log_in(testbed.api, bodies, testbed.server.kubeconfig, kubeconfig)
+        given = environment(bodies, pod)
+        process = await OperatorProcess.start(kubeconfig, testbed.scratch / f"{pod['name']}.log", given)
         try:
-            await until(replica.ready, f"{pod['name']} is ready", seconds=_START_SECONDS)
+            await process.until_healthy("200")
         except BaseException:
-            await replica.kill()
+            await process.kill()
             raise
-        return replica
+        return cls(process, given["GPUDASK_IDENTITY"], credential)
 
     async def ready(self) -> bool:
         """Whether it leads, or could."""
-        assert self._process.returncode is None, f"{self.identity} ended; its log says why"
-        try:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(f"http://127.0.0.1:{self._port}/healthz") as answer,
-            ):
-                return answer.ok
-        except aiohttp.ClientError:
-            return False
+        assert self.process.returncode is None, f"{self.identity} ended; its log says why"
+        return (await self.process.health()).startswith("200")
 
+    @property
     def memory(self) -> Memory:
         """What it holds now."""
-        lines = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()
-        kib = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
-        return Memory(kib["Rss"] / _KIB_A_MB, kib["Pss"] / _KIB_A_MB)
-
-    async def kill(self) -> None:
-        """SIGKILL: it ends in the middle of whatever it does."""
-        if self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-    def stop(self) -> None:
-        """SIGTERM: it ends as a pod that is deleted."""
-        self._process.terminate()
-
-    async def stopped(self, seconds: float) -> None:
-        """Wait until it has ended.
-
-        Raises:
-            TimeoutError: the kubelet would have killed it.
-        """
-        async with asyncio.timeout(seconds):
-            await self._process.wait()
+        return Memory(self.process.resident_mb, self.process.proportional_mb)

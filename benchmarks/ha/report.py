@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.ha.rest import Rest
-from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Takeover
+from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Rest, Takeover
+from benchmarks.testbed.report import is_met, markdown, one_line, with_unit
 
 _HEAD = ("", "n", "least", "median", "most", "wanted", "met")
 # What is wanted on 2 cores: medians.
@@ -36,18 +36,18 @@ class Results:
 def last_line(results: Results) -> str:
     """One line for whoever reads figures by machine: medians."""
     killed, stopped = results.of(KILLED), results.of(STOPPED)
-    return (
-        f"ha: takeover_killed={median(item.acts for item in killed):.2f}s"
-        f" takeover_stopped={median(item.acts for item in stopped):.2f}s"
-        f" scale_gap={median(item.gap for item in killed):.2f}s"
-        f" standby_memory={median(results.standby_mb):.0f}MB"
-    )
+    values = {
+        "takeover_killed": with_unit(median(item.acts for item in killed), "s"),
+        "takeover_stopped": with_unit(median(item.acts for item in stopped), "s"),
+        "scale_gap": with_unit(median(item.gap for item in killed), "s"),
+        "standby_memory": with_unit(median(results.standby_mb), "MB", 0),
+    }
+    return one_line("ha", values)
 
 
 def table(results: Results) -> str:
     """Markdown: what, how often, least, median and most, what is wanted, whether the median is that."""
-    lines = [_HEAD, ("---",) * len(_HEAD), *_rows(results)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown(_HEAD, _rows(results))
 
 
 def notes(results: Results) -> str:
@@ -79,9 +79,9 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
         ("neither: until a GPU pod is there", [item.gap for item in neither], None),
     )
     for what, seconds, wanted in rows:
-        bound = ("", "") if wanted is None else (f"<= {wanted:g} s", _met(median(seconds) <= wanted))
+        bound = ("", "") if wanted is None else (f"<= {wanted:g} s", is_met(median(seconds) <= wanted))
         yield what, *_spread(seconds, ".2f", "s"), *bound
-    held, bound = results.standby_mb, (f"< {_STANDBY_MB:g} MB", _met(median(results.standby_mb) < _STANDBY_MB))
+    held, bound = results.standby_mb, (f"< {_STANDBY_MB:g} MB", is_met(median(results.standby_mb) < _STANDBY_MB))
     yield "the standby's resident memory", *_spread(held, ".0f", "MB"), *bound
     shared = [item.standby.proportional for item in results.takeovers]
     yield "of that, shared pages divided", *_spread(shared, ".0f", "MB"), "", ""
@@ -90,7 +90,3 @@ def _rows(results: Results) -> Iterator[tuple[str, ...]]:
 def _spread(values: Sequence[float], form: str, unit: str) -> tuple[str, ...]:
     """How many, the least, the median, the most."""
     return str(len(values)), *(f"{value:{form}} {unit}" for value in (min(values), median(values), max(values)))
-
-
-def _met(good: bool) -> str:
-    return "yes" if good else "NO"

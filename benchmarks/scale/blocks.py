@@ -103,8 +103,8 @@ class Silent:
         self.abort()
 
 
-class Stage:
-    """The scheduler, and the words of its workers and of its client."""
+class SilentCluster:
+    """A scheduler whose workers and client are silent: what they would say is said for them."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
@@ -258,20 +258,20 @@ async def _measure(clock: Clock, tasks: int, workers: int, tell: Callable[[str],
     watch_loop(clock)
     options: Any = {"port": 0, "dashboard_address": ":0", "dashboard": False, "host": "127.0.0.1"}
     async with Scheduler(**options) as scheduler:
-        stage = Stage(scheduler)
+        cluster = SilentCluster(scheduler)
         for i in range(workers):  # first: each that joins has distributed look at all tasks which find no worker
-            await stage.join("gpu" if i % 2 else "cpu", offers={"GPU": 4.0} if i % 2 and i < 2 * FEW else {})
-        before = stage.submit("before", tasks // 10, NOBODYS)  # clients may come before the preload, too
+            await cluster.join("gpu" if i % 2 else "cpu", offers={"GPU": 4.0} if i % 2 and i < 2 * FEW else {})
+        before = cluster.submit("before", tasks // 10, NOBODYS)  # clients may come before the preload, too
         preload = await install(scheduler, clock)
         poll = asyncio.ensure_future(_poll(scheduler.http_server.port))
         try:
-            await _act(stage, tasks, preload, functools.partial(_told, tell, clock))
+            await _act(cluster, tasks, preload, functools.partial(_told, tell, clock))
         finally:
             poll.cancel()
             await asyncio.gather(poll, return_exceptions=True)
-            stage.release(before)
+            cluster.release(before)
             preload.stop()
-            await stage.close()
+            await cluster.close()
     return Longest(tasks, workers, dict(clock.seconds), dict(clock.calls))
 
 
@@ -280,26 +280,26 @@ def _told(tell: Callable[[str], None], clock: Clock, what: str) -> None:
     tell(f"blocks: {what}; the longest so far {seconds * 1000:.1f} ms by {name}")
 
 
-async def _act(stage: Stage, tasks: int, preload: Any, tell: Callable[[str], None]) -> None:
+async def _act(cluster: SilentCluster, tasks: int, preload: Any, tell: Callable[[str], None]) -> None:
     """Bring tasks in all states, let some end, and let all go."""
-    scheduler = stage.scheduler
+    scheduler = cluster.scheduler
     port = scheduler.http_server.port
     await _desire(port, [])
     await _rest(preload)
     tell("installed")
-    held = stage.submit("held", tasks // 4)
-    await stage.finish(held)
-    stage.copy(held[: tasks // 10])
+    held = cluster.submit("held", tasks // 4)
+    await cluster.finish(held)
+    cluster.copy(held[: tasks // 10])
     await _rest(preload)
     tell(f"{len(held)} results are held")
-    nowhere = stage.submit("nowhere", tasks // 4, NOBODYS)
+    nowhere = cluster.submit("nowhere", tasks // 4, NOBODYS)
     await _rest(preload)
-    waiting = stage.submit("waiting", tasks // 10, NOBODYS, after="last")
-    given = stage.submit("given", tasks // 10, GPU)
-    queued = stage.submit("queued", tasks // 5)
+    waiting = cluster.submit("waiting", tasks // 10, NOBODYS, after="last")
+    given = cluster.submit("given", tasks // 10, GPU)
+    queued = cluster.submit("queued", tasks // 5)
     await _rest(preload)
     tell(f"{len(scheduler.tasks)} tasks are there")
-    await stage.finish(given[::2])
+    await cluster.finish(given[::2])
     leaving = [str(ws.name) for ws in list(scheduler.workers.values())[: len(scheduler.workers) * 3 // 10]]
     await _desire(port, leaving)
     await asyncio.sleep(SETTLE_SECONDS * len(scheduler.workers))
@@ -309,17 +309,17 @@ async def _act(stage: Stage, tasks: int, preload: Any, tell: Callable[[str], Non
     share -= await _share(preload, SHARE_SECONDS * len(scheduler.workers))
     tell(f"{len(leaving)} workers were to leave; while they wait, they take {share:.1%} of a core")
     await scheduler.remove_worker(next(iter(scheduler.workers)), stimulus_id="gone")
-    await stage.join("gpu", offers={"GPU": 4.0})
+    await cluster.join("gpu", offers={"GPU": 4.0})
     await _rest(preload)
     for keys in (nowhere, waiting, given):
-        stage.release(keys)
+        cluster.release(keys)
         await _rest(preload)
     tell("the restricted tasks were let go")
     for plugin in list(scheduler.plugins.values()):
         if plugin is preload:
             plugin.restart(scheduler)
     for keys in (held, queued):
-        stage.release(keys)
+        cluster.release(keys)
     await _rest(preload)
     tell("all was let go")
 

@@ -76,7 +76,8 @@ def measure_spread(*, preload: bool, workers: int, busy: bool, tasks: int, secon
         join(workers - 1)
         Path(gate).touch()
         since = time.monotonic()
-        wait(futures, timeout=DEADLINE_SECONDS)  # type: ignore[no-untyped-call]
+        with client.as_current():  # it is nobody's default
+            wait(futures, timeout=DEADLINE_SECONDS)  # type: ignore[no-untyped-call]
         took = time.monotonic() - since
         client.cancel(plain)
         return Spread(preload, workers, busy, took, tasks * seconds / workers)

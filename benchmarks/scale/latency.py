@@ -1,4 +1,4 @@
-"""(d) From a demand to the pod that it asks for, while clusters are active; and what activity costs the operator.
+"""(d) From a demand to the pod that it asks for, while clusters are active; (e) what activity costs the operator.
 
 Active: the counts of every cluster's scheduler change all the time, so that each long poll is answered at a given
 rate. The preload tells of plain counts at most once a second, an older one five times.
@@ -13,14 +13,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from time import monotonic
 
-from benchmarks.scale.manifests import GPU, cluster_name
-from benchmarks.scale.operator_process import OperatorProcess, Work
-from benchmarks.scale.stage import Stage
-from benchmarks.scale.waiting import until
+from benchmarks.scale.operator_process import CountingOperator, Work
+from benchmarks.testbed.bare_client import MERGE_PATCH, line
+from benchmarks.testbed.cluster import SimulatedCluster
+from benchmarks.testbed.manifests import CPU, GPU, NAMESPACE, cluster_name
+from benchmarks.testbed.schedulers import LONG_TASK_SECONDS
+from benchmarks.testbed.watch import until
 from gpudask.desired.names import worker_pod
 
 _DEADLINE_SECONDS = 60
-_LONG_TASK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -40,37 +41,37 @@ class Latency:
 
 
 async def measure(
-    stage: Stage, operator: OperatorProcess, *, rate: float, probes: int, pause_seconds: float
+    testbed: SimulatedCluster, operator: CountingOperator, *, rate: float, probes: int, pause_seconds: float
 ) -> Latency:
     """Ask for one GPU pod more in one cluster after the other, `probes` times, `pause_seconds` apart.
 
     `rate`: how often the counts of each cluster change, a second.
     """
-    clusters = len(stage.schedulers.by_address)
-    async with _active(stage, rate):
+    clusters = len(testbed.schedulers.by_address)
+    async with _active(testbed, rate):
         await asyncio.sleep(1.0)  # the first second brings every cluster out of rest
         before, began = operator.work, monotonic()
-        seconds = [await _probe(stage, number, clusters, pause_seconds) for number in range(probes)]
+        seconds = [await _probe(testbed, number, clusters, pause_seconds) for number in range(probes)]
         work, elapsed = operator.work - before, monotonic() - began
     return Latency(clusters, clusters * rate, tuple(seconds), elapsed, work)
 
 
-async def _probe(stage: Stage, number: int, clusters: int, pause_seconds: float) -> float:
+async def _probe(testbed: SimulatedCluster, number: int, clusters: int, pause_seconds: float) -> float:
     """One GPU task more; how long until its pod is heard of."""
     which, ordinal = number % clusters, number // clusters
     name = worker_pod(cluster_name(which), GPU, ordinal)
     asked = monotonic()
-    played = stage.pods.scheduler_of(cluster_name(which))
-    played.want(ordinal + 1, seconds_a_task=_LONG_TASK_SECONDS, GPU=1)
-    await until(lambda: name in stage.pods.created_at, f"pod {name}", seconds=_DEADLINE_SECONDS)
+    played = testbed.pods.scheduler_of(cluster_name(which))
+    played.want(ordinal + 1, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
+    await until(lambda: name in testbed.pods.created_at, f"pod {name}", seconds=_DEADLINE_SECONDS)
     await asyncio.sleep(pause_seconds)
-    return stage.pods.created_at[name] - asked
+    return testbed.pods.created_at[name] - asked
 
 
 @contextlib.asynccontextmanager
-async def _active(stage: Stage, rate: float) -> AsyncIterator[None]:
+async def _active(testbed: SimulatedCluster, rate: float) -> AsyncIterator[None]:
     """All clusters' counts change, `rate` times a second each, evenly spread, until the block ends."""
-    task = asyncio.create_task(_stir(stage, rate))
+    task = asyncio.create_task(_stir(testbed, rate))
     try:
         yield
     finally:
@@ -79,8 +80,8 @@ async def _active(stage: Stage, rate: float) -> AsyncIterator[None]:
             await task
 
 
-async def _stir(stage: Stage, rate: float) -> None:
-    every = list(stage.schedulers.by_address.values())
+async def _stir(testbed: SimulatedCluster, rate: float) -> None:
+    every = list(testbed.schedulers.by_address.values())
     random.Random(0).shuffle(every)  # noqa: S311 - only that neighbours do not change one after the other
     began, said = monotonic(), 0
     while True:
@@ -89,3 +90,34 @@ async def _stir(stage: Stage, rate: float) -> None:
             every[number % len(every)].count(1 + number % 97)
         said = max(said, due)
         await asyncio.sleep(0.005)
+
+
+@dataclass(frozen=True)
+class EventCost:
+    """So many changes of pods, and what the operator did for them."""
+
+    changes: int
+    work: Work
+
+
+async def event_cost(
+    testbed: SimulatedCluster, operator: CountingOperator, *, clusters: int, cpu_pods: int, rounds: int
+) -> EventCost:
+    """Change an annotation on every CPU pod, `rounds` times."""
+    lines = [
+        line(
+            "PATCH",
+            f"/api/v1/namespaces/{NAMESPACE}/pods/{worker_pod(cluster_name(which), CPU, number)}",
+            {"metadata": {"annotations": {"scale.gpudask.dev/round": str(turn)}}},
+            MERGE_PATCH,
+        )
+        for turn in range(rounds)
+        for number in range(cpu_pods)
+        for which in range(clusters)
+    ]
+    client = await testbed.prepared(lines)
+    await operator.at_rest()
+    before = operator.work
+    await client.send()
+    await operator.at_rest()
+    return EventCost(len(lines), operator.work - before)

@@ -1,23 +1,24 @@
-"""The operator as a process of its own: started, waited for, weighed, ended."""
+"""The operator as a process of its own that counts what it does: started, waited for until it rests, weighed, ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
-
-import aiohttp
+from time import monotonic
 
 from benchmarks.scale.counters import Counters, Counts
-from benchmarks.scale.waiting import until
-from local.ports import free_ports
+from benchmarks.testbed.cluster import SimulatedCluster
+from benchmarks.testbed.manifests import CLUSTERS_PATH, cluster
+from benchmarks.testbed.watch import until
+from gpudask.clients.kubernetes import Kubernetes
+from local.operator_process import OperatorProcess, leading
 
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-_KIB_A_MB = 1000 * 1000 / 1024
+_LOOK_SECONDS = 1.0
+_LOOKS = 3  # in a row; live figures of a status are written up to five seconds late, which is little work
+_IDLE = 0.05  # of a core
+_REST_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -32,69 +33,54 @@ class Work:
         return Work(self.cpu_seconds - before.cpu_seconds, self.counts - before.counts)
 
 
-class OperatorProcess:
-    """A running operator."""
+@dataclass(frozen=True)
+class CountingOperator:
+    """A running operator with its counters."""
 
-    def __init__(self, process: asyncio.subprocess.Process, counters: Counters) -> None:
-        self._process = process
-        self._counters = counters
-
-    @property
-    def resident_mb(self) -> float:
-        """Resident memory of the process in MB of 10^6 bytes."""
-        return self._status("VmRSS") / _KIB_A_MB
-
-    @property
-    def peak_mb(self) -> float:
-        """The most that it ever was, in MB."""
-        return self._status("VmHWM") / _KIB_A_MB
+    process: OperatorProcess
+    counters: Counters
 
     @property
     def work(self) -> Work:
         """What it has done by now."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return Work((int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND, self._counters.read())
+        return Work(self.process.cpu_seconds, self.counters.read())
 
-    def _status(self, field: str) -> int:
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+    async def at_rest(self) -> None:
+        """Wait until it uses next to no CPU for some seconds: the end of what an event set going.
+
+        Raises:
+            TimeoutError: it did not come to rest.
+        """
+        deadline, quiet, before = monotonic() + _REST_SECONDS, 0, self.work
+        while quiet < _LOOKS:
+            if monotonic() > deadline:
+                raise TimeoutError(f"the operator did not come to rest within {_REST_SECONDS} s")
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = self.work
+            quiet = quiet + 1 if now.cpu_seconds - before.cpu_seconds < _IDLE * _LOOK_SECONDS else 0
+            before = now
 
 
 @contextlib.asynccontextmanager
-async def operating(kubeconfig: Path, scratch: Path) -> AsyncIterator[OperatorProcess]:
-    """The operator of this checkout, its caches full, until the block ends; its log lies in `scratch`."""
-    counted = scratch / "counts"
-    counters = Counters.open(counted, create=True)
-    port = free_ports(1)[0]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GPUDASK_")}
-    environment = kept | {"KUBECONFIG": str(kubeconfig), "GPUDASK_HEALTH_PORT": str(port)}
-    environment.pop("KUBERNETES_SERVICE_HOST", None)
-    with (scratch / "operator.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.scale.counted", str(counted)), env=environment, stdout=log, stderr=log
-        )
-    try:
-        await _acts(process, port)
-        yield OperatorProcess(process, counters)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(15):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+async def operating(testbed: SimulatedCluster) -> AsyncIterator[CountingOperator]:
+    """The operator of this checkout, until the block ends. It is up: it acts on clusters that are new."""
+    counts = testbed.scratch / "counts"
+    counters = Counters.open(counts, create=True)
+    module = ("benchmarks.scale.counters", str(counts))
+    async with leading(testbed.server.kubeconfig, testbed.scratch / "operator.log", {}, module) as process:
+        await _warmed_up(testbed.api)
+        yield CountingOperator(process, counters)
 
 
-async def _acts(process: asyncio.subprocess.Process, port: int) -> None:
-    async with aiohttp.ClientSession() as session:
+async def _warmed_up(api: Kubernetes) -> None:
+    """Wait until the operator has seen a first cluster: kopf's watch begins some time after our caches are full."""
+    body = cluster(0, "", cpu_pods=0, gpu_pods_max=1)
+    body["metadata"]["name"], body["spec"]["suspend"] = "warm-up", True
+    await api.request("POST", CLUSTERS_PATH, body=body)
 
-        async def look() -> bool:
-            assert process.returncode is None, "the operator ended; its log says why"
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
-                    return (await answer.text()).startswith("it leads")
-            return False
+    async def seen() -> bool:
+        found = await api.request("GET", f"{CLUSTERS_PATH}/warm-up")
+        return bool(found.get("status", {}).get("phase") == "Suspended")
 
-        await until(look, "the operator's caches are full, and it leads", seconds=120)
+    await until(seen, "the operator reports a first cluster", seconds=60)
+    await api.request("DELETE", f"{CLUSTERS_PATH}/warm-up")

@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.scale.blocks import Longest
-from benchmarks.scale.events import EventCost
-from benchmarks.scale.growth import Grown
-from benchmarks.scale.latency import Latency
-from benchmarks.scale.memory import Memory
+from benchmarks.scale.growth import Grown, Memory
+from benchmarks.scale.latency import EventCost, Latency
 from benchmarks.scale.operator_process import Work
+from benchmarks.testbed.report import NOT_MEASURED, is_met, markdown, one_line, with_unit
 
-_NOT_MEASURED = "n/a"
 _HEAD = ("", "operator", "floor", "ratio", "wanted", "met")
 _MS = 1000.0
 # What is wanted on 2 cores.
@@ -61,33 +59,30 @@ def last_line(results: Results) -> str:
     """One line for whoever reads figures by machine."""
     clusters, gpus, memory, latency = results.clusters, results.gpus, results.memory, results.latency
     values = {
-        "clusters_1000": _as(clusters.done if clusters else None, ".2f", "x"),
-        "gpu_0_to_100": _as(gpus.operator.pods_a_second if gpus else None, ".0f", "pods/s"),
-        "floor": _as(gpus.floor.pods_a_second if gpus else None, ".0f", "pods/s"),
-        "rss_per_pod": _as(memory.mb_a_pod if memory else None, ".4f", "MB"),
-        "p50": _as(latency.percentile(50) if latency else None, ".3f", "s"),
-        "p99": _as(latency.percentile(99) if latency else None, ".3f", "s"),
-        "preload_rate": _as(results.preload_rate, ".3f", "x"),
-        "longest_block": _as(_MS * results.longest_block.worst[1] if results.longest_block else None, ".1f", "ms"),
+        "clusters_1000": with_unit(clusters.done if clusters else None, "x", 2),
+        "gpu_0_to_100": with_unit(gpus.operator.pods_a_second if gpus else None, "pods/s", 0),
+        "floor": with_unit(gpus.floor.pods_a_second if gpus else None, "pods/s", 0),
+        "rss_per_pod": with_unit(memory.mb_a_pod if memory else None, "MB", 4),
+        "p50": with_unit(latency.percentile(50) if latency else None, "s", 3),
+        "p99": with_unit(latency.percentile(99) if latency else None, "s", 3),
+        "preload_rate": with_unit(results.preload_rate, "x", 3),
+        "longest_block": with_unit(_MS * results.longest_block.worst[1] if results.longest_block else None, "ms", 1),
     }
-    return "scale: " + " ".join(f"{name}={value}" for name, value in values.items())
+    return one_line("scale", values)
 
 
 def table(results: Results) -> str:
     """Markdown: what, the operator's figure, the floor's, their ratio, what is wanted, whether that is met."""
-    lines: list[tuple[str, ...]] = [
-        _HEAD,
-        ("---",) * len(_HEAD),
+    rows = [
         *_growth(results.clusters, "(a) clusters", "until all clusters report ready"),
         *_growth(results.gpus, "(b) GPU pools", "until all are ready"),
         *_memory(results.memory),
-        *(line for latency in results.latencies for line in _latency(latency, bounded=latency is results.latency)),
+        *(row for latency in results.latencies for row in _latency(latency, bounded=latency is results.latency)),
         *_event_cost(results.event_cost),
         *_preload(results.preload_rate),
         *_longest(results.longest_block),
     ]
-    filled = ((*cells, *[""] * (len(_HEAD) - len(cells))) for cells in lines)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in filled)
+    return markdown(_HEAD, rows)
 
 
 def kept(results: Results) -> dict[str, Any]:
@@ -108,7 +103,7 @@ def _growth(pair: Pair | None, title: str, until: str) -> Rows:
     )
     for words, mine, theirs, ratio in rows:
         what = f"{title}: {ours.pods} pods {words}"
-        yield what, f"{mine:.1f} s", f"{theirs:.1f} s", f"{ratio:.2f}x", f"<= {_RATIO}x", _met(ratio <= _RATIO)
+        yield what, f"{mine:.1f} s", f"{theirs:.1f} s", f"{ratio:.2f}x", f"<= {_RATIO}x", is_met(ratio <= _RATIO)
     rates = (f"{side.pods_a_second:.0f} pods/s" for side in (ours, floor))
     yield f"{title}: rate of creation", *rates
     if ours.work is not None:
@@ -120,12 +115,12 @@ def _memory(memory: Memory | None) -> Rows:
         return
     for weight in memory.weights:
         if not weight.pods:
-            met = _met(weight.resident_mb < _BASE_MB)
+            met = is_met(weight.resident_mb < _BASE_MB)
             yield "(c) memory, no cluster", f"{weight.resident_mb:.0f} MB", "", "", f"< {_BASE_MB:.0f} MB", met
             continue
         figure = f"{weight.resident_mb:.0f} MB (peak {weight.peak_mb:.0f})"
         yield f"(c) memory, {weight.pods} pods", figure
-    met = _met(memory.mb_a_pod < _MB_A_POD)
+    met = is_met(memory.mb_a_pod < _MB_A_POD)
     yield "(c) memory of a pod, beyond the base", f"{memory.mb_a_pod:.4f} MB", "", "", f"< {_MB_A_POD} MB", met
     figure = f"{memory.restarted_mb:.0f} MB, {memory.restart_seconds:.1f} s until it rests"
     yield "(c) restarted with all pods there", figure
@@ -135,7 +130,7 @@ def _latency(latency: Latency, *, bounded: bool) -> Rows:
     title = f"(d) demand to pod, {latency.clusters} clusters, {latency.changes_a_second:.0f} changes/s"
     for percent, limit in ((50, _P50_SECONDS), (99, _P99_SECONDS)):
         value = latency.percentile(percent)
-        wanted = (f"< {limit} s", _met(value < limit)) if bounded else ("", "")
+        wanted = (f"< {limit} s", is_met(value < limit)) if bounded else ("", "")
         yield f"{title}: p{percent} of {len(latency.seconds)}", f"{value:.3f} s", "", "", *wanted
     yield f"{title}: longest", f"{max(latency.seconds):.3f} s"
     work = latency.work
@@ -153,14 +148,14 @@ def _event_cost(cost: EventCost | None) -> Rows:
 def _preload(rate: float | None) -> Rows:
     if rate is not None:
         what = "(f) the scheduler's rate with the preload"
-        yield what, f"{rate:.3f}x", "1", f"{rate:.3f}x", f">= {_RATE}x", _met(rate >= _RATE)
+        yield what, f"{rate:.3f}x", "1", f"{rate:.3f}x", f">= {_RATE}x", is_met(rate >= _RATE)
 
 
 def _longest(longest: Longest | None) -> Rows:
     if longest is not None:
         name, seconds = longest.worst
         what = f"(g) the preload's longest block of the loop, {longest.tasks} tasks, {longest.workers} workers"
-        met = _met(seconds <= _BLOCK_SECONDS)
+        met = is_met(seconds <= _BLOCK_SECONDS)
         yield what, f"{_MS * seconds:.1f} ms, {name}", "", "", f"<= {_MS * _BLOCK_SECONDS:.0f} ms", met
 
 
@@ -173,12 +168,4 @@ def _work(work: Work) -> str:
 
 
 def _a_piece(work: Work, count: int) -> str:
-    return f"{_MS * work.cpu_seconds / count:.2f} ms ({count})" if count else _NOT_MEASURED
-
-
-def _met(good: bool) -> str:
-    return "yes" if good else "NO"
-
-
-def _as(value: float | None, form: str, unit: str) -> str:
-    return _NOT_MEASURED if value is None else f"{value:{form}}{unit}"
+    return f"{_MS * work.cpu_seconds / count:.2f} ms ({count})" if count else NOT_MEASURED

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.scaling import plot, report
-from benchmarks.scaling.figures import Run, measure
-from benchmarks.scaling.generator import FAMILIES, Settings, all_traces
-from benchmarks.scaling.trace import Trace
+from benchmarks.scaling import report
+from benchmarks.scaling.report import Run, measure
+from benchmarks.scaling.trace import FAMILIES, Settings, Trace, all_traces
+from benchmarks.testbed.report import keep
 
 _SEEDS = (1, 2, 3)
 
@@ -46,7 +45,7 @@ def main() -> None:
     print()
     print(report.summary(runs))
     print()
-    plot.draw(runs, arguments.plot)
+    report.draw(runs, arguments.plot)
     print(f"{len(traces)} traces in {time.perf_counter() - began:.0f} s; seeds {seeds}; plot: {arguments.plot}")
     for miss in report.misses(runs):
         print(f"misses: {miss}")
@@ -59,8 +58,7 @@ def main() -> None:
             "target_duration": settings.target_duration,
             "runs": [run.as_json() for run in runs],
         }
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
+        keep(arguments.json, kept)
     print(line)
 
 

@@ -2,7 +2,9 @@
 
 Both are lower bounds, given the same nodes: nobody, whatever he knows, does better.
 
-*Makespan* (`graph`): the longest chain, and all work on all slots that the pools can have.
+*Makespan*: the longest chain, and all work on all slots that the pools can have. A task cannot begin before its
+submission, its longest chain of inputs, and its pool's first worker; nor before the whole of a large set of inputs had
+time on every slot that its pool can have. The same, backwards, for what follows.
 
 *Held* is the least for the service that was given: of all schedules that finish each submission when this run did, or
 earlier. Otherwise the least would be one pod that does everything in the end. So it is asked anew for each run: one
@@ -13,18 +15,139 @@ and one on each node while the image is pulled; idle time is held where that is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from benchmarks.scaling.graph import Bounds, bounds, first_worker_seconds, only_on_gpus
 from benchmarks.scaling.least_held import Floats, Work, least_held, least_units
-from benchmarks.scaling.trace import GPU_POOL, Trace
+from benchmarks.scaling.trace import GPU_POOL, Machines, Trace
 
+_MANY = 4  # inputs or followers from which the work of all of them together is looked at
 _STEPS = 2000  # at most, while a step stays short beside a pod's start
 _SHORTEST_STEP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """For each task: `head` the earliest begin, `tail` what follows its end at least; for each job its earliest end."""
+
+    heads: Sequence[float]
+    tails: Sequence[float]
+    job_ends: Sequence[float]
+    makespan: float
+
+
+def first_worker_seconds(trace: Trace, pool: str) -> float:
+    """The earliest time at which a worker of `pool` can be there."""
+    machines = trace.machines
+    if not trace.by_name[pool].gpus_per_pod:
+        return machines.start_seconds
+    return least_node_seconds(machines) + machines.pull_seconds + machines.start_seconds
+
+
+def least_node_seconds(machines: Machines) -> float:
+    """The soonest that a node comes."""
+    return 0.9 * machines.node_seconds
+
+
+def bounds(trace: Trace) -> Bounds:
+    """Heads, tails and the least makespan of `trace`."""
+    followers: list[list[int]] = [[] for _ in trace.tasks]
+    for number, task in enumerate(trace.tasks):
+        for needed in task.needs:
+            followers[needed].append(number)
+    heads = _heads(trace)
+    tails = _tails(trace, followers)
+    by_job: list[list[int]] = [[] for _ in trace.submitted]
+    for number, task in enumerate(trace.tasks):
+        by_job[task.job].append(number)
+    job_ends = [_makespan(trace, numbers, heads, tails) for numbers in by_job]
+    return Bounds(heads, tails, job_ends, _makespan(trace, range(len(trace.tasks)), heads, tails))
+
+
+def _heads(trace: Trace) -> list[float]:
+    ready = {pool: first_worker_seconds(trace, pool) for pool in trace.by_name}
+    heads: list[float] = []
+    for task in trace.tasks:
+        head = max(trace.submitted[task.job], min(ready[pool] for pool in trace.serving[task.resources]))
+        head = max([head, *(heads[needed] + trace.tasks[needed].seconds for needed in task.needs)])
+        if len(task.needs) >= _MANY:
+            before = _reach(task.needs, lambda number: trace.tasks[number].needs)
+            head = max(head, _least_end(trace, before, heads, [0.0] * len(heads)))
+        heads.append(head)
+    return heads
+
+
+def _tails(trace: Trace, followers: list[list[int]]) -> list[float]:
+    tails = [0.0] * len(trace.tasks)
+    for number in reversed(range(len(trace.tasks))):
+        after = followers[number]
+        tails[number] = max((trace.tasks[f].seconds + tails[f] for f in after), default=0.0)
+        if len(after) >= _MANY:
+            later = _reach(after, followers.__getitem__)
+            tails[number] = max(tails[number], _least_end(trace, later, [0.0] * len(tails), tails))
+    return tails
+
+
+def _makespan(trace: Trace, numbers: Sequence[int], heads: Sequence[float], tails: Sequence[float]) -> float:
+    chains = (heads[n] + trace.tasks[n].seconds + tails[n] for n in numbers)
+    return max(max(chains, default=0.0), _least_end(trace, numbers, heads, tails))
+
+
+def _reach(start: Iterable[int], onward: object) -> list[int]:
+    found: set[int] = set()
+    stack = list(start)
+    while stack:
+        number = stack.pop()
+        if number not in found:
+            found.add(number)
+            stack.extend(onward(number))  # type: ignore[operator]
+    return sorted(found)
+
+
+def _least_end(trace: Trace, numbers: Iterable[int], heads: Sequence[float], tails: Sequence[float]) -> float:
+    """The earliest end of all of `numbers` and their tails, where each pool works with all its slots."""
+    by_pool: dict[str, list[int]] = {}
+    for number in numbers:
+        serving = trace.serving[trace.tasks[number].resources]
+        if len(serving) == 1:  # what may run in several pools is left out: the bound stays one
+            by_pool.setdefault(serving[0], []).append(number)
+    return max((_pool_end(trace, pool, group, heads, tails) for pool, group in by_pool.items()), default=0.0)
+
+
+def _pool_end(trace: Trace, pool: str, group: list[int], heads: Sequence[float], tails: Sequence[float]) -> float:
+    """From each head on: the work that cannot begin earlier, on all pods at once, and the least tail of it."""
+    pods = trace.most_pods(pool)
+    work, tail, end = 0.0, float("inf"), 0.0
+    for number in sorted(group, key=lambda n: -heads[n]):
+        work += pod_seconds(trace, pool, number)
+        tail = min(tail, tails[number])
+        end = max(end, heads[number] + work / pods + tail)
+    return max(end, _packed_end(trace, pool, group, heads, tails))
+
+
+def _packed_end(trace: Trace, pool: str, group: list[int], heads: Sequence[float], tails: Sequence[float]) -> float:
+    """Of k times the slots and one more tasks, k + 1 share a slot: no sooner than the k + 1 shortest of the longest.
+
+    The bound L3 of Dell'Amico and Martello, "Optimal Scheduling of Tasks on Identical Parallel Processors", 1995.
+    """
+    slots = trace.most_pods(pool) * max(trace.slots(pool, trace.tasks[n].resources) for n in group)
+    seconds = sorted((trace.tasks[n].seconds for n in group), reverse=True)
+    shared = (sum(seconds[k * slots - k : k * slots + 1]) for k in range(1, (len(seconds) - 1) // slots + 1))
+    return min(heads[n] for n in group) + max(shared, default=0.0) + min(tails[n] for n in group)
+
+
+def pod_seconds(trace: Trace, pool: str, number: int) -> float:
+    """What a task takes of a pod: its seconds by the pod's slots for its kind."""
+    task = trace.tasks[number]
+    return task.seconds / trace.slots(pool, task.resources)
+
+
+def only_on_gpus(trace: Trace) -> list[int]:
+    """The tasks that nothing but the GPU pool can run."""
+    return [n for n, task in enumerate(trace.tasks) if trace.serving[task.resources] == (GPU_POOL,)]
 
 
 @dataclass(frozen=True)

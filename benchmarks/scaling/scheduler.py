@@ -9,17 +9,99 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
+from typing import Any
 
-from benchmarks.scaling import ahead
 from benchmarks.scaling.clock import Clock
 from benchmarks.scaling.trace import PLAIN, Resources, Trace
 from gpudask.planning.observed.pods import Pod
 from gpudask.scaling.demand import Demand, Requirement, Worker
 
+_EVERY_SECONDS = 1.0
+_ERROR = 0.25
+_BUDGET = 2000  # tasks that one estimate walks
+_UNKNOWN_SECONDS = 0.5  # of a later step that never ran
+_REPORTS = "next_seconds" in Requirement.__slots__
 _REMEMBERED = 50  # tasks that a mean follows, as in the preload's durations
+
+
+@dataclass(frozen=True, slots=True)
+class Soon:
+    """The first of the waiting tasks can run in `seconds`, None where that is not known, and about `tasks` then."""
+
+    seconds: float | None = None
+    tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a scheduler knows: mean seconds by prefix, tasks that ended, those that run and since when.
+
+    `threads`: how many there are for plain tasks.
+    """
+
+    now: float
+    means: Mapping[str, tuple[float, int]]
+    finished: Mapping[int, float]
+    running: Mapping[int, float]
+    threads: int
+
+    def left(self, task: int, prefix: str) -> float:
+        """The seconds that a task is expected to take from now; over its time, as long again as it is over it."""
+        mean = self.means[prefix][0] if prefix in self.means else _UNKNOWN_SECONDS
+        return abs(mean - (self.now - self.running.get(task, self.now)))
+
+
+def _as_fields(soon: Soon) -> dict[str, Any]:
+    """As fields of a requirement."""
+    return {"next_seconds": soon.seconds, "next_tasks": soon.tasks} if _REPORTS else {}
+
+
+class Lookout:
+    """What the preload estimates of tasks that wait for their inputs: when the first can run, and how many then.
+
+    The true remaining graph with the means known so far, at most once a second, and then wrong by up to a quarter.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._random = Random(trace.seed)  # noqa: S311 - a simulation, no secret
+        self._kept: dict[int, tuple[float, Soon]] = {}
+
+    def look(self, waiting: set[int], known: Known) -> Soon:
+        """The estimate for `waiting` tasks of one kind: for the one with the highest priority."""
+        if not waiting:
+            return Soon()
+        first = min(waiting)
+        kept = self._kept.get(first)
+        if kept is not None and known.now - kept[0] < _EVERY_SECONDS:
+            return kept[1]
+        soon = self._estimate(first, waiting, known)
+        self._kept = {first: (known.now, soon)}
+        return soon
+
+    def _estimate(self, first: int, waiting: set[int], known: Known) -> Soon:
+        tasks = self._trace.tasks
+        ancestors: set[int] = set()
+        stack = [first]
+        while stack and len(ancestors) < _BUDGET:
+            for needed in tasks[stack.pop()].needs:
+                if needed not in known.finished and needed not in ancestors:
+                    ancestors.add(needed)
+                    stack.append(needed)
+        if any(tasks[number].prefix not in known.means and not tasks[number].needs for number in ancestors):
+            return Soon()
+        left = {number: known.left(number, tasks[number].prefix) for number in ancestors}
+        chain: dict[int, float] = {}
+        for number in sorted(ancestors):
+            before = max((chain.get(needed, 0.0) for needed in tasks[number].needs), default=0.0)
+            chain[number] = before + left[number]
+        seconds = max(max(chain.values(), default=0.0), sum(left.values()) / max(1, known.threads))
+        same = [number for number in waiting if set(tasks[number].needs) == set(tasks[first].needs)]
+        return Soon(seconds * self._random.uniform(1 - _ERROR, 1 + _ERROR), len(same))
 
 
 @dataclass
@@ -53,7 +135,7 @@ class Scheduler:
         self._active: Counter[tuple[Resources, str]] = Counter()
         self._means: dict[str, tuple[float, int]] = {}
         self._jobs_left = Counter(task.job for task in trace.tasks)
-        self._lookout = ahead.Lookout(trace)
+        self._lookout = Lookout(trace)
         self._version = 0
         self._prepare()
 
@@ -150,7 +232,7 @@ class Scheduler:
         # Annotated tasks lie with a worker as soon as there is one; plain ones wait with the scheduler.
         assigned = active if resources != PLAIN and self._able(resources) else active - ready
         waiting = self._waiting.get(resources, set())
-        soon = self._lookout.look(waiting, self._known()) if waiting else ahead.Soon()
+        soon = self._lookout.look(waiting, self._known()) if waiting else Soon()
         return Requirement(
             resources,
             waiting=len(waiting),
@@ -158,13 +240,13 @@ class Scheduler:
             processing=assigned,
             seconds=self._seconds(resources, counts),
             unknown=sum(n for prefix, n in counts.items() if prefix not in self._means),
-            **ahead.fields(soon),
+            **_as_fields(soon),
         )
 
-    def _known(self) -> ahead.Known:
+    def _known(self) -> Known:
         running = {n: begun for process in self._processes.values() for n, begun in process.running.items()}
         threads = sum(self._trace.by_name[p.pod.pool].threads_per_worker for p in self._able(PLAIN))
-        return ahead.Known(self._clock.now, self._means, self.finished_at, running, threads)
+        return Known(self._clock.now, self._means, self.finished_at, running, threads)
 
     def _seconds(self, resources: Resources, counts: dict[str, int]) -> float:
         """Means of what is left; a task that runs past its mean counts as long as it has run."""

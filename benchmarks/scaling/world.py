@@ -1,4 +1,4 @@
-"""Kubernetes, Dask and a contestant on one clock, and what came of it."""
+"""Kubernetes, Dask and a policy on one clock, and what came of it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class World:
         )  # fmt: skip
 
 
-class Contestant(ABC):
+class Policy(ABC):
     """Who sizes the pools of a world. Pools begin with their minimum, and no GPU node is there."""
 
     title: str
@@ -123,7 +123,7 @@ class Contestant(ABC):
 class Outcome:
     """What a run came to. Times in seconds from the start; `jobs`: when each submission was finished."""
 
-    contestant: str
+    policy: str
     makespan: float
     jobs: dict[int, float]
     held_by_pods: tuple[Holding, ...]
@@ -144,21 +144,21 @@ class Outcome:
         return sum(holding.gpu_seconds for holding in self.held_by_nodes)
 
 
-def run(trace: Trace, contestant: Contestant) -> Outcome:
+def run(trace: Trace, policy: Policy) -> Outcome:
     """Run a trace to its end.
 
     Raises:
         StuckError: it does not come to one.
     """
     world = World(trace)
-    contestant.begin(world)
+    policy.begin(world)
     limit = max(trace.submitted, default=0.0) + _GIVE_UP_SECONDS
     while not world.over:
         if not world.clock.step() or world.clock.now > limit:
             left = len(trace.tasks) - len(world.scheduler.finished_at)
             pods = sorted(world.kubernetes.pods)
-            raise StuckError(f"{trace}, {contestant.title}: {left} tasks left, pods {pods} at {world.clock.now:.0f} s")
-    return _outcome(world, contestant.title)
+            raise StuckError(f"{trace}, {policy.title}: {left} tasks left, pods {pods} at {world.clock.now:.0f} s")
+    return _outcome(world, policy.title)
 
 
 def _outcome(world: World, title: str) -> Outcome:
@@ -169,7 +169,7 @@ def _outcome(world: World, title: str) -> Outcome:
         if GPU_POOL in trace.serving[trace.tasks[number].resources][:1]
     )
     return Outcome(
-        contestant=title,
+        policy=title,
         makespan=max(scheduler.finished_at.values(), default=0.0),
         jobs=dict(scheduler.job_finished_at),
         held_by_pods=tuple(world.kubernetes.held_by_pods),

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from benchmarks.startup import report
-from benchmarks.startup.contestant import Contestant
-from benchmarks.startup.floor import Floor
-from benchmarks.startup.gpudask_operator import GpudaskOperator
-from benchmarks.startup.occasion import Occasion, Stage
+from benchmarks.startup.operators import Floor, GpudaskOperator, RunsClusters
 from benchmarks.startup.peer import Peer
+from benchmarks.startup.run import Access, Benchmark
 from benchmarks.startup.trial import StartupTrial
 
 
-def _floor(stage: Stage, namespace: str) -> Contestant:
-    return Floor(stage.api, namespace)
+def _floor(access: Access, namespace: str) -> RunsClusters:
+    return Floor(access.api, namespace)
 
 
-def _gpudask(stage: Stage, namespace: str) -> Contestant:
-    return GpudaskOperator(stage.api, namespace)
+def _gpudask(access: Access, namespace: str) -> RunsClusters:
+    return GpudaskOperator(access.api, namespace)
 
 
-def _peer(stage: Stage, namespace: str) -> Contestant:
-    return stage.peer(Peer, namespace)
+def _peer(access: Access, namespace: str) -> RunsClusters:
+    return access.peer(Peer, namespace)
 
 
-STARTUP: Occasion[Contestant] = Occasion(
+STARTUP: Benchmark[RunsClusters] = Benchmark(
     name="startup",
     about="How long clusters take to start, grow and shrink",
     makers={"floor": _floor, "gpudask": _gpudask, "peer": _peer},

@@ -1,30 +1,181 @@
-"""dask-kubernetes' operator: its own manifest, with our image, sizes and environment, and commands that still exist."""
+"""dask-kubernetes' operator: its Python environment, made once from a lock; its process; and what it is asked for.
+
+Its own manifest is taken, with our image, sizes and environment, and commands that still exist.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 from distributed import Client
 
-from benchmarks.startup.peer_environment import PeerEnvironment
-from benchmarks.startup.peer_process import PeerProcess
 from benchmarks.startup.workload import FEW, Rendered, manifest
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
+from local.layout import cache_dir
+from local.ports import free_ports
 
 Json = dict[str, Any]
 
+_LOCK = Path(__file__).with_name("peer.lock")
+_CRD_FILES = "dask_kubernetes/operator/deployment/helm/dask-kubernetes-operator/crds"
+# Run there, not here: what a user of that package gets.
+_SPEC = """
+import json, sys
+from dask_kubernetes.operator import make_cluster_spec
+json.dump(make_cluster_spec(**json.load(sys.stdin)), sys.stdout)
+"""
+_START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+# A mount namespace of its own, for its resolv.conf: a name that is unknown costs the peer 19 pauses of 0.5 s each time.
+_RUN = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"'
 _GROUP = "/apis/kubernetes.dask.org/v1"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLL_SECONDS, _POLLS = 0.1, 300
 _MERGE = "application/merge-patch+json"
 _ANY_CLUSTER = "any-cluster"
+
+
+@dataclass(frozen=True)
+class PeerEnvironment:
+    """A virtual environment with the peer in it."""
+
+    root: Path
+
+    @classmethod
+    def ensure(cls) -> PeerEnvironment:
+        """Make it where it is missing; its directory carries the lock's hash.
+
+        Raises:
+            subprocess.CalledProcessError: a package could not be installed; its output is on the terminal.
+        """
+        digest = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]
+        environment = cls(cache_dir() / "peer" / digest)
+        complete = environment.root / ".compiled"
+        if not complete.exists():
+            print(f"installing dask-kubernetes' operator into {environment.root}", flush=True)
+            uv = Path(sys.executable).with_name("uv")
+            subprocess.run([uv, "venv", "--quiet", "--clear", environment.root], check=True)
+            sync: list[str | Path] = [
+                uv,
+                "pip",
+                "sync",
+                "--quiet",
+                "--compile-bytecode",  # as pip does for a user; else each process compiles what it imports anew
+                "--python",
+                environment.python,
+                "--require-hashes",
+                _LOCK,
+            ]
+            subprocess.run(sync, check=True)
+            complete.touch()
+        return environment
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.root / "bin" / "python"
+
+    @property
+    def kopf(self) -> Path:
+        """The command that runs the peer's controller."""
+        return self.root / "bin" / "kopf"
+
+    @property
+    def crds(self) -> list[Path]:
+        """The files of its custom resource definitions, as its Helm chart installs them."""
+        return sorted(self.root.glob(f"lib/python*/site-packages/{_CRD_FILES}/*.yaml"))
+
+    def cluster_spec(self, **arguments: Any) -> dict[str, Any]:
+        """What its `make_cluster_spec` makes of `arguments`: a DaskCluster."""
+        done = subprocess.run(
+            [self.python, "-c", _SPEC], input=json.dumps(arguments), capture_output=True, text=True, check=True
+        )
+        return dict(json.loads(done.stdout))
+
+
+def version() -> str:
+    """The peer's version, from the lock."""
+    lines = (line.split()[0] for line in _LOCK.read_text().splitlines() if line.startswith("dask-kubernetes=="))
+    return next(lines).partition("==")[2]
+
+
+class PeerProcess:
+    """`kopf run` of the peer's controller, for one namespace. It is ended by its process id."""
+
+    def __init__(self, environment: PeerEnvironment, kubeconfig: Path, namespace: str, directory: Path) -> None:
+        self._environment = environment
+        self.kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._directory = directory
+        self.log = cache_dir() / "logs" / "benchmark-peer.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self, dns_address: str) -> None:
+        """Start it, and wait until its liveness endpoint answers.
+
+        Raises:
+            RuntimeError: it ended, or does not answer; the text has the log's path.
+        """
+        resolv = self._directory / f"{self._namespace}.resolv.conf"
+        resolv.write_text(
+            f"nameserver {dns_address}\n"
+            f"search {self._namespace}.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"
+        )
+        url = f"http://127.0.0.1:{free_ports(1)[0]}/healthz"
+        controller = [str(self._environment.kopf), "run", "--standalone", "--namespace", self._namespace]
+        controller += ["--liveness", url, "-m", "dask_kubernetes.operator.controller"]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - it is to run beside us, and starts at once
+                ["unshare", "--mount", "--propagation", "private", "sh", "-c", _RUN, "sh", str(resolv), *controller],
+                env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the benchmark, which still needs it to clean up
+            )
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await self._answers(url)
+        except TimeoutError as error:
+            raise RuntimeError(f"the peer's operator does not answer: {self.log}") from error
+
+    async def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(process.wait, _STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+
+    async def _answers(self, url: str) -> None:
+        assert self._process is not None, "asked only after the start"
+        async with aiohttp.ClientSession(trust_env=False) as session:
+            while self._process.poll() is None:
+                with suppress(aiohttp.ClientError):
+                    async with session.get(url) as response:
+                        if response.ok:
+                            return
+                await asyncio.sleep(_POLL_SECONDS)
+        raise RuntimeError(f"the peer's operator ended with {self._process.returncode}: {self.log}")
 
 
 class Peer:
@@ -84,7 +235,7 @@ class Peer:
             await self._poll(name, lambda definition: definition is None, "is still there")
 
     def dask_cluster(self, cluster: str, workers: int) -> Json:
-        """Its manifest of a cluster that runs what the other contestants run."""
+        """Its manifest of a cluster that runs what the others run."""
         body: Json = json.loads(self._template.replace(_ANY_CLUSTER, cluster))
         body["spec"]["worker"]["replicas"] = workers
         return body

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+
+from benchmarks.testbed.report import NOT_MEASURED, Sample, markdown, one_line, with_unit
 
 FLOOR, GPUDASK, PEER = "floor", "gpudask", "dask-kubernetes"
-NOT_MEASURED = "n/a"
 _ROWS = (
     ("ready_2", "applied until 2 workers are registered"),
     ("ready_10", "applied until 10 workers are registered"),
@@ -21,65 +20,48 @@ _ROWS = (
 )
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The seconds of one figure of one contestant, over all rounds."""
-
-    seconds: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """The median; there is at least one value."""
-        return median(self.seconds)
-
-    def __str__(self) -> str:
-        low, high = min(self.seconds), max(self.seconds)
-        return f"{self.median:.2f} s ({low:.2f}-{high:.2f})"
-
-
 class Results:
-    """All samples, by contestant and figure."""
+    """All samples, by a participant's title and the figure."""
 
     def __init__(self, turns: Iterable[tuple[str, Mapping[str, float]]]) -> None:
         collected: dict[tuple[str, str], list[float]] = {}
-        for contestant, figures in turns:
-            for figure, seconds in figures.items():
-                collected.setdefault((contestant, figure), []).append(seconds)
+        for title, figures in turns:
+            for name, seconds in figures.items():
+                collected.setdefault((title, name), []).append(seconds)
         self._samples = {key: Sample(tuple(values)) for key, values in collected.items()}
 
-    def sample(self, contestant: str, figure: str) -> Sample | None:
+    def sample(self, title: str, figure: str) -> Sample | None:
         """The values of one figure; None where it was not measured."""
-        return self._samples.get((contestant, figure))
+        return self._samples.get((title, figure))
 
-    def ratio(self, contestant: str, figure: str) -> float | None:
-        """The contestant's median through the floor's."""
-        theirs, floor = self.sample(contestant, figure), self.sample(FLOOR, figure)
+    def ratio(self, title: str, figure: str) -> float | None:
+        """The participant's median through the floor's."""
+        theirs, floor = self.sample(title, figure), self.sample(FLOOR, figure)
         return theirs.median / floor.median if theirs and floor else None
 
-    def down_extra_seconds(self, contestant: str) -> float | None:
+    def down_extra_seconds(self, title: str) -> float | None:
         """How much longer 10 -> 2 takes than the pods need to end once they are asked to, as the floor shows it."""
-        gone, termination = self.sample(contestant, "down_8_gone"), self.sample(FLOOR, "termination_8")
+        gone, termination = self.sample(title, "down_8_gone"), self.sample(FLOOR, "termination_8")
         return gone.median - termination.median if gone and termination else None
 
 
-def table(results: Results, contestants: Sequence[str]) -> str:
-    """Markdown: a row for each figure, a column for each contestant; median (min-max), n, ratio to the floor."""
-    lines = [["", *contestants], ["---"] * (len(contestants) + 1)]
-    lines += [[words, *(_cell(results, title, figure) for title in contestants)] for figure, words in _ROWS]
-    extra = (_seconds(results.down_extra_seconds(title)) for title in contestants)
-    lines.append(["the same, beyond what the floor's pods need to end", *extra])
+def table(results: Results, titles: Sequence[str]) -> str:
+    """Markdown: a row for each figure, a column for each participant; median (min-max), n, ratio to the floor."""
+    rows = [[words, *(_cell(results, title, name) for title in titles)] for name, words in _ROWS]
+    extra = (with_unit(results.down_extra_seconds(title), "s") for title in titles)
+    rows.append(["the same, beyond what the floor's pods need to end", *extra])
     floor = results.sample(FLOOR, "termination_8")
     if floor:
-        lines.append(["the floor's 8 pods, asked to end until gone", str(floor), *[""] * (len(contestants) - 1)])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        rows.append(["the floor's 8 pods, asked to end until gone", floor.spread()])
+    return markdown(["", *titles], rows)
 
 
-def _cell(results: Results, contestant: str, figure: str) -> str:
-    sample = results.sample(contestant, figure)
+def _cell(results: Results, title: str, name: str) -> str:
+    sample = results.sample(title, name)
     if sample is None:
-        return "cannot" if contestant == PEER and figure.startswith("first_gpu") else NOT_MEASURED
-    ratio = results.ratio(contestant, figure) if contestant != FLOOR and not figure.startswith("down") else None
-    return f"{sample}, n={len(sample.seconds)}" + (f", {ratio:.2f}x" if ratio is not None else "")
+        return "cannot" if title == PEER and name.startswith("first_gpu") else NOT_MEASURED
+    ratio = results.ratio(title, name) if title != FLOOR and not name.startswith("down") else None
+    return sample.text() + (f", {times(ratio)}" if ratio is not None else "")
 
 
 def last_line(results: Results) -> str:
@@ -89,19 +71,15 @@ def last_line(results: Results) -> str:
         "ready_2": times(results.ratio(GPUDASK, "ready_2")),
         "ready_10": times(results.ratio(GPUDASK, "ready_10")),
         "up_8": times(results.ratio(GPUDASK, "up_8")),
-        "down_8_extra": _seconds(results.down_extra_seconds(GPUDASK)),
-        "first_gpu_pod": _seconds(gpu_pod.median if gpu_pod else None),
+        "down_8_extra": with_unit(results.down_extra_seconds(GPUDASK), "s"),
+        "first_gpu_pod": with_unit(gpu_pod.median if gpu_pod else None, "s"),
         "peer_ready_2": times(results.ratio(PEER, "ready_2")),
         "peer_up_8": times(results.ratio(PEER, "up_8")),
-        "peer_down_8_extra": _seconds(results.down_extra_seconds(PEER)),
+        "peer_down_8_extra": with_unit(results.down_extra_seconds(PEER), "s"),
     }
-    return "startup: " + " ".join(f"{name}={value}" for name, value in values.items())
+    return one_line("startup", values)
 
 
 def times(ratio: float | None) -> str:
     """`1.20x`, or that it was not measured."""
-    return NOT_MEASURED if ratio is None else f"{ratio:.2f}x"
-
-
-def _seconds(seconds: float | None) -> str:
-    return NOT_MEASURED if seconds is None else f"{seconds:.2f}s"
+    return with_unit(ratio, "x")

@@ -1,4 +1,4 @@
-"""What every contestant runs: a scheduler, small CPU workers, and one GPU worker that only a GPU task needs. Pure."""
+"""What every participant runs: a scheduler, small CPU workers, and one GPU worker that only a GPU task needs. Pure."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from distributed import LocalCluster
 
-from benchmarks.gpu.programs import phases, pipeline
+from benchmarks.gpu.programs import pipeline
 from benchmarks.gpu.report import summary
 from benchmarks.gpu.stand_in import cupy as stand_in
 
@@ -25,7 +25,7 @@ def test_a_kind_of_task_is_summed_up_over_its_workers() -> None:
         {"key": ("load-1"), "worker": "c", "startstops": [step("compute", 10.5, 11.5)]},
         {"key": ("lost-1"), "worker": "c", "startstops": []},
     ]
-    load, refine = phases.of(records, 10.0)
+    load, refine = pipeline.phases(records, 10.0)
     assert load == {"kind": "load", "began": 0.5, "ended": 1.5, "compute": 1.0, "transfer": 0, "tasks": [1]}
     assert refine == {"kind": "refine", "began": 1.0, "ended": 7.0, "compute": 6.0, "transfer": 1.0, "tasks": [2, 1]}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import figures, results
-from benchmarks.gpu.kubectl import BenchmarkError
+from benchmarks.gpu.runner import BenchmarkError
 from benchmarks.gpu.report import last_line, summary
 
 CLASSIC = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import kubectl as benchmark
-from benchmarks.gpu.sight import WATCH, PodWatch
+from benchmarks.gpu import runner as benchmark
+from benchmarks.gpu.runner import WATCH, PodWatch
 from tests.kubectl import Kubectl
 
 pytestmark = pytest.mark.api

@@ -8,8 +8,7 @@ import re
 from benchmarks.ha import report
 from benchmarks.ha.replica import Memory
 from benchmarks.ha.report import Results
-from benchmarks.ha.rest import Rest
-from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Takeover
+from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Rest, Takeover
 
 RESULTS = Results(
     takeovers=tuple(

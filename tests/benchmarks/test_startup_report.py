@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from benchmarks.startup.report import FLOOR, GPUDASK, PEER, Results, Sample, last_line, table
+from benchmarks.startup.report import FLOOR, GPUDASK, PEER, Results, last_line, table
+from benchmarks.testbed.report import Sample
 
 FLOOR_FIGURES = {"ready_2": 4.0, "ready_10": 10.0, "up_8": 8.0, "down_8_gone": 2.5, "termination_8": 2.0}
 GPUDASK_FIGURES = {"ready_2": 5.0, "ready_10": 11.0, "up_8": 8.0, "down_8_gone": 3.25, "first_gpu_pod": 0.04}
@@ -36,7 +37,7 @@ def test_ratios_are_of_medians_so_that_one_slow_turn_does_not_count() -> None:
 
 
 def test_a_sample_shows_its_median_and_its_spread() -> None:
-    assert str(Sample((3.0, 1.0, 2.5, 9.0))) == "2.75 s (1.00-9.00)"
+    assert Sample((3.0, 1.0, 2.5, 9.0)).spread() == "2.75 s (1.00-9.00)"
 
 
 def test_the_floors_own_retirement_is_extra_too() -> None:

@@ -1,11 +1,11 @@
-"""All contestants run the same: the pods by hand are the operator's, but for their owner."""
+"""All participants run the same: the pods by hand are the operator's, but for their owner."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 from benchmarks.startup.peer import Peer
-from benchmarks.startup.rounds import order
+from benchmarks.startup.run import order
 from benchmarks.startup.workload import Rendered, dask_name, manifest
 from gpudask.api.resource import parse
 from gpudask.desired.workers import worker_pod
@@ -37,7 +37,7 @@ def test_workers_are_retired_by_the_name_that_they_register_under() -> None:
     assert dask_name(pod) in pod["spec"]["containers"][0]["args"]
 
 
-def test_in_as_many_rounds_as_contestants_each_is_first_once() -> None:
+def test_in_as_many_rounds_as_participants_each_is_first_once() -> None:
     titles = ["floor", "gpudask", "peer"]
     assert {order(titles, number)[0] for number in range(3)} == set(titles)
     assert all(sorted(order(titles, number)) == titles for number in range(7))

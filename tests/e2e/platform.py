@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.cluster import Cluster
-from local.images import IMAGE_NAMES, build_images
 from local.lock import exclusive
-from local.operator_release import NAMESPACE, install_operator
+from local.operator_release import NAMESPACE, install_checkout, install_operator
 from local.progress import Steps
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
@@ -32,12 +31,9 @@ class Platform:
     def up(cls) -> Platform:
         """The cluster with the images and the operator of this checkout."""
         cluster = Cluster.up("default", steps=Steps())
+        kubectl = Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig)
         with exclusive(cluster.layout.root.with_name("platform")):  # tests run side by side in several processes
-            images = dict(zip(IMAGE_NAMES, build_images(IMAGE_NAMES, cluster.images, Steps()), strict=True))
-            kubectl = Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig)
-            platform = cls(cluster, kubectl, images["operator"])
-            platform.install()
-        return platform
+            return cls(cluster, kubectl, install_checkout(cluster, Steps()))
 
     def install(self, *settings: str, image: str = "") -> None:
         """`helm upgrade --install`, with more values if given, and perhaps another version's image."""

@@ -29,7 +29,7 @@ from tests.conftest import CRD, ROOT
 from tests.hostile.attack import OWN, Attacker, Request
 from tests.hostile.impostor import ELSEWHERE, Impostor
 from tests.hostile.node import Node
-from tests.hostile.operator_process import OperatorProcess, operating
+from tests.hostile.operator_process import AttackedOperator, operating
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually, staged
@@ -47,7 +47,7 @@ _HELD = (f"apis/{API_VERSION}/{PLURAL}", "api/v1/pods", "api/v1/services", "api/
 class Platform(Protocol):
     """What a trial needs. `elsewhere`: where redirects lead. `victim_known`: what attackers know of the victim."""
 
-    operator: OperatorProcess
+    operator: AttackedOperator
     victim: Stage
     elsewhere: Impostor
     victim_known: dict[str, str]
@@ -76,7 +76,7 @@ class BarePlatform:
 
     kubectl: Kubectl
     api: Kubernetes
-    operator: OperatorProcess
+    operator: AttackedOperator
     victim: Stage
     elsewhere: Impostor
     victim_known: dict[str, str] = field(default_factory=dict)

@@ -80,7 +80,7 @@ class Trials:
         """These attacks at once, beside the victim."""
         self._count += 1
         began, operator = time.monotonic(), self._platform.operator
-        cpu_seconds = operator.cpu_seconds
+        cpu_seconds = operator.process.cpu_seconds
         answers = {cluster: text for attack in attacks for cluster, text in attack.schedulers.items()}
         harm: list[str] = []
         async with self._platform.camp(self._count, answers) as camp:
@@ -96,9 +96,9 @@ class Trials:
             ]
         harm += [rounds] if isinstance(rounds, str) else await self._late(rounds)
         harm += await self._harm_to_operator()
-        resident_mb = 0.0 if operator.has_ended else operator.resident_mb
+        resident_mb = 0.0 if operator.has_ended else operator.process.resident_mb
         times = None if isinstance(rounds, str) else medians(rounds)
-        used = 0.0 if operator.has_ended else operator.cpu_seconds - cpu_seconds
+        used = 0.0 if operator.has_ended else operator.process.cpu_seconds - cpu_seconds
         return Outcome(times, tuple(harm), tuple(missed), time.monotonic() - began, resident_mb, used)
 
     async def _watch(self) -> list[Times] | str:
@@ -136,7 +136,7 @@ class Trials:
         found = [f"the operator's log: {line}" for line in operator.complaints()]
         if operator.has_ended:
             return [*found, f"the operator ended: {operator.process.returncode}"]
-        health = await operator.health()
+        health = await operator.process.health()
         if not health.startswith("200 it leads") or "restarts" in health:
             found.append(f"the operator's health: {health.strip()}")
         if self._platform.elsewhere.asked > self._elsewhere:

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.scaling.adaptive import Adaptive
 from benchmarks.scaling.clock import Clock
-from benchmarks.scaling.fixed import Fixed
-from benchmarks.scaling.gpudask_policy import Gpudask
+from benchmarks.scaling.policies import Adaptive, Fixed, Gpudask
 from benchmarks.scaling.kubernetes import Kubernetes
 from benchmarks.scaling.least_held import ImpossibleError, Work, least_held
 from benchmarks.scaling.oracle import Oracle
 from benchmarks.scaling.trace import Machines, Trace
-from benchmarks.scaling.world import Contestant, run
+from benchmarks.scaling.world import Policy, run
 from tests.scaling_simulator import brute_force
 from tests.scaling_simulator.brute_force import Piece
 from tests.scaling_simulator.drawn import traces
@@ -142,8 +140,8 @@ def test_who_cannot_be_in_time_is_told_so():
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(traces(least_gpus=False), st.sampled_from([Gpudask, Adaptive, Fixed]))
-def test_no_run_of_the_simulator_is_below_the_bounds(of: Trace, contestant: type[Contestant]):
-    outcome, oracle = run(of, contestant()), Oracle(of)
+def test_no_run_of_the_simulator_is_below_the_bounds(of: Trace, policy: type[Policy]):
+    outcome, oracle = run(of, policy()), Oracle(of)
     least = oracle.least(outcome.jobs)
     assert outcome.makespan >= oracle.makespan - 1e-6
     assert all(end >= oracle.job_end(job) - 1e-6 for job, end in outcome.jobs.items())

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.scaling.gpudask_policy import Gpudask
+from benchmarks.scaling.policies import Gpudask
 from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.trace import GPU, PLAIN, Machines, Task, Trace
 from benchmarks.scaling.world import World

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from statistics import median
 from typing import Any
 
-from benchmarks.gpu.programs import phases, work
+from dask.utils import key_split
+
+from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, options, say, session, versions
 
 _BLOCKS_PER_GPU = 40
@@ -30,12 +33,12 @@ def main() -> None:
             all_gpu_workers(client, arguments.gpus)
         client.wait_for_workers(arguments.cpus + (arguments.gpus if arguments.fixed else 0), timeout=60)
         sorts = arguments.sorts or _sorts(client, arguments.shrink)
-        phases.begin(client)
+        _keep_task_stream(client)
         began, started = time.perf_counter(), time.time()
         total = _submitted(client, _BLOCKS_PER_GPU * arguments.gpus, sorts, arguments.shrink).result()
         seconds = time.perf_counter() - began
         ended = time.time()
-        ran = phases.phases(client, started)
+        ran = phases(client.get_task_stream(start=started), started)
         say(seconds=seconds, started=started, ended=ended, total=total, sorts=sorts, phases=ran, versions=versions())
 
 
@@ -68,6 +71,44 @@ def _submitted(client: Any, blocks: int, sorts: int, shrink: int) -> Any:
     )
     summaries = client.map(work.summarise, refined, count=count, repetitions=sorts, pure=False)
     return client.submit(sum, summaries, pure=False)
+
+
+def _keep_task_stream(client: Any) -> None:
+    """Let the scheduler keep what its workers tell of each task from now on."""
+    client.get_task_stream(count=1)
+
+
+def phases(records: list[dict[str, Any]], started: float) -> list[dict[str, Any]]:
+    """When each kind of task ran, on how many workers, and what they did meanwhile: from the scheduler's task stream.
+
+    In the order in which they began; seconds since `started`, the `time.time()` when the program began, and sums over
+    all workers of what took them.
+
+    `compute`: the tasks themselves. `transfer`: until what they need had come. `tasks`: by worker, the most first.
+    """
+    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for record in records:
+        if record["startstops"]:
+            kinds[key_split(record["key"])].append(record)
+    rows = [_row(kind, mine, started) for kind, mine in kinds.items()]
+    return sorted(rows, key=lambda row: row["began"])
+
+
+def _row(kind: str, records: list[dict[str, Any]], started: float) -> dict[str, Any]:
+    done = [step for record in records for step in record["startstops"]]
+    workers: dict[str, int] = defaultdict(int)
+    for record in records:
+        workers[record["worker"]] += 1
+    return {
+        "kind": kind,
+        "began": min(step["start"] for step in done) - started,
+        "ended": max(step["stop"] for step in done) - started,
+        **{
+            action: sum(step["stop"] - step["start"] for step in done if step["action"] == action)
+            for action in ("compute", "transfer")
+        },
+        "tasks": sorted(workers.values(), reverse=True),
+    }
 
 
 if __name__ == "__main__":

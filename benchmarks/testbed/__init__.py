@@ -1,0 +1,9 @@
+"""What the benchmarks share: on what they run, what they look at, and how figures are told and kept.
+
+Clusters: `cluster` is an API server of its own with fake nodes and the fake Dask schedulers of `schedulers`; the
+objects of `manifests` are made there by the operator, or by hand with `bare_client`. Watching: `watch` follows an API
+server, `pods` keeps what it tells. Figures: `machine` says where they were taken, `report` puts them in words.
+
+`machine`, `pods` and `report` need the standard library alone: `benchmarks.gpu` runs on machines that have little else.
+No benchmark is imported here, and nothing of `tests`.
+"""
