@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gpudask.api.device_memory import DeviceMemory
 from gpudask.api.model import Model
+from gpudask.api.pod_parts import LabelText
 from gpudask.api.rules import Rule
 
 EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -61,7 +62,7 @@ class Gpu(Model):
         ),
     ] = DEFAULT_GPU_RESOURCE
     node_selector: Annotated[
-        dict[str, str],
+        dict[str, LabelText],
         Field(
             max_length=16,
             description="labels of the nodes that have these devices; by default nvidia.com/gpu.present: true",

@@ -12,13 +12,20 @@ from gpudask.api.rules import Rule
 from gpudask.api.values import Quantity
 
 
+# As long as Kubernetes lets them be: a label's value, also one that nodes are selected by, and an object's annotations.
+LabelText = Annotated[str, Field(max_length=63)]
+AnnotationText = Annotated[str, Field(max_length=256 * 1024)]
+
+
 class TemplateMetadata(Model):
     """Labels and annotations added to pods. Keys of the operator are refused, and left out where they got in."""
 
     rules = (no_reserved_keys("labels"), no_reserved_keys("annotations"))
 
-    labels: Annotated[dict[str, str], Field(default_factory=dict, max_length=64, description="added to ours")]
-    annotations: Annotated[dict[str, str], Field(default_factory=dict, max_length=64, description="added to ours")]
+    labels: Annotated[dict[str, LabelText], Field(default_factory=dict, max_length=64, description="added to ours")]
+    annotations: Annotated[
+        dict[str, AnnotationText], Field(default_factory=dict, max_length=64, description="added to ours")
+    ]
 
 
 class Template(Model):

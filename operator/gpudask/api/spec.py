@@ -14,6 +14,7 @@ from gpudask.api.autoscale import MAX_REPLICAS
 from gpudask.api.model import FreeObject, Model
 from gpudask.api.network import Network
 from gpudask.api.pod_parts import (
+    AnnotationText,
     EnvList,
     ExtraArgs,
     Image,
@@ -49,7 +50,7 @@ class Service(Model):
         "ClusterIP"
     )
     annotations: Annotated[
-        dict[str, str], Field(default_factory=dict, max_length=64, description="for load balancers and DNS")
+        dict[str, AnnotationText], Field(default_factory=dict, max_length=64, description="for load balancers and DNS")
     ]
 
 
