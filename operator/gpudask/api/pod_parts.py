@@ -11,7 +11,6 @@ from gpudask.api.reserved import no_reserved_keys
 from gpudask.api.rules import Rule
 from gpudask.api.values import Quantity
 
-
 # As long as Kubernetes lets them be: a label's value, also one that nodes are selected by, and an object's annotations.
 LabelText = Annotated[str, Field(max_length=63)]
 AnnotationText = Annotated[str, Field(max_length=256 * 1024)]
