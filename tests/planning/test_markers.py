@@ -78,9 +78,7 @@ def test_nothing_is_marked_while_nobody_knows_what_runs():
         pytest.param((99, 99, 99, 31), FREE, id="all of them rest"),
     ],
 )
-def test_a_pod_of_four_gpus_rests_when_all_of_them_do(
-    idle_seconds: tuple[float, ...], wanted: tuple[str, str] | None
-):
+def test_a_pod_of_four_gpus_rests_when_all_of_them_do(idle_seconds: tuple[float, ...], wanted: tuple[str, str] | None):
     of = cluster(a_pool(replicas=1), gpu_pool(count=4))
     four = pod(of, "gpu", marks=GUARDED)
     says = demand(workers=tuple(worker(four, index, idle_seconds=idle) for index, idle in enumerate(idle_seconds)))
