@@ -11,7 +11,7 @@ FAST := -m "not api and not dask and not e2e and not registry"
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup lock generate manifests lint test test-fast soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help setup lock generate manifests lint test test-fast properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -59,6 +59,9 @@ test: setup lint ## everything: lint, unit, API server, chart, real schedulers, 
 	@$(PY) -m local install
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
 	@$(PY) -m pytest -m "e2e and alone" tests/e2e
+
+properties: setup ## the properties with new examples; what fails says how it is tried again
+	@GPUDASK_EXAMPLES=new $(PY) -m pytest -q -m "hypothesis and not e2e" $(SIDE_BY_SIDE) $(ARGS)
 
 soak: setup ## random histories of a simulated cluster, against an oracle (ARGS="--seconds 1800 --seed 7")
 	@PYTHONHASHSEED=0 $(PY) -m tests.histories $(ARGS)

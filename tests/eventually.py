@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -33,3 +34,26 @@ def steadily(check: Callable[[], bool], what: str, *, seconds: float, show: Call
         if not check():
             raise AssertionError(f"did not stay so for {seconds:g} s: {what}. Seen: {show() if show else 'no'}")
         time.sleep(0.1)
+
+
+async def eventually_async(
+    look: Callable[[], Awaitable[T]], accept: Callable[[T], Any], what: str, seconds: float = 60
+) -> T:
+    """What `look` finds once it is accepted; after `seconds` an AssertionError with what was seen instead."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = await look()
+        if accept(found):
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}; seen last: {found!r}")
+        await asyncio.sleep(0.05)
+
+
+async def steadily_async(look: Callable[[], Awaitable[T]], wanted: T, seconds: float) -> None:
+    """`look()` is `wanted` all the time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = await look()
+        assert found == wanted, f"{found} instead of {wanted}"
+        await asyncio.sleep(0.1)

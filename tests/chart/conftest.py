@@ -84,14 +84,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def golden() -> Callable[[str, str], None]:
-    """Compare a text with tests/chart/golden/NAME; UPDATE_GOLDEN=1 writes it instead."""
+def golden(update_golden: bool) -> Callable[[str, str], None]:
+    """Compare a text with tests/chart/golden/NAME; `--update-golden` writes it instead."""
 
     def compare(name: str, text: str) -> None:
         path = GOLDEN / name
-        if os.environ.get("UPDATE_GOLDEN"):
+        if update_golden:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        assert text == path.read_text(), f"{path} differs: UPDATE_GOLDEN=1 writes it anew, then read its diff"
+        assert text == path.read_text(), f"{path} differs: --update-golden writes it anew, then read its diff"
 
     return compare

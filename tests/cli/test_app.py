@@ -1,5 +1,6 @@
 """The app as a whole: help, exit codes, how quickly it starts, its page."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points, version
@@ -11,6 +12,7 @@ from gpudask.cli.exits import Exit
 from gpudask.cli.main import COMMANDS
 from gpudask.cli.reference import reference
 from tests.cli.invoke import invoke
+from tests.docs.pages import pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,10 +26,15 @@ def test_the_help_of_a_command_has_an_example_and_the_exit_codes(name: str):
     assert "Exit codes: 0 done; 1 refused" in result.stdout
 
 
-def test_the_commands_of_the_issue_are_there():
-    expected = "get create scale suspend resume delete wait logs top dashboard connect convert render doctor"
+def test_each_command_that_people_read_of_is_there():
+    """What a page tells people to type; docs/cli.md is made from the commands themselves."""
+    texts = [page.read_text() for page in pages() if page != ROOT / "docs" / "cli.md"]
+    told = {
+        word for text in texts for word in re.findall(r"(?:^ *|`)(?:kubectl )?gpudask ([a-z]+)\b", text, re.MULTILINE)
+    }
 
-    assert list(COMMANDS) == expected.split()
+    assert len(told) >= 8, f"the pages say hardly any: {told}"
+    assert [word for word in sorted(told) if invoke(word, "--help").exit_code != 0] == []
 
 
 def test_help_and_offline_commands_wait_for_no_client():

@@ -26,12 +26,12 @@ def test_a_machine_with_gpus_offers_them_on_one_node_for_all_pods():
     assert (spec.device_plugin, spec.tainted) == (True, False)
 
 
-def test_a_machine_without_gpus_pretends_four_on_a_tainted_node():
+def test_a_machine_without_gpus_pretends_some_on_a_tainted_node():
     settings = Settings.for_machine(devices=0)
     assert settings == Settings()
     assert [(spec.gpus, spec.tainted, spec.device_plugin) for spec in settings.specs] == [
         (0, False, False),
-        (4, True, False),
+        (8, True, False),
     ]
 
 
@@ -51,7 +51,7 @@ def test_a_node_is_tainted_only_where_pods_have_another_place():
 
 
 def test_missing_driver_libraries_are_named(tmp_path: Path):
-    with pytest.raises(LocalClusterError, match=r"libnvidia-ml.so.1, the driver's library, is in none of .*--gpus 4"):
+    with pytest.raises(LocalClusterError, match=r"libnvidia-ml.so.1, the driver's library, is in none of .*--gpus 8"):
         driver_libraries([tmp_path])
     (tmp_path / "libnvidia-ml.so.1").touch()
     assert driver_libraries([tmp_path / "no", tmp_path]) == tmp_path

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address, ip_network
+from itertools import combinations
+
+from local.control_plane import SERVICE_RANGE
 from local.node_spec import node_specs
 
 
@@ -13,9 +17,12 @@ def test_only_nodes_named_gpu_have_gpus():
     ]
 
 
-def test_nodes_share_no_address():
-    specs = node_specs(("cpu-0", "gpu-0"), 4)
-    assert [(spec.bridge, spec.subnet, spec.address) for spec in specs] == [
-        ("cni0", "10.244.0.0/24", "10.244.0.1"),
-        ("cni1", "10.244.1.0/24", "10.244.1.1"),
-    ]
+def test_nodes_share_no_address_and_none_of_a_bridge_or_a_part():
+    specs = node_specs(tuple(f"cpu-{number}" for number in range(12)), 4)
+    ranges = [ip_network(spec.subnet) for spec in specs]
+    assert not any(one.overlaps(other) for one, other in combinations([*ranges, ip_network(SERVICE_RANGE)], 2))
+    for spec, of_pods in zip(specs, ranges, strict=True):
+        assert ip_address(spec.address) in set(of_pods.hosts()), "its pods have no way to it"
+    for of in ("bridge", "address", "network", "identity", "containerd", "kubelet"):
+        assert len({getattr(spec, of) for spec in specs}) == len(specs), of
+    assert all(len(spec.bridge) <= 15 for spec in specs), "Linux takes no longer name of an interface"

@@ -71,11 +71,20 @@ def test_nothing_is_marked_while_nobody_knows_what_runs():
     assert marked(seen(C, scheduler_pod(C, marks=("", "")), cpu(("", "")), says=deaf)) == {}
 
 
-def test_a_pod_of_four_gpus_rests_when_all_of_them_do():
-    of = cluster(a_pool(replicas=1), gpu_pool(count=2))
+@pytest.mark.parametrize(
+    ("idle_seconds", "wanted"),
+    [
+        pytest.param((99, 99, 99, 9), None, id="the last has just ended"),
+        pytest.param((9, 99, 99, 99), None, id="the first has just ended"),
+        pytest.param((99, 99, 99, 31), FREE, id="all of them rest"),
+    ],
+)
+def test_a_pod_of_four_gpus_rests_when_all_of_them_do(idle_seconds: tuple[float, ...], wanted: tuple[str, str] | None):
+    of = cluster(a_pool(replicas=1), gpu_pool(count=4))
     four = pod(of, "gpu", marks=GUARDED)
-    says = demand(workers=(worker(four, 0, idle_seconds=99), worker(four, 1, idle_seconds=9)))
-    assert plan(seen(of, scheduler_pod(of, marks=FREE), four, says=says)).protections == ()
+    says = demand(workers=tuple(worker(four, index, idle_seconds=idle) for index, idle in enumerate(idle_seconds)))
+    made = plan(seen(of, scheduler_pod(of, marks=FREE), four, says=says, scheduler_since=RESTS))
+    assert [action.annotations for action in made.protections] == ([words(wanted)] if wanted else [])
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from gpudask.preload import evacuate as under_test
 from gpudask.preload import hostsafe
 from gpudask.preload.evacuate import Examination
-from tests.cancelling import ends_at_any_moment
 
 from .cluster import until
 
@@ -25,6 +26,7 @@ class AskedWorker:
         self.result = result or {"needs": [("x", "needs cupy")], "gone": [], "slow": []}
         self.may_answer = asyncio.Event()
         self.pokes = 0
+        self.asked = 0
         worker: Any = SimpleNamespace(address=ADDRESS, name="demo-gpu-worker-0")
         scheduler: Any = SimpleNamespace(broadcast=self._broadcast)
         self.examination = Examination(scheduler, worker, self._poke)
@@ -33,6 +35,7 @@ class AskedWorker:
         self.pokes += 1
 
     async def _broadcast(self, **_: Any) -> dict[str, Any]:
+        self.asked += 1
         await self.may_answer.wait()
         self.may_answer.clear()
         return {ADDRESS: {"status": "OK", "result": self.result}}
@@ -73,15 +76,32 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_ever_slower_and_
     worker.examination.stop()
 
 
-async def test_it_ends_when_told_also_while_the_answer_comes():
-    worker = AskedWorker()
+@pytest.mark.parametrize("turns", range(6))
+async def test_it_ends_when_told_also_while_the_answer_comes(turns):
+    """So many turns of the event loop lie between the answer and who waits for it."""
+    worker = AskedWorker(result={"needs": [], "gone": [], "slow": []})  # what is wanted stays so: it would ask again
+    worker.examination.need_of(RESULT)
+    await until(lambda: worker.asked)
+    worker.may_answer.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    worker.examination.stop()
+    for _ in range(5):  # what had just begun may begin
+        await asyncio.sleep(0)
+    asked = worker.asked
+    for _ in range(50):
+        worker.may_answer.set()
+        await asyncio.sleep(0)
+    assert worker.asked == asked
 
-    async def examine() -> None:
-        worker.examination._wanted["x"] = None
-        await worker.examination._ask()
-        await asyncio.Event().wait()  # the drain goes on
 
-    await ends_at_any_moment(examine, worker.may_answer.set)
+async def test_until_it_is_told_it_asks_again_for_what_it_was_not_told():
+    worker = AskedWorker(result={"needs": [], "gone": [], "slow": []})
+    worker.examination.need_of(RESULT)
+    for asked in range(1, 5):
+        await until(lambda asked=asked: worker.asked == asked)
+        worker.may_answer.set()
+    worker.examination.stop()
 
 
 class Slow:

@@ -197,9 +197,9 @@ async def test_with_many_workers_plain_tasks_are_spread(start):
 
 
 async def test_a_shuffle_of_plain_tasks_pins_its_output_to_accepting_workers(start):
-    pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe")
-    pytest.importorskip("pyarrow")
+    import dask.dataframe as dd
+    import pandas as pd
+
     cluster = await start()
     for name in ("gpu-0", "cpu-0", "cpu-1"):
         await cluster.add(name)

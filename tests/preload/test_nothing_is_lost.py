@@ -256,9 +256,9 @@ async def test_a_shuffle_whose_barrier_was_given_back_begins_anew(start):
 
 async def _shuffle_up_to_its_barrier(cluster):
     """Return who holds up the barrier, sent to a worker that takes no task now, and the future of the result."""
-    pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe")
-    pytest.importorskip("pyarrow")
+    import dask.dataframe as dd
+    import pandas as pd
+
     barrier = _HeldBarrier(cluster.scheduler, {pod: await cluster.add(pod) for pod in ("cpu-0", "cpu-1")})
     cluster.scheduler.add_plugin(barrier, name="held-barrier")
     frame = dd.from_pandas(pd.DataFrame({"a": range(200), "b": range(200)}), npartitions=4)

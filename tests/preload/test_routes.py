@@ -7,7 +7,10 @@ import aiohttp
 import dask
 import pytest
 
+from gpudask.clients.scheduler import SchedulerClient
+from gpudask.preload.desired import parse_desired
 from gpudask.preload.watch import COUNTS_SECONDS, FLAPPING_SECONDS, INTERVAL_SECONDS, Watch
+from tests import documented_protocol
 
 from .cluster import GPU, WORKING, digest, until
 
@@ -88,8 +91,12 @@ async def test_health_says_what_works(start):
 
 
 async def test_the_routes_work_beside_a_dashboard_with_a_prefix(start):
-    pytest.importorskip("bokeh")
+    import bokeh  # noqa: F401 (without it a page that says so is all that the dashboard is)
+
     cluster = await start(dashboard=True, http_prefix="/some/prefix")
+    page = cluster.url("").replace("/gpudask/v1/", "/some/prefix/status")
+    async with cluster.http.get(page) as response:
+        assert response.status == 200, "there is no dashboard"
     assert (await cluster.demand())["protocol"] == 1
 
 
@@ -111,11 +118,10 @@ async def test_a_first_gpu_task_answers_the_waiting_poll(start):
 
 
 async def test_the_operator_reads_what_a_real_scheduler_answers(start):
-    scheduler = pytest.importorskip("gpudask.clients.scheduler", exc_type=ImportError)  # not where old releases run
     cluster = await start()
     await cluster.add("cpu-0")
     future = cluster.client.submit(inc, 1, resources=GPU)
-    base, operator = cluster.url("").removesuffix("/gpudask/v1/"), scheduler.SchedulerClient()
+    base, operator = cluster.url("").removesuffix("/gpudask/v1/"), SchedulerClient()
     async with asyncio.timeout(10):
         while not (demand := await operator.demand(base, "secret", seen="", wait_seconds=0)).requirements:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -253,6 +259,54 @@ async def test_a_poll_whose_client_has_gone_is_forgotten(start):
     task = await poll(cluster, await quiet_version(cluster))
     task.cancel()
     await until(lambda: not cluster.preload.watch._waiters)
+
+
+async def test_the_answer_has_the_documented_fields_and_no_others(start):
+    cluster = await start()
+    await cluster.add("gpu-0")
+    running = cluster.client.submit(hold, "documented", resources=GPU)
+    odd = cluster.client.submit(inc, 1, resources={"GPU": float("inf")})
+
+    async def whole():
+        answer = await cluster.demand()
+        return answer if answer["demand"] and answer["ignored"] and answer["workers"][0]["own"] else None
+
+    answer = await until(whole, "an entry of each kind")
+    assert_like(answer, documented_protocol.DEMAND, "answer")
+    del odd
+    from distributed import Event
+
+    await Event("documented", client=cluster.client).set()
+    await running
+
+
+def assert_like(given, documented, path):
+    """Compare the fields and their types; those that are documented as optional may be there beyond the example's."""
+    if isinstance(documented, dict) and not path.endswith(("resources", "offers", "features")):
+        named = documented.keys() | documented_protocol.OPTIONAL
+        assert given.keys() <= named, f"{path}: not documented"
+        assert documented.keys() <= given.keys(), f"{path}: documented"
+        for name in documented:
+            assert_like(given[name], documented[name], f"{path}.{name}")
+    elif isinstance(documented, list):
+        assert isinstance(given, list), path
+        for item in given if documented else ():
+            assert_like(item, documented[0], f"{path}[]")
+    else:
+        kind = (int, float) if isinstance(documented, float) else type(documented)
+        assert isinstance(given, kind), f"{path}: {given!r}"
+
+
+async def test_the_documented_word_is_taken_as_it_is_meant(start):
+    cluster = await start()
+    await cluster.add("gpu-3")
+    answer = await cluster.post(documented_protocol.DESIRED)
+    assert answer["desired_version"] == documented_protocol.DESIRED["version"]
+    wanted = parse_desired(json.dumps(documented_protocol.DESIRED).encode())
+    assert (wanted.pools, wanted.gpu_pools) == ({"cpu": "any", "gpu": "annotated"}, {"gpu"})
+    assert [(wish.pod, wish.data, wish.if_idle, wish.forced) for wish in wanted.retiring] == [
+        ("demo-gpu-worker-3-77aa0", "move", True, False)
+    ]
 
 
 BAD = [

@@ -24,12 +24,13 @@ from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from local.api_server import ApiServer
 from tests.builders import a_manifest
+from tests.eventually import eventually_async as eventually
+from tests.eventually import steadily_async as stays  # noqa: F401 (the tests' on this stage)
 from tests.kubectl import Kubectl
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import FakeKubelet
 
 Json = dict[str, Any]
-WAIT_SECONDS = 60
 
 
 class Stage:
@@ -148,29 +149,6 @@ class Stage:
                 **wait,
             )
         )
-
-
-async def eventually(
-    look: Callable[[], Awaitable[Any]], accept: Callable[[Any], bool], what: str, seconds: float = WAIT_SECONDS
-) -> Any:
-    """What `look` finds once it is accepted; after `seconds` an AssertionError with what was seen instead."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = await look()
-        if accept(found):
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what}; seen last: {found!r}")
-        await asyncio.sleep(0.05)
-
-
-async def stays(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float) -> None:
-    """`look()` is `wanted` all the time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = await look()
-        assert found == wanted, f"{found} instead of {wanted}"
-        await asyncio.sleep(0.1)
 
 
 @contextlib.contextmanager

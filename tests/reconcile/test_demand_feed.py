@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.desired.scheduler import fence
+from gpudask.planning.observed.pods import Retirement
 from gpudask.reconcile import demand_feed, supervisor
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.scaling.demand import Demand, Requirement, Worker
+from gpudask.planning.drain import retirements
+from gpudask.scaling.demand import PROTOCOL, Demand, Requirement, Worker, parse
 from tests.builders import a_manifest, a_pool
-from tests.planning.builders import cluster, scheduler_pod, stored
+from tests.documented_protocol import DEMAND, DESIRED
+from tests.planning.builders import NOW, cluster, pod, scheduler_pod, seen, stored
 
 POD = scheduler_pod(cluster(a_pool()))
 
@@ -190,6 +194,16 @@ async def test_offers_are_told_to_a_preload_that_knows_the_word(ear: Ear, featur
     await ear.hears(Demand("s/1", "s", features=features))
     await ear.feed.tell({}, [], {"cpu": {"GPU": 1.0}})
     assert ("offers" in ear.told[0]) is sent
+    ear.feed.stop()
+
+
+async def test_a_pod_that_retires_is_told_in_the_documented_words(ear: Ear):
+    of = cluster(a_pool(), a_pool("gpu", gpu={}))
+    leaves = pod(of, "gpu", 3, dask_name="demo-gpu-worker-3-77aa0", retirement=Retirement("idle", if_idle=True, at=NOW))
+    await ear.listens()
+    await ear.hears(parse(DEMAND | {"features": {}}))
+    await ear.feed.tell(fence(of), retirements(seen(of, leaves)), {})
+    assert {"protocol": PROTOCOL} | ear.told[0] == DESIRED | {"version": ear.told[0]["version"]}
     ear.feed.stop()
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from gpudask.api.resource import LABEL_POOL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
+from tests.eventually import eventually
+from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, operating, stays
 
@@ -88,10 +94,73 @@ async def test_a_value_that_the_api_server_refuses_is_told(stage: Stage, operato
     assert "spec.restartPolicy" in await stage.shows("Accepted", "False TemplateRefused")
 
 
-async def test_what_an_admission_policy_refuses_is_told_and_tried_again(stage: Stage, operator: Operator):
+async def test_a_priority_class_that_is_not_there_is_told(stage: Stage, operator: Operator):
     await stage.apply(a_pool("odd", template={"spec": {"priorityClassName": "none"}}), a_pool("cpu"))
     assert "no PriorityClass with name none was found" in await stage.shows("Degraded", "True Forbidden")
     await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+
+
+@contextlib.contextmanager
+def policy(kubectl: Kubectl, *denied: str) -> Iterator[None]:
+    """A ValidatingAdmissionPolicy that denies the pods of these pools in the namespace, while it is heeded."""
+    name = f"no-pods-in-{kubectl.namespace}"
+    pools = f"has(object.metadata.labels) && '{LABEL_POOL}' in object.metadata.labels"
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    denial = {
+        "expression": f"!({pools} && object.metadata.labels['{LABEL_POOL}'] in {list(denied)})",
+        "message": "ask the administrators",
+        "reason": "Invalid",  # no 403: the operator has to know a policy by what the API server writes
+    }
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": kubectl.namespace}}}
+    specs = {
+        "ValidatingAdmissionPolicy": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [pods]},
+            "validations": [denial],
+        },
+        "ValidatingAdmissionPolicyBinding": {
+            "policyName": name,
+            "validationActions": ["Deny"],
+            "matchResources": here,
+        },
+    }
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    objects = json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "List",
+            "items": [head | {"kind": kind, "spec": spec} for kind, spec in specs.items()],
+        }
+    )
+    probe = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "is-it-heeded", "labels": {LABEL_POOL: denied[0]}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    kubectl("apply", "-f", "-", stdin=objects)
+    try:
+        eventually(
+            lambda: kubectl.attempt("create", "--dry-run=server", "-f", "-", stdin=json.dumps(probe)).returncode,
+            "the policy is heeded",
+        )
+        yield
+    finally:
+        kubectl("delete", "-f", "-", stdin=objects)
+
+
+async def test_what_an_admission_policy_refuses_is_told_and_tried_again(
+    stage: Stage, in_namespace: Kubectl, operator: Operator
+):
+    with policy(in_namespace, "odd"):
+        await stage.apply(a_pool("odd", replicas=1), a_pool("cpu", replicas=1))
+        said = await stage.shows("Degraded", "True Forbidden")
+        assert "ValidatingAdmissionPolicy" in said
+        assert "ask the administrators" in said
+        await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
+        assert await stage.names(pool="odd") == []
+    await stage.becomes(lambda: stage.names(pool="odd"), ["demo-odd-worker-0"], "no edit is needed", seconds=120)
+    await stage.shows("Degraded", "False Healthy")
 
 
 async def test_a_name_that_somebody_else_has_is_left_alone(stage: Stage, operator: Operator):

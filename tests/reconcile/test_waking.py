@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +17,54 @@ from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.rate_limiter import RateLimiter
 from tests.builders import a_manifest, a_pool
 from tests.cancelling import ends_at_any_moment
+from tests.eventually import eventually_async, steadily_async
 from tests.planning.builders import stored
 
 
-async def stops() -> None:
-    """Nothing is under way."""
+class Passes:
+    """Instead of a cluster's own: when each was made. `during` happens in each."""
+
+    def __init__(self) -> None:
+        self.made: list[float] = []
+        self.told: list[Exception] = []
+        self.during: Callable[[], None] = lambda: None
+
+    async def make(self) -> float:
+        self.made.append(asyncio.get_running_loop().time())
+        self.during()
+        return 1000.0
+
+    async def tell_defect(self, error: Exception) -> None:
+        self.told.append(error)
+
+    async def stop(self) -> None:
+        """Nothing is under way."""
+
+    def edited(self) -> None:
+        """Nothing is known of the older spec."""
+
+    async def count(self, wanted: int) -> None:
+        """Wait until so many were made."""
+
+        async def made() -> int:
+            return len(self.made)
+
+        await eventually_async(made, lambda found: found >= wanted, f"{wanted} passes", seconds=5)
+
+    async def stay(self, wanted: int, seconds: float) -> None:
+        async def made() -> int:
+            return len(self.made)
+
+        await steadily_async(made, wanted, seconds)
+
+
+COUNTS_SECONDS = 0.3
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
-    monkeypatch.setattr(under_test, "_COUNTS_SECONDS", 0.05)
-    context: Any = SimpleNamespace(
+def context(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(under_test, "_COUNTS_SECONDS", COUNTS_SECONDS)
+    return SimpleNamespace(
         clock=lambda: 1000.0,
         count_turns=RateLimiter(100.0),
         first_turns=RateLimiter(200.0, 4.0),
@@ -36,106 +75,107 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ClusterLoop:
         pods=None,
         support={"ConfigMap": None},
     )
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    passes = Passes()
+    monkeypatch.setattr(under_test, "Reconciler", lambda *_: passes)
+    return passes
+
+
+@pytest.fixture
+def loop(context: Any, passes: Passes) -> ClusterLoop:
     return ClusterLoop(context, stored(a_manifest(a_pool())))
 
 
-async def test_counts_wait_a_moment_and_many_of_them_wake_once(loop: ClusterLoop):
+@pytest.fixture
+async def running(loop: ClusterLoop, passes: Passes) -> AsyncIterator[ClusterLoop]:
+    """The loop after the first pass, which needs no reason."""
+    task = asyncio.create_task(loop.run())
+    await passes.count(1)
+    yield loop
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterLoop, passes: Passes):
+    heard = asyncio.get_running_loop().time()
     for _ in range(5):
-        loop.heard(urgent=False)
-    assert not loop._wake.is_set()
-    await asyncio.wait_for(loop._wake.wait(), 5)
-    assert loop._soon is None, "a second timer waits"
+        running.heard(urgent=False)
+    await passes.count(2)
+    assert passes.made[1] >= heard + COUNTS_SECONDS
+    await passes.stay(2, 2 * COUNTS_SECONDS)
 
 
-async def test_counts_wait_for_their_turn_among_all_clusters(loop: ClusterLoop):
-    turns = loop._context.count_turns = RateLimiter(5.0)
-    began = asyncio.get_running_loop().time()
+async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoop, context: Any, passes: Passes):
+    turns = context.count_turns = RateLimiter(5.0)
+    began = asyncio.get_running_loop().time() + COUNTS_SECONDS
     for _ in range(3):
         turns.take(began)
 
-    loop.heard(urgent=False)
-    await asyncio.wait_for(loop._wake.wait(), 5)
-    assert asyncio.get_running_loop().time() >= began + 3 / turns.a_second
-    assert loop._soon is None, "a second timer waits"
+    running.heard(urgent=False)
+    await passes.count(2)
+    assert passes.made[1] >= began + 3 / turns.a_second
+    await passes.stay(2, 2 * COUNTS_SECONDS)
 
 
-async def test_what_is_urgent_does_not_wait_for_a_turn(loop: ClusterLoop):
-    loop._context.count_turns = RateLimiter(0.001)
-    loop._context.count_turns.take(asyncio.get_running_loop().time())
-    loop._wake_in_turn()
-    assert not loop._wake.is_set()
-    loop.heard(urgent=True)
-    assert loop._wake.is_set()
+async def test_what_is_urgent_does_not_wait_for_a_turn(running: ClusterLoop, context: Any, passes: Passes):
+    context.count_turns = RateLimiter(0.001)
+    context.count_turns.take(asyncio.get_running_loop().time())
+    running.heard(urgent=False)
+    await passes.stay(1, 2 * COUNTS_SECONDS)
+    running.heard(urgent=True)
+    await passes.count(2)
 
 
-async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(loop: ClusterLoop):
-    loop.heard(urgent=False)
-    loop.heard(urgent=True)
-    assert loop._wake.is_set()
-    assert loop._soon is None
+async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(running: ClusterLoop, passes: Passes):
+    heard = asyncio.get_running_loop().time()
+    running.heard(urgent=False)
+    running.heard(urgent=True)
+    await passes.count(2)
+    assert passes.made[1] < heard + COUNTS_SECONDS
+    await passes.stay(2, 2 * COUNTS_SECONDS)
 
 
-async def test_it_ends_when_told_whatever_happens_at_that_moment(loop: ClusterLoop):
-    async def make() -> float:
-        return 1000.0
-
-    passes: Any = SimpleNamespace(make=make, stop=stops)
-    loop._reconciler = passes
+async def test_it_ends_when_told_whatever_happens_at_that_moment(loop: ClusterLoop, passes: Passes):
     await ends_at_any_moment(loop.run, loop.wake)
 
 
-async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop):
-    async def make() -> float:
+async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop, passes: Passes):
+    def fails() -> None:
         raise ApiError(500, "InternalError", "no leader", "GET /pods")
 
-    passes: Any = SimpleNamespace(make=make, stop=stops)
-    loop._reconciler = passes
-    await ends_at_any_moment(loop.run, loop._edited.set)
+    passes.during = fails
+    edits = itertools.count(2)
+    await ends_at_any_moment(loop.run, lambda: loop.seen(stored(a_manifest(a_pool()), generation=next(edits))))
 
 
-async def test_a_cluster_that_is_woken_all_the_time_makes_a_few_passes_a_second(loop: ClusterLoop):
-    made = 0
-
-    async def make() -> float:
-        nonlocal made
-        made += 1
-        loop.heard(urgent=True)
-        return 1000.0
-
-    loop._turns = RateLimiter(5.0, 10.0)
-    passes: Any = SimpleNamespace(make=make, stop=stops)
-    loop._reconciler = passes
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(0.5)
-    running.cancel()
-    assert 10 <= made <= 10 + 3
+async def test_a_cluster_that_is_woken_all_the_time_makes_a_few_passes_a_second(running: ClusterLoop, passes: Passes):
+    passes.during = lambda: running.heard(urgent=True)
+    running.heard(urgent=True)
+    began, before = asyncio.get_running_loop().time(), len(passes.made)
+    await asyncio.sleep(1.0)
+    seconds = asyncio.get_running_loop().time() - began
+    at_once, a_second = under_test._PASSES_AT_ONCE, under_test._PASSES_A_SECOND
+    assert at_once - 1 <= len(passes.made) - before <= at_once + seconds * a_second + 1
 
 
 async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
-    loop: ClusterLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    loop: ClusterLoop, context: Any, passes: Passes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(under_test, "_FIRST_RETRY_SECONDS", 0.0)
-    made, told, again = 0, [], asyncio.Event()
 
-    async def make() -> float:
-        nonlocal made
-        made += 1
-        if made > 1:
-            again.set()
-            return 1000.0
-        raise KeyError("x")
+    def fails_once() -> None:
+        if len(passes.made) == 1:
+            raise KeyError("x")
 
-    async def tell_defect(error: Exception) -> None:
-        told.append(error)
-
-    passes: Any = SimpleNamespace(make=make, stop=stops, tell_defect=tell_defect)
-    loop._reconciler = passes
-    running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(5):
-        await again.wait()
-    running.cancel()
-    assert [type(error) for error in told] == [KeyError]
-    assert loop._context.supervisor.restarts == {"pass": 1}
+    passes.during = fails_once
+    task = asyncio.create_task(loop.run())
+    await passes.count(2)
+    task.cancel()
+    assert [type(error) for error in passes.told] == [KeyError]
+    assert context.supervisor.restarts == {"pass": 1}
     assert "KeyError" in caplog.text
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpudask.api.quote import quote
 from gpudask.scaling.demand import UnknownProtocolError, parse, parse_health, parse_refusals
+from tests.documented_protocol import DEMAND
 
 ANSWER: dict[str, Any] = {
     "protocol": 1,
@@ -54,7 +55,29 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def test_the_documented_answer_is_read():
+def test_each_field_of_the_documented_answer_is_read():
+    demand = parse(DEMAND)
+    read_elsewhere = {"protocol", "demand", "workers", "ignored"}
+    assert {name: getattr(demand, name) for name in DEMAND.keys() - read_elsewhere} == {
+        name: DEMAND[name] for name in DEMAND.keys() - read_elsewhere
+    }
+    for row, requirement in zip(DEMAND["demand"], demand.requirements, strict=True):
+        assert row | {"resources": dict(requirement.resources)} == {
+            name: getattr(requirement, name) for name in row
+        } | {"resources": row["resources"]}
+    for row, worker in zip(DEMAND["workers"], demand.workers, strict=True):
+        used = row.keys() - {"resources"}  # what a worker offers is for people: the operator knows it by its pool
+        assert {name: getattr(worker, name) for name in used} == {name: row[name] for name in used} | {
+            "blockers": tuple(row["blockers"])
+        }
+    [ignored] = DEMAND["ignored"]
+    [said] = demand.ignored
+    assert str(ignored["tasks"]) in said
+    assert ignored["resources"] in said
+    assert ignored["why"] in said
+
+
+def test_an_answer_is_read_by_resource_and_by_pod():
     demand = parse(ANSWER)
     assert demand.requirements[0].resources == (("GPU", 1.0), ("MEMORY", 5.0))
     assert demand.requirements[0].active == 5

@@ -24,7 +24,7 @@ from tests.scaling_simulator.small import cpu_task, task, trace
 START = 5  # seconds until the first GPU worker of START_SOON is there
 START_SOON = Machines(start_seconds=5.0, end_seconds=1.0)
 OVERHEAD = 6
-examples = settings(max_examples=60, deadline=None, derandomize=True)
+examples = settings(max_examples=60, deadline=None)
 
 
 @st.composite
@@ -138,7 +138,7 @@ def test_who_cannot_be_in_time_is_told_so():
         least_held(work, [0.0, 1.0], overhead_seconds=4.0)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(traces(least_gpus=False), st.sampled_from([Gpudask, Adaptive, Fixed]))
 def test_no_run_of_the_simulator_is_below_the_bounds(of: Trace, policy: type[Policy]):
     outcome, oracle = run(of, policy()), Oracle(of)

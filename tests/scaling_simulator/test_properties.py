@@ -18,7 +18,7 @@ from gpudask.planning.observed.observation import Observation
 from tests.scaling_simulator.drawn import machines, tasks, traces
 from tests.scaling_simulator.small import pools
 
-several = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+several = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass

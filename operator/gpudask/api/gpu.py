@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from gpudask.api.model import MEBIBYTE, Model, Rule
+from gpudask.api.pod_template import LabelText
 from gpudask.api.values import number
 
 EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -106,7 +107,7 @@ class Gpu(Model):
         ),
     ] = DEFAULT_GPU_RESOURCE
     node_selector: Annotated[
-        dict[str, str],
+        dict[str, LabelText],
         Field(
             max_length=16,
             description="labels of the nodes that have these devices; by default nvidia.com/gpu.present: true",

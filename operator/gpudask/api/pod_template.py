@@ -14,6 +14,10 @@ from pydantic import Field
 from gpudask.api.model import FreeObject, Model, Rule
 from gpudask.api.values import Quantity
 
+# As long as Kubernetes lets them be: a label's value, also one that nodes are selected by, and an object's annotations.
+LabelText = Annotated[str, Field(max_length=63)]
+AnnotationText = Annotated[str, Field(max_length=256 * 1024)]
+
 RESERVED_PREFIXES = ("gpudask.dev/", "dask.org/")
 _LISTED = " or ".join(RESERVED_PREFIXES)
 
@@ -45,8 +49,10 @@ class TemplateMetadata(Model):
 
     rules = (no_reserved_keys("labels"), no_reserved_keys("annotations"))
 
-    labels: Annotated[dict[str, str], Field(default_factory=dict, max_length=64, description="added to ours")]
-    annotations: Annotated[dict[str, str], Field(default_factory=dict, max_length=64, description="added to ours")]
+    labels: Annotated[dict[str, LabelText], Field(default_factory=dict, max_length=64, description="added to ours")]
+    annotations: Annotated[
+        dict[str, AnnotationText], Field(default_factory=dict, max_length=64, description="added to ours")
+    ]
 
 
 class Template(Model):

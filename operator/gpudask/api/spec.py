@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, Field
 from gpudask.api.model import ENOUGH_MEMORY, FreeObject, Model, Rule, distinct, no_own_flags
 from gpudask.api.network import Network
 from gpudask.api.pod_template import (
+    AnnotationText,
     EnvList,
     ExtraArgs,
     Image,
@@ -47,7 +48,7 @@ class Service(Model):
         "ClusterIP"
     )
     annotations: Annotated[
-        dict[str, str], Field(default_factory=dict, max_length=64, description="for load balancers and DNS")
+        dict[str, AnnotationText], Field(default_factory=dict, max_length=64, description="for load balancers and DNS")
     ]
 
 

@@ -30,6 +30,7 @@ def say(*words: object) -> None:
 
 
 def eventually(look: Callable[[], bool], what: str) -> None:
+    """As in tests/eventually.py, which is not in the pod."""
     deadline = time.monotonic() + SECONDS
     while not look():
         assert time.monotonic() < deadline, f"not within {SECONDS} s: {what}"
