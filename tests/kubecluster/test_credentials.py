@@ -16,10 +16,11 @@ from cryptography.x509.oid import NameOID
 
 from gpudask import KubeClusterError
 from gpudask.cli.exits import Exit
-from gpudask.kubecluster import credentials, forward
+from gpudask.kubecluster import credentials
 from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.forward import PortForward
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Timing
 from tests.cli.invoke import invoke
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until
@@ -93,21 +94,15 @@ async def test_a_plugin_that_gives_no_token_is_named(server: fake.FakeServer, tm
         await Server.connect(None)
 
 
-async def test_a_plugin_that_does_not_end_is_given_up(
-    server: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(credentials, "_PLUGIN_SECONDS", 0.3)
+async def test_a_plugin_that_does_not_end_is_given_up(server: fake.FakeServer, tmp_path: Path):
     plugin = with_plugin(server, tmp_path, "exec sleep 60\n")
 
     with pytest.raises(KubeClusterError, match=f"'{plugin}' did not end within 0.3 s. Run it by hand"):
-        await asyncio.wait_for(Server.connect(None), 10)
+        await asyncio.wait_for(Server.connect(None, timing=Timing(plugin_seconds=0.3)), 10)
 
 
-async def test_a_plugin_that_fails_for_a_while_ends_no_watch_over_pods(
-    server: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_plugin_that_fails_for_a_while_ends_no_watch_over_pods(server: fake.FakeServer, tmp_path: Path):
     """What is forwarded to a pod that is gone is cut, also when the plugin failed in between."""
-    monkeypatch.setattr(forward, "_LOOK_SECONDS", 0.05)
     token, calls = tmp_path / "token", tmp_path / "calls"
     token.write_text("first")
     server.token = "first"
@@ -116,7 +111,7 @@ async def test_a_plugin_that_fails_for_a_while_ends_no_watch_over_pods(
     server.pods.append(fake.scheduler_pod(SCHEDULER))
     listener = await asyncio.start_server(lambda *_: asyncio.sleep(60), "127.0.0.1", 0)
     server.targets[SCHEDULER] = ("127.0.0.1", listener.sockets[0].getsockname()[1])
-    forwarding = PortForward(await Server.connect(None), "demo", 8786)
+    forwarding = PortForward(await Server.connect(None, timing=Timing(forward_look_seconds=0.05)), "demo", 8786)
     await forwarding.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", forwarding.local_port)
     await until(lambda: any(forwarding._connections.values()), "a connection")
@@ -163,7 +158,7 @@ async def test_a_key_of_the_kubeconfig_is_not_left_in_a_file(
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
-    found = await credentials.read(Access().choice())
+    found = await credentials.read(Access().choice(), Timing())
 
     assert found.tls is not True
     assert list(folder.iterdir()) == []

@@ -12,6 +12,7 @@ from gpudask.api.resource import ANNOTATION_HOLDS
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster import holding, overrides, sizes
 from gpudask.kubecluster.holding import Hold
+from gpudask.kubecluster.timing import Clock, Timing
 from tests.kubecluster import fake_server as fake
 
 NOTE = ANNOTATION_HOLDS + "gpu"
@@ -29,6 +30,7 @@ class Program:
     body: fake.Json
     name: str = "demo"
     seen: fake.Json = field(default_factory=dict)
+    later: timedelta = timedelta(0)
 
     def require_server(self) -> "Program":
         return self
@@ -57,7 +59,8 @@ class Program:
         return (self.size() or {}).get("replicas")
 
     def hold(self, n: int) -> Hold:
-        return Hold(self, "gpu", n, None)
+        clock = Clock(now=lambda: datetime.now(UTC) + self.later)
+        return Hold(self, "gpu", n, None, Timing(clock=clock))
 
     def forget_in_time(self, name: str) -> None:
         """As if 15 minutes had passed since the hold `name` was set or renewed: its program was killed."""
@@ -131,18 +134,18 @@ async def test_in_any_order_the_newest_counts_and_the_size_of_before_comes_back(
     assert NOTE not in program.body["metadata"]["annotations"]
 
 
-async def test_each_hold_is_renewed_also_the_one_below(program: Program, monkeypatch: pytest.MonkeyPatch):
+async def test_each_hold_is_renewed_also_the_one_below(program: Program):
     lower, upper = program.hold(2), program.hold(2)
     await lower.__aenter__()
     await upper.__aenter__()
-    monkeypatch.setattr(holding, "_LEASE", timedelta(hours=1))
+    program.later = timedelta(minutes=10)
     await renew(lower)
     await upper.__aexit__(None, None, None)
 
     size = program.size()
     assert size is not None
     assert size["by"] == lower._by
-    assert datetime.fromisoformat(size["until"]) > datetime.now(UTC) + timedelta(minutes=30)
+    assert datetime.fromisoformat(size["until"]) > datetime.now(UTC) + timedelta(minutes=20)
 
 
 @pytest.mark.parametrize("killed", ["lower", "upper"])

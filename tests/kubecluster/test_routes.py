@@ -10,6 +10,7 @@ from distributed import Client, SpecCluster
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import forwarding, routes
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside
 
@@ -22,6 +23,9 @@ def a_service(kind: str, port: int, *, balancer: str = "") -> fake.Json:
 
 def a_node(address: str) -> fake.Json:
     return {"metadata": {"name": "n"}, "status": {"addresses": [{"type": "InternalIP", "address": address}]}}
+
+
+SOON = Timing(outside_seconds=0.5)
 
 
 def address_of(dask: SpecCluster) -> tuple[str, int]:
@@ -76,26 +80,24 @@ async def test_a_node_port_that_answers_is_dialled(server: fake.FakeServer, dask
 
 
 async def test_one_that_does_not_answer_is_not_and_that_is_said(
-    server: fake.FakeServer, unused_tcp_port: int, told: list[str], monkeypatch: pytest.MonkeyPatch
+    server: fake.FakeServer, unused_tcp_port: int, told: list[str]
 ):
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
+    api = await Server.connect(None, timing=SOON)
     server.services["demo-scheduler"] = a_service("NodePort", unused_tcp_port)
     server.nodes = [a_node("127.0.0.1")]
 
-    assert await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append) is None
+    assert await routes.outside(exposed("NodePort"), api, tell=told.append) is None
     address = f"tcp://127.0.0.1:{unused_tcp_port}"
     assert told == [f"no scheduler answers at {address} within 0.5 s: a port is forwarded instead"]
 
 
-async def test_what_takes_connections_and_says_nothing_is_no_scheduler(
-    server: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
+async def test_what_takes_connections_and_says_nothing_is_no_scheduler(server: fake.FakeServer):
+    api = await Server.connect(None, timing=SOON)
     server.nodes = [a_node("127.0.0.1")]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server.services["demo-scheduler"] = a_service("NodePort", silent.getsockname()[1])
 
-        route = await asyncio.wait_for(routes.outside(exposed("NodePort"), await Server.connect(None)), 5)
+        route = await asyncio.wait_for(routes.outside(exposed("NodePort"), api), 5)
 
     assert route is None
 
@@ -244,25 +246,24 @@ async def test_a_dashboard_to_which_no_ingress_leads_is_forwarded_or_there_is_no
 
 
 async def test_an_ingress_behind_which_no_scheduler_answers_is_not_taken_and_that_is_said(
-    server: fake.FakeServer, told: list[str], monkeypatch: pytest.MonkeyPatch
+    server: fake.FakeServer, told: list[str]
 ):
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
+    api = await Server.connect(None, timing=SOON)
     controller = f"127.0.0.1:{server.port}"  # it speaks HTTP, and knows no such page
     server.ingresses = [an_ingress("demo-scheduler", {"number": 8786}, host=controller)]
 
-    assert await routes.outside(speaking("ws"), await Server.connect(None), tell=told.append) is None
+    assert await routes.outside(speaking("ws"), api, tell=told.append) is None
     assert told == [f"no scheduler answers at ws://{controller} within 0.5 s: a port is forwarded instead"]
 
 
 def test_a_cluster_whose_node_port_does_not_answer_is_used_through_a_forwarded_port(
-    demo: fake.FakeServer, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    demo: fake.FakeServer, unused_tcp_port: int, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
     demo.clusters["demo"]["spec"]["scheduler"] = {"service": {"type": "NodePort"}}
     demo.services["demo-scheduler"] = a_service("NodePort", unused_tcp_port)
     demo.nodes = [a_node("127.0.0.1")]
 
-    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+    with KubeCluster.from_name("demo", timing=SOON) as cluster, Client(cluster) as client:
         assert client.submit(sum, [1, 2]).result(timeout=10) == 3
     assert "a port is forwarded instead" in capsys.readouterr().out
 

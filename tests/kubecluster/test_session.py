@@ -12,10 +12,11 @@ import yaml
 from distributed import Client
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import forward, session
+from gpudask.kubecluster import session
 from gpudask.kubecluster.forward import PortForward
 from gpudask.kubecluster.pod_port import open_port
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until
 
@@ -148,12 +149,10 @@ async def test_credentials_that_stay_refused_are_one_error_that_says_to_log_in(s
     assert raised.value.status == 401
 
 
-def test_a_task_that_runs_while_a_token_ends_gives_its_result(
-    demo: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(forward, "_LOOK_SECONDS", 0.05)
+def test_a_task_that_runs_while_a_token_ends_gives_its_result(demo: fake.FakeServer, tmp_path: Path):
+    timing = Timing(forward_look_seconds=0.05)
     rotate(demo, tmp_path / "kubeconfig", "first")
-    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+    with KubeCluster.from_name("demo", timing=timing) as cluster, Client(cluster) as client:
         before = len(demo.forwards)
         future = client.submit(time.sleep, 1, pure=False)
         rotate(demo, tmp_path / "kubeconfig", "second")
@@ -175,23 +174,19 @@ def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         yield port
 
 
-async def test_a_host_that_swallows_what_is_asked_is_given_up(silent: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(session, "ANSWER_SECONDS", 0.3)
+async def test_a_host_that_swallows_what_is_asked_is_given_up(silent: int):
     said = f"cannot reach the API server of context 'lab': http://127.0.0.1:{silent} did not answer within 0.3 s"
 
     with pytest.raises(KubeClusterError, match=said):
-        await asyncio.wait_for(Server.connect(None), 10)
+        await asyncio.wait_for(Server.connect(None, timing=Timing(answer_seconds=0.3)), 10)
 
 
-async def test_a_host_that_swallows_a_greeting_is_given_up(
-    silent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(session, "CONNECT_SECONDS", 0.3)
+async def test_a_host_that_swallows_a_greeting_is_given_up(silent: int, tmp_path: Path):
     path = tmp_path / "kubeconfig"
     path.write_text(path.read_text().replace("http:", "https:"))
 
     with pytest.raises(KubeClusterError, match=f"https://127.0.0.1:{silent} does not answer: no connection within"):
-        await asyncio.wait_for(Server.connect(None), 10)
+        await asyncio.wait_for(Server.connect(None, timing=Timing(connect_seconds=0.3)), 10)
 
 
 async def test_a_port_that_is_not_opened_in_time_is_given_up(server: fake.FakeServer):
@@ -204,10 +199,8 @@ async def test_a_port_that_is_not_opened_in_time_is_given_up(server: fake.FakeSe
             pass
 
 
-async def test_a_watch_over_a_network_that_went_away_ends(server: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gpudask.kubecluster.server._WATCH_SECONDS", 0.1)
-    monkeypatch.setattr("gpudask.kubecluster.server.ANSWER_SECONDS", 0.2)
-    api = await Server.connect(None)
+async def test_a_watch_over_a_network_that_went_away_ends(server: fake.FakeServer):
+    api = await Server.connect(None, timing=Timing(watch_seconds=0.1, answer_seconds=0.2))
 
     with pytest.raises(KubeClusterError) as raised:
         await asyncio.wait_for(anext(api.changes("1", name="demo")), 10)

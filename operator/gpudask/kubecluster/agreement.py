@@ -8,30 +8,31 @@ import warnings
 from typing import Any
 
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.timing import Timing
 from gpudask.kubecluster.versions import Disagreement, disagreement, own
 
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-_ANSWER_SECONDS = 10.0
 
 
-async def check_versions(scheduler: Any, name: str, body: Json) -> None:
+async def check_versions(scheduler: Any, name: str, body: Json, timing: Timing) -> None:
     """Compare this program with the cluster `name`, and warn of what differs.
 
     Args:
         scheduler: Dask's rpc to it.
         name: the cluster's.
         body: the cluster, whose image is named; empty where it was not read.
+        timing: how long the answers may take.
 
     Raises:
         KubeClusterError: nothing would pass: another minor version of Python, or a distributed that writes other
             graphs.
     """
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(timing.versions_seconds):
             theirs = await scheduler.versions()
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(timing.versions_seconds):
             workers = await scheduler.broadcast(msg={"op": "versions"}, on_error="ignore")
     except Exception as error:  # noqa: BLE001 - older or busier ones may not answer: Dask compares again by itself
         logger.debug("versions were not compared: %r", error)

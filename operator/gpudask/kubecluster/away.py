@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Generator
 from contextvars import ContextVar
 from types import TracebackType
@@ -29,11 +28,6 @@ from gpudask.kubecluster.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-_TELL_SECONDS = 5.0
-# Between two looks while somebody waits, and while nobody does; between two who may have to be told.
-_LOOK_SECONDS, _IDLE_SECONDS, _TICK_SECONDS = 2.0, 30.0, 0.5
-_PAUSE_SECONDS = 0.5
-_CHOOSE_SECONDS, _ANSWER_SECONDS = 10.0, 5.0
 _NO_SERVER = Cause("why is not known without an API server", "See the cluster: kubectl describe gdc")
 # Dask's Client awaits its cluster, drops what that raises, and asks for the address: that raises it again, there alone.
 _raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None)
@@ -106,7 +100,7 @@ class AwayCluster(LinkedCluster):
     # ------------------------------------------------------------------ following an outage
 
     def _lost(self) -> None:
-        self._outage = Outage()
+        self._outage = Outage.now(self._timing.clock)
         self._following_outage = asyncio.create_task(self._follow(self._outage))
 
     def _found_again(self) -> None:
@@ -119,14 +113,15 @@ class AwayCluster(LinkedCluster):
 
     async def _follow(self, outage: Outage) -> None:
         """Say why when it lasts longer than a restart, and go on finding out; look for another way meanwhile."""
-        await asyncio.sleep(_TELL_SECONDS)
+        await self._timing.clock.sleep(self._timing.outage_tell_seconds)
         self._cause = await self.why_away()
         logger.warning("gpudask: %s", self._error(outage, self._cause))
         telling = asyncio.create_task(self._tell_in_time(outage))
         try:
             while True:
                 await self._find_another_way(self._cause)
-                await asyncio.sleep(_LOOK_SECONDS if self._waiting() else _IDLE_SECONDS)
+                timing = self._timing
+                await timing.clock.sleep(timing.outage_look_seconds if self._waiting() else timing.outage_idle_seconds)
                 self._cause = await self.why_away()
         finally:
             telling.cancel()
@@ -145,7 +140,7 @@ class AwayCluster(LinkedCluster):
             for client in self._waiting():
                 if outage.seconds >= _patience_seconds(client):
                     _cancel_pending(client, error)
-            await asyncio.sleep(_TICK_SECONDS)
+            await self._timing.clock.sleep(self._timing.outage_tick_seconds)
 
     def _waiting(self) -> list[Any]:
         """The clients of this cluster that look for the scheduler."""
@@ -170,11 +165,12 @@ class AwayCluster(LinkedCluster):
 
     async def _be_reached(self) -> None:
         """Wait until somebody new would reach the scheduler, almost as long as a `Client` that is being made would."""
-        outage = self._outage or Outage()  # one that was not seen so far
-        waiting, patience_seconds = Outage(), _patience_seconds(self._unmade())
+        outage = self._outage or Outage.now(self._timing.clock)  # one that was not seen so far
+        waiting, patience_seconds = Outage.now(self._timing.clock), _patience_seconds(self._unmade())
         args = self.security.get_connection_args("client")
-        with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
-            while not await routes.answers(str(super().scheduler_address), args, _ANSWER_SECONDS):
+        limit_seconds = self._timing.outage_answer_seconds
+        with Progress(f"cluster {self.name}", self._timing, quiet=self.quiet) as progress:
+            while not await routes.answers(str(super().scheduler_address), args, limit_seconds):
                 cause = await self.why_away()
                 error = self._error(outage, cause)
                 if waiting.seconds > patience_seconds:
@@ -185,7 +181,7 @@ class AwayCluster(LinkedCluster):
                     raise error
                 progress.show([f"the scheduler is away: {cause.reason}"])
                 await self._find_another_way(cause)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await self._timing.clock.sleep(self._timing.outage_pause_seconds)
         self._told = None
 
     def _unmade(self) -> Any:
@@ -199,10 +195,10 @@ class AwayCluster(LinkedCluster):
     async def _find_another_way(self, cause: Cause) -> None:
         """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
         async with self._choosing:
-            is_due = time.monotonic() > self._chosen + _CHOOSE_SECONDS
+            is_due = self._timing.clock.monotonic() > self._chosen + self._timing.outage_choose_seconds
             if not cause.has_ready_pod or self._is_inside or COMM_PORT in self._forwards or not is_due:
                 return
-            self._chosen = time.monotonic()
+            self._chosen = self._timing.clock.monotonic()
             before, forwards = self.scheduler_comm, dict(self._forwards)
             try:
                 route = await self._from_outside(self.require_server(), forwards)

@@ -24,15 +24,14 @@ from gpudask.kubecluster.lifecycle import Created, CreateMode
 from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of, open_to
 from gpudask.kubecluster.manifest_file import read_manifest
 from gpudask.kubecluster.naming import cluster_name
-from gpudask.kubecluster.patience import limit_of
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.shown import ShownCluster
 from gpudask.kubecluster.sizes import user
+from gpudask.kubecluster.timing import Timing, limit_of
 
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-_CONNECT_SECONDS, _CREATE_SECONDS = 120.0, 600.0
 
 
 class KubeCluster(ShownCluster):
@@ -115,7 +114,9 @@ class KubeCluster(ShownCluster):
         context: str | None = None,
         asynchronous: bool = False,
         loop: Any = None,
+        timing: Timing | None = None,
     ) -> None:
+        timing = timing or Timing()
         custom = read_manifest(custom_cluster_spec)
         self._words = Words(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
@@ -131,7 +132,9 @@ class KubeCluster(ShownCluster):
         super().__init__(
             full_name,
             namespace=namespace or self._manifest.get("metadata", {}).get("namespace"),
-            timeout=_limit_seconds(timeout, resource_timeout, _CREATE_SECONDS if creates else _CONNECT_SECONDS),
+            timeout=_limit_seconds(
+                timeout, resource_timeout, timing.created_seconds if creates else timing.found_seconds
+            ),
             port_forward=bool(port_forward_cluster_ip),
             security=security,
             scheduler_forward_port=scheduler_forward_port,
@@ -141,6 +144,7 @@ class KubeCluster(ShownCluster):
             asynchronous=asynchronous,
             loop=loop,
             quiet=quiet,
+            timing=timing,
         )
         self._start_now()
 
@@ -196,7 +200,7 @@ class KubeCluster(ShownCluster):
             return
         if self._shutdown_on_close:
             try:
-                await lifecycle.delete(self._found)
+                await lifecycle.delete(self._found, self._timing)
             except KubeClusterError as error:  # not raised: it would hide why a start failed
                 logger.warning("gpudask: %s; it is tried again when this program ends", error)
                 return

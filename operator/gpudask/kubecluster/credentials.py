@@ -20,9 +20,9 @@ from kr8s.asyncio import Api
 from gpudask.kubecluster import impersonation
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kubeconfig import Choice
+from gpudask.kubecluster.timing import Timing
 
 Json = dict[str, Any]
-_PLUGIN_SECONDS = 120  # a person may have to log in in a browser meanwhile
 _NO_FILE = "(no kubeconfig)"  # kr8s would look for one by itself; where what it is given is missing, it asks the pod
 _WRITTEN = {"client-key": "client_key_file", "client-certificate": "client_cert_file"}
 
@@ -48,22 +48,22 @@ class Credentials:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-async def read(choice: Choice | None) -> Credentials:
+async def read(choice: Choice | None, timing: Timing) -> Credentials:
     """The credentials of a kubeconfig's context, or of the pod that this runs in where there is none.
 
     Raises:
         KubeClusterError: there are none, a file of them is missing, or the credential plugin fails or does not end
-            within 120 s.
+            within `plugin_seconds`.
     """
     config = _one_context(choice) if choice else _NO_FILE
     api = Api(bypass_factory=True, kubeconfig=config, context=choice.context if choice else None)
     try:
         # anyio's limit, not asyncio's: anyio's processes end with it.
-        with anyio.fail_after(_PLUGIN_SECONDS):
+        with anyio.fail_after(timing.plugin_seconds):
             await api.auth.reauthenticate()
         tls = await api.auth.ssl_context()
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise _not_read(choice, error) from error
+        raise _not_read(choice, error, timing.plugin_seconds) from error
     finally:
         _remove_written(api, choice.user if choice else {})
     return Credentials(
@@ -110,7 +110,7 @@ def _one_context(choice: Choice) -> Json:
     }
 
 
-def _not_read(choice: Choice | None, error: Exception) -> KubeClusterError:
+def _not_read(choice: Choice | None, error: Exception, plugin_seconds: float = 0) -> KubeClusterError:
     if choice is None:
         return KubeClusterError(
             "this pod has no credentials for the API server",
@@ -118,7 +118,7 @@ def _not_read(choice: Choice | None, error: Exception) -> KubeClusterError:
             next_step="Give it a service account, with automountServiceAccountToken: true, or a kubeconfig",
         )
     if plugin := choice.user.get("exec"):
-        return _plugin_failed(choice.context, plugin, error)
+        return _plugin_failed(choice.context, plugin, error, plugin_seconds)
     return KubeClusterError(
         f"context {choice.context!r} of the kubeconfig has no credentials that can be used",
         reason=str(error) or type(error).__name__,
@@ -126,13 +126,13 @@ def _not_read(choice: Choice | None, error: Exception) -> KubeClusterError:
     )
 
 
-def _plugin_failed(context: str, plugin: Json, error: Exception) -> KubeClusterError:
+def _plugin_failed(context: str, plugin: Json, error: Exception, plugin_seconds: float) -> KubeClusterError:
     command = str(plugin.get("command", ""))
     line = shlex.join([command, *map(str, plugin.get("args") or [])])
     install = str(plugin.get("installHint") or f"Install {command!r}, which your kubeconfig starts for a token").strip()
     run = f"Run it by hand to see what it wants: {line}"
     if isinstance(error, TimeoutError):
-        reason, step = f"{command!r} did not end within {_PLUGIN_SECONDS} s", run
+        reason, step = f"{command!r} did not end within {plugin_seconds:g} s", run
     elif isinstance(error, FileNotFoundError):
         reason, step = f"{command!r} is not installed, or not on PATH", f"{install}, or put it on PATH"
     elif isinstance(error, OSError):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -11,16 +12,17 @@ from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.objects import SchedulerInfo
 
-_RETRY_SECONDS = 1.0
-_ANSWER_SECONDS = 10.0
+from gpudask.kubecluster.timing import Timing
+
 T = TypeVar("T")
 
 
 class FollowingCluster(Cluster):
     """A `distributed.deploy.Cluster` that goes on when the connection to its scheduler is replaced."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, timing: Timing, **options: Any) -> None:
         super().__init__(**options)
+        self._timing = timing
         self._news_of_workers = asyncio.Event()
 
     async def _watch_worker_status(self, comm: Any) -> None:
@@ -36,7 +38,7 @@ class FollowingCluster(Cluster):
                     comm = await self.answered(self._subscribe())
                     break
                 except OSError:
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    await self._timing.clock.sleep(self._timing.retry_seconds)
             self._found_again()
 
     def _lost(self) -> None:
@@ -49,14 +51,13 @@ class FollowingCluster(Cluster):
         super()._update_worker_status(op, msg)
         self._news_of_workers.set()
 
-    async def answered(self, asked: Awaitable[T], at_most_seconds: float = _ANSWER_SECONDS) -> T:
+    async def answered(self, asked: Awaitable[T], at_most_seconds: float = math.inf) -> T:
         """What the scheduler answers.
 
         Raises:
             OSError: the scheduler or the way to it is being replaced, or it is busy: ask again.
         """
-        # Without a limit, a question into a connection that died unseen is waited for as long as TCP tries: for ever.
-        limit_seconds = min(_ANSWER_SECONDS, at_most_seconds)
+        limit_seconds = min(self._timing.scheduler_seconds, at_most_seconds)
         try:
             async with asyncio.timeout(limit_seconds):
                 return await asked

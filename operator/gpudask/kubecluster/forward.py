@@ -24,11 +24,7 @@ from gpudask.kubecluster.server import Server
 
 logger = logging.getLogger(__name__)
 
-_LIMIT_SECONDS = 8.0
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
-_LOOK_SECONDS = 3.0
 _NO_POD = "it has no pod that runs"
-_CUT_SECONDS = 5.0
 
 
 class PortForward:
@@ -39,7 +35,7 @@ class PortForward:
         cluster: whose scheduler.
         port: of its pod.
         local_port: of this machine; 0: any that is free.
-        limit_seconds: a connection that has not reached a pod by then is cut.
+        limit_seconds: a connection that has not reached a pod by then is cut; None: 8 s.
         is_greeted: one to which the pod has said nothing by then is cut, too: a Dask scheduler answers a greeting,
             while a browser may open a connection long before it asks for anything.
 
@@ -54,12 +50,13 @@ class PortForward:
         port: int,
         local_port: int = 0,
         *,
-        limit_seconds: float = _LIMIT_SECONDS,
+        limit_seconds: float | None = None,
         is_greeted: bool = False,
     ) -> None:
         self.local_port = local_port
         self.trouble = ""
-        self._limit_seconds = limit_seconds
+        self._timing = server.timing
+        self._limit_seconds = self._timing.forward_seconds if limit_seconds is None else limit_seconds
         self._is_greeted = is_greeted
         self._server = server
         self._cluster = cluster
@@ -105,11 +102,11 @@ class PortForward:
         for task in tasks:
             task.cancel()
         if tasks:  # a websocket says goodbye before it ends, which nobody may hear any more
-            await asyncio.wait(tasks, timeout=_CUT_SECONDS)
+            await asyncio.wait(tasks, timeout=self._timing.forward_cut_seconds)
 
     async def _cut_the_ended(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self._timing.clock.sleep(self._timing.forward_look_seconds)
             uids = set(self._connections.values()) - {""}
             with contextlib.suppress(KubeClusterError, OSError):  # nothing is known: all stays open
                 ended = uids and uids - {pod.uid for pod in await scheduler_pods(self._server, self._cluster)}
@@ -160,12 +157,12 @@ class PortForward:
     async def _serve(
         self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        pause_seconds = _FIRST_PAUSE_SECONDS
+        pause_seconds = self._timing.forward_retry_seconds
         try:
             async with asyncio.timeout(self._limit_seconds) as limit:
                 while not await self._served(task, reader, writer, limit):
-                    await asyncio.sleep(pause_seconds)
-                    pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * pause_seconds)
+                    await self._timing.clock.sleep(pause_seconds)
+                    pause_seconds = min(self._timing.forward_most_seconds, 2 * pause_seconds)
         except TimeoutError:
             self.trouble = self.trouble or f"no word from it within {self._limit_seconds:g} s"
             logger.debug("forwarding to %s, port %d, is given up: %s", self._cluster, self._port, self.trouble)

@@ -19,6 +19,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import PortForward
 from gpudask.kubecluster.routes import Route
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Timing
 
 Json = dict[str, Any]
 Forwards = dict[int, PortForward]
@@ -79,7 +80,9 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
             reason="that protocol cannot go through a forwarded port",
             next_step="Run the program inside the cluster, or set spec.protocol: tcp",
         )
-    forwards[COMM_PORT] = PortForward(server, name, COMM_PORT, limit_seconds=_limit_seconds(), is_greeted=True)
+    forwards[COMM_PORT] = PortForward(
+        server, name, COMM_PORT, limit_seconds=_limit_seconds(server.timing), is_greeted=True
+    )
     # Both end before either's error is raised, so that `stop` finds all that listens.
     both = forwards[COMM_PORT].start(), _forward_dashboard(server, body, forwards, dashboard_port, check=False)
     made = await asyncio.gather(*both, return_exceptions=True)
@@ -108,9 +111,10 @@ def give_up_seconds() -> float:
     return float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"), default="s"))
 
 
-def _limit_seconds() -> float:
+def _limit_seconds(timing: Timing) -> float:
     """So long that a client tries several times before it gives up, and that a busy scheduler can answer."""
-    return max(_LEAST_SECONDS, give_up_seconds() / _TRIES)
+    given = timing.forward_scheduler_seconds
+    return max(_LEAST_SECONDS, give_up_seconds() / _TRIES) if given is None else given
 
 
 def _status_page(forwards: Forwards) -> str:

@@ -7,7 +7,6 @@ Workers do not wait for that, and neither does a program.
 from __future__ import annotations
 
 import asyncio
-import time
 
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster.errors import KubeClusterError
@@ -15,7 +14,6 @@ from gpudask.kubecluster.pod_port import PodPort, open_port
 from gpudask.kubecluster.server import Server
 
 _QUESTION = b"GET /health HTTP/1.0\r\n\r\n"
-_LIMIT_SECONDS = 1.0
 
 
 async def is_up_soon(server: Server, pod: str, *, pause_seconds: float) -> bool:
@@ -23,12 +21,13 @@ async def is_up_soon(server: Server, pod: str, *, pause_seconds: float) -> bool:
 
     Returns at once, with False, where no port may be forwarded.
     """
-    deadline = time.monotonic() + _LIMIT_SECONDS
+    clock = server.timing.clock
+    deadline = clock.monotonic() + server.timing.health_seconds
     try:
         while not await _is_up(server, pod):
-            if time.monotonic() + pause_seconds > deadline:
+            if clock.monotonic() + pause_seconds > deadline:
                 return False
-            await asyncio.sleep(pause_seconds)
+            await clock.sleep(pause_seconds)
     except KubeClusterError:
         return False
     return True
@@ -36,7 +35,7 @@ async def is_up_soon(server: Server, pod: str, *, pause_seconds: float) -> bool:
 
 async def _is_up(server: Server, pod: str) -> bool:
     try:
-        async with asyncio.timeout(_LIMIT_SECONDS), open_port(server, pod, DASHBOARD_PORT) as opened:
+        async with asyncio.timeout(server.timing.health_seconds), open_port(server, pod, DASHBOARD_PORT) as opened:
             return await _is_answered(opened)
     except OSError:  # a TimeoutError is one
         return False

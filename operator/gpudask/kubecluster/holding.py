@@ -8,15 +8,15 @@ import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Holds
-from gpudask.kubecluster.patience import Patience, limit_of
 from gpudask.kubecluster.sizes import put, refuse_shared, user
+from gpudask.kubecluster.timing import Deadline, Timing, limit_of
 from gpudask.kubecluster.writing import rewrite
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-# A program that is killed gives nothing back: its hold ends by itself after so long, and one that lives renews it.
-_LEASE = timedelta(minutes=15)
-_RENEW_SECONDS = 240.0
-# An API server that restarts is back within seconds.
-_GIVE_BACK_SECONDS, _RETRY_SECONDS = 30.0, 1.0
 _MOST_LETTERS = 120  # of `by` the API server takes 128
 
 
@@ -43,8 +38,9 @@ class Hold:
     other, of one program or of several, and end in any order: the newest one counts.
     """
 
-    def __init__(self, cluster: SizedCluster, pool: str, n: int, timeout: float | str | None) -> None:
+    def __init__(self, cluster: SizedCluster, pool: str, n: int, timeout: float | str | None, timing: Timing) -> None:
         self._cluster = cluster
+        self._timing = timing
         self._pool = pool
         self._pods = n
         self._timeout_seconds = limit_of(timeout)
@@ -102,25 +98,25 @@ class Hold:
         return await self._put(body, self._holds_of(body).put(self._wanted()))
 
     def _holds_of(self, body: Json) -> Holds:
-        return Holds.of(body, self._pool, now=datetime.now(UTC), own=self._by)
+        return Holds.of(body, self._pool, now=self._timing.clock.now(), own=self._by)
 
     async def _put(self, body: Json, holds: Holds) -> Json:
-        size, note = holds.size(datetime.now(UTC)), holds.note()
+        size, note = holds.size(self._timing.clock.now()), holds.note()
         return await put(self._cluster.require_server(), body, {self._pool: size}, {self._pool: note})
 
     def _wanted(self) -> Json:
-        until = datetime.now(UTC) + _LEASE
+        until = self._timing.clock.now() + timedelta(seconds=self._timing.hold_lease_seconds)
         ending = until.strftime("%Y-%m-%dT%H:%M:%SZ")
         return {"pool": self._pool, "replicas": self._pods, "by": self._by, "until": ending}
 
     async def _renew(self) -> None:
         """Until it is ended, or somebody sets another size."""
-        pause_seconds = _RENEW_SECONDS
+        pause_seconds = self._timing.hold_renew_seconds
         while True:
-            await asyncio.sleep(pause_seconds)
+            await self._timing.clock.sleep(pause_seconds)
             try:
                 holds = self._holds_of(await self._write(self._prolong))
-                pause_seconds = _until_renewal(holds)
+                pause_seconds = _until_renewal(holds, self._timing)
                 if not holds.has(self._by):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
                     return
@@ -137,12 +133,12 @@ class Hold:
             await asyncio.wait([self._renewing])
         if not self._is_taken:
             return
-        patience = Patience(_GIVE_BACK_SECONDS)
+        deadline = Deadline(self._timing.hold_give_back_seconds, self._timing)
         try:
-            while await patience.ask(self._write(self._give_back)) is None:
-                if patience.is_over:
-                    raise self._not_given_back(patience)
-                await asyncio.sleep(_RETRY_SECONDS)
+            while await deadline.ask(self._write(self._give_back)) is None:
+                if deadline.is_over:
+                    raise self._not_given_back(deadline)
+                await self._timing.clock.sleep(self._timing.retry_seconds)
         except KubeClusterError as failure:
             if error is None:
                 raise
@@ -155,23 +151,23 @@ class Hold:
         if not holds.has(self._by):
             return body
         left = holds.without(self._by)
-        if left.size(datetime.now(UTC)) is None:
+        if left.size(self._timing.clock.now()) is None:
             refuse_shared(body, self._pool)
         return await self._put(body, left)
 
-    def _not_given_back(self, patience: Patience) -> KubeClusterError:
+    def _not_given_back(self, deadline: Deadline) -> KubeClusterError:
         return KubeClusterError(
             f"the size of pool {self._pool!r} was not given back",
-            reason=patience.trouble,
-            next_step=f"It ends by itself within {_LEASE.seconds // 60} minutes",
+            reason=deadline.trouble,
+            next_step=f"It ends by itself within {self._timing.hold_lease_seconds / 60:.0f} minutes",
         )
 
 
-def _until_renewal(holds: Holds) -> float:
+def _until_renewal(holds: Holds, timing: Timing) -> float:
     """Seconds; fewer where the newest hold ends before, unrenewed: then one below it is to take its place."""
     ends = [datetime.fromisoformat(entry["until"]) for entry in holds.entries[-1:] if "until" in entry]
-    left = [(end - datetime.now(UTC)).total_seconds() + _RETRY_SECONDS for end in ends]
-    return max(_RETRY_SECONDS, min([_RENEW_SECONDS, *left]))
+    left = [(end - timing.clock.now()).total_seconds() + timing.retry_seconds for end in ends]
+    return max(timing.retry_seconds, min([timing.hold_renew_seconds, *left]))
 
 
 def _name_of_hold() -> str:

@@ -14,9 +14,9 @@ from typing import Any
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import CONFLICT, NOT_FOUND
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Timing
 
 Json = dict[str, Any]
-_EXIT_SECONDS = 15
 
 
 class CreateMode(Enum):
@@ -88,9 +88,9 @@ def keep(created: Created) -> None:
     _to_delete.discard(created)
 
 
-async def delete(created: Created) -> None:
+async def delete(created: Created, timing: Timing | None = None) -> None:
     """Delete it now; one that is gone, or was made anew by somebody else since, is left alone."""
-    server = await Server.connect(created.namespace, kubeconfig=created.kubeconfig, context=created.context)
+    server = await Server.connect(created.namespace, created.kubeconfig, created.context, timing=timing)
     try:
         await server.delete(created.name, uid=created.uid)
     except KubeClusterError as error:
@@ -118,4 +118,4 @@ def _delete_all() -> None:
         started.append(subprocess.Popen([sys.executable, "-c", program, *words]))
     for process in started:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on by itself
-            process.wait(_EXIT_SECONDS)
+            process.wait(Timing().exit_seconds)

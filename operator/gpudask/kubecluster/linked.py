@@ -17,17 +17,15 @@ from gpudask.kubecluster.access import Access
 from gpudask.kubecluster.agreement import check_versions, images_of
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.following import FollowingCluster
-from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.request import NOT_FOUND
 from gpudask.kubecluster.routes import Route
 from gpudask.kubecluster.server import Server
 from gpudask.kubecluster.starting import scheduler_is_ready
+from gpudask.kubecluster.timing import Deadline, Timing
 
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-_RETRY_SECONDS = 1.0
-_HANDSHAKE_SECONDS = 60.0
 _KEPT_OUT = ". A NetworkPolicy may keep this pod out: name the pod in the cluster's spec.network.allowFrom"
 
 
@@ -55,8 +53,11 @@ class LinkedCluster(FollowingCluster):
         asynchronous: bool,
         loop: Any,
         quiet: bool,
+        timing: Timing,
     ) -> None:
-        super().__init__(asynchronous=asynchronous, loop=loop, quiet=quiet, name=name, scheduler_sync_interval=10)
+        super().__init__(
+            asynchronous=asynchronous, loop=loop, quiet=quiet, name=name, scheduler_sync_interval=10, timing=timing
+        )
         self._resource_name = name
         self.namespace = namespace or ""
         self.security = security or Security()
@@ -125,12 +126,12 @@ class LinkedCluster(FollowingCluster):
             route = await self._connect()
             self._take(route)
             try:
-                async with asyncio.timeout(_HANDSHAKE_SECONDS):
+                async with asyncio.timeout(self._timing.handshake_seconds):
                     await self._greet()
             except OSError as error:
                 raise KubeClusterError(
                     f"the scheduler of cluster {self.name!r} does not answer at {route.address}",
-                    reason=str(error) or f"no word within {_HANDSHAKE_SECONDS:g} s",
+                    reason=str(error) or f"no word within {self._timing.handshake_seconds:g} s",
                     next_step="See its log: kubectl logs -l"
                     f" gpudask.dev/cluster={self.name},dask.org/component=scheduler -n {self.namespace}"
                     f"{_KEPT_OUT if self._is_inside else ''}",
@@ -138,7 +139,7 @@ class LinkedCluster(FollowingCluster):
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource_name
             if self._compares_versions:
-                await check_versions(self.scheduler_comm, self.name, self._body)
+                await check_versions(self.scheduler_comm, self.name, self._body, self._timing)
         except BaseException:
             await self._close()
             raise
@@ -151,7 +152,7 @@ class LinkedCluster(FollowingCluster):
             except OSError:
                 if COMM_PORT not in self._forwards:
                     raise
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._timing.clock.sleep(self._timing.retry_seconds)
             else:
                 return
 
@@ -160,7 +161,9 @@ class LinkedCluster(FollowingCluster):
         is_inside = Access(self._kubeconfig, self._context).is_inside() and not self._always_forwards
         self._is_inside = is_inside
         try:
-            self._server = await Server.connect(self._wanted_namespace, self._kubeconfig, self._context)
+            self._server = await Server.connect(
+                self._wanted_namespace, self._kubeconfig, self._context, timing=self._timing
+            )
             self.namespace = self._server.namespace
             self._body = await self._find(self._server)
         except KubeClusterError as error:
@@ -173,19 +176,19 @@ class LinkedCluster(FollowingCluster):
 
     async def _way(self, server: Server, *, is_inside: bool) -> Route:
         """The way to the scheduler once it is ready; its pod may be replaced, or the API server, while it is made."""
-        patience = Patience(self._timeout_seconds)
+        deadline = Deadline(self._timeout_seconds, self._timing)
         while True:
-            await self._wait_for_scheduler(server, patience, is_inside=is_inside)
+            await self._wait_for_scheduler(server, deadline, is_inside=is_inside)
             if is_inside:
                 return routes.inside(self._body)
             try:
                 return await self._from_outside(server, self._forwards)
             except KubeClusterError as error:
-                if patience.is_over or not (error.may_pass or error.status == NOT_FOUND):
+                if deadline.is_over or not (error.may_pass or error.status == NOT_FOUND):
                     raise
                 logger.info("the way to the scheduler of cluster %s is made again: %s", self.name, error)
             await forwarding.stop(self._forwards)
-            await asyncio.sleep(_RETRY_SECONDS)
+            await self._timing.clock.sleep(self._timing.retry_seconds)
 
     async def _from_outside(self, server: Server, forwards: forwarding.Forwards) -> Route:
         return await forwarding.from_outside(
@@ -206,10 +209,10 @@ class LinkedCluster(FollowingCluster):
         return True
 
     async def _wait_for_scheduler(
-        self, server: Server, patience: Patience, *, is_inside: bool, generation: int = 0
+        self, server: Server, deadline: Deadline, *, is_inside: bool, generation: int = 0
     ) -> None:
         self._body = await scheduler_is_ready(
-            server, self._body, patience, quiet=self.quiet, needs_pods=not is_inside, generation=generation
+            server, self._body, deadline, quiet=self.quiet, needs_pods=not is_inside, generation=generation
         )
 
     # ------------------------------------------------------------------ using it, letting it go
@@ -222,7 +225,7 @@ class LinkedCluster(FollowingCluster):
         """
         if self._compares_versions and len(images_of(self._body)) > 1:
             assert self.scheduler_comm is not None
-            await check_versions(self.scheduler_comm, self.name, self._body)
+            await check_versions(self.scheduler_comm, self.name, self._body, self._timing)
 
     async def _close(self) -> None:
         await super()._close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +11,9 @@ from gpudask.kubecluster.pods import is_ready, list_pods
 from gpudask.kubecluster.reasons import where_to_look, why_no_scheduler, why_scheduler_waits
 from gpudask.kubecluster.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Clock
 
 Json = dict[str, Any]
-_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,18 @@ class Cause:
 class Outage:
     """A time without a scheduler; `began` is of the monotonic clock, in seconds."""
 
-    began: float = field(default_factory=time.monotonic)
+    clock: Clock
+    began: float
+
+    @classmethod
+    def now(cls, clock: Clock) -> Outage:
+        """One that begins."""
+        return cls(clock, clock.monotonic())
 
     @property
     def seconds(self) -> float:
         """How long it has lasted."""
-        return time.monotonic() - self.began
+        return self.clock.monotonic() - self.began
 
 
 async def cause_of(server: Server, name: str, trouble: str) -> Cause:
@@ -55,11 +60,11 @@ async def cause_of(server: Server, name: str, trouble: str) -> Cause:
         trouble: why it was not reached, as whoever tried says it.
     """
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(server.timing.cause_seconds):
             body = await server.cluster(name)
             pods = await _pods(server, name)
     except TimeoutError:
-        reason = f"the API server does not answer: no word within {_ANSWER_SECONDS:g} s"
+        reason = f"the API server does not answer: no word within {server.timing.cause_seconds:g} s"
         return Cause(reason, "Check that `kubectl version` answers")
     except KubeClusterError as error:
         if error.status == NOT_FOUND:

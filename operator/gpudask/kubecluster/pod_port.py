@@ -25,7 +25,6 @@ from gpudask.kubecluster.rights import rbac_step
 logger = logging.getLogger(__name__)
 
 _DATA, _ERROR = b"\x00", 1
-_OPEN_SECONDS = 20.0
 _CHUNK_BYTES = 256 * 1024
 # How a connection breaks: by the operating system, and in each layer of the library's.
 _BROKEN = (
@@ -79,15 +78,16 @@ class PodPort:
 
 @asynccontextmanager
 async def open_port(
-    server: Connection, pod: str, port: int, *, limit_seconds: float = _OPEN_SECONDS
+    server: Connection, pod: str, port: int, *, limit_seconds: float | None = None
 ) -> AsyncIterator[PodPort]:
     """Connect to `port` of `pod`, through the API server. Whether something listens there is not known yet.
 
     Raises:
         KubeClusterError: the server refuses (the message has the rule that is missing), cannot be reached, or has not
-            opened it within `limit_seconds`.
+            opened it within `limit_seconds`, without it 20 s.
         ConnectionError: it broke while the block ran.
     """
+    limit_seconds = limit_seconds or server.timing.forward_open_seconds
     path = f"{path_of('v1', server.namespace)}/pods/{pod}/portforward"
     what = f"cannot forward port {port} of pod {pod}"
     is_open = False

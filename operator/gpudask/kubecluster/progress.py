@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
-_PATIENCE_SECONDS = 1.0
+from gpudask.kubecluster.timing import Timing
 
 
 class Progress:
@@ -16,17 +15,19 @@ class Progress:
 
     Args:
         title: what is being done.
+        timing: for how long nothing is shown.
         quiet: show nothing.
         write: takes a line of plain text.
     """
 
-    def __init__(self, title: str, *, quiet: bool, write: Callable[[str], None] = print) -> None:
+    def __init__(self, title: str, timing: Timing, *, quiet: bool, write: Callable[[str], None] = print) -> None:
         self._title = title
         self._quiet = quiet
         self._write = write
         self._live: Any = None
         self._said: set[str] = set()
-        self._began = time.monotonic()
+        self._timing = timing
+        self._began = timing.clock.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -40,12 +41,13 @@ class Progress:
 
     def show(self, lines: list[str]) -> None:
         """What keeps it now, a line each."""
-        if self._quiet or time.monotonic() - self._began < _PATIENCE_SECONDS:
+        seconds = self._timing.clock.monotonic() - self._began
+        if self._quiet or seconds < self._timing.progress_seconds:
             return
         if self._live is None and not self._said:
             self._live = _live_display()
         if self._live is not None:
-            self._live.update(_panel(self._title, lines, time.monotonic() - self._began), refresh=True)
+            self._live.update(_panel(self._title, lines, seconds), refresh=True)
             return
         for line in lines:
             if line not in self._said:

@@ -17,6 +17,7 @@ from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.rights import rbac_step
 from gpudask.kubecluster.session import Session
+from gpudask.kubecluster.timing import Timing
 
 Json = dict[str, Any]
 UNAUTHORIZED = 401
@@ -34,6 +35,11 @@ class Connection:
 
     session: Session
     namespace: str
+
+    @property
+    def timing(self) -> Timing:
+        """Intervals and deadlines."""
+        return self.session.timing
 
     async def call(
         self,

@@ -26,7 +26,6 @@ from gpudask.kubecluster.server import Server
 logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-_ANSWER_SECONDS = 3.0
 _NODES = 3
 _INSTEAD = "a port is forwarded instead"
 
@@ -79,11 +78,13 @@ async def outside(
         found += await _allowed(_service_routes(server, name, protocol), tell=tell)
         if not found:
             tell(f"service {name} of type {kind} has no outside address: {_INSTEAD}")
-    answering = await asyncio.gather(*(answers(route.address, connection_args or {}) for route in found))
+    limit_seconds = server.timing.outside_seconds
+    trials = (answers(route.address, connection_args or {}, limit_seconds) for route in found)
+    answering = await asyncio.gather(*trials)
     taken = next((route for route, is_there in zip(found, answering, strict=True) if is_there), None)
     if found and taken is None:
         tried = ", ".join(route.address for route in found)
-        tell(f"no scheduler answers at {tried} within {_ANSWER_SECONDS:g} s: {_INSTEAD}")
+        tell(f"no scheduler answers at {tried} within {limit_seconds:g} s: {_INSTEAD}")
     return taken
 
 
@@ -130,9 +131,8 @@ async def _by_ingress(server: Server, name: str, protocol: str) -> list[Route]:
     return [Route(f"{protocol}://{urlsplit(comm).netloc}", dashboard) for comm in comms]
 
 
-async def answers(address: str, connection_args: Json, limit_seconds: float = 0) -> bool:
-    """Whether a Dask scheduler does, within `limit_seconds` (0: 3 s): it is greeted as Dask's own client would."""
-    limit_seconds = limit_seconds or _ANSWER_SECONDS
+async def answers(address: str, connection_args: Json, limit_seconds: float) -> bool:
+    """Whether a Dask scheduler does, within `limit_seconds`: it is greeted as Dask's own client would."""
     try:
         async with asyncio.timeout(limit_seconds):  # Dask's own limit leaves out the answer to the greeting
             comm = await connect(address, timeout=limit_seconds, **connection_args)

@@ -20,37 +20,46 @@ from gpudask.kubecluster.clusters import Clusters
 from gpudask.kubecluster.credentials import Credentials
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.request import FORBIDDEN
-from gpudask.kubecluster.session import ANSWER_SECONDS, Session
+from gpudask.kubecluster.session import Session
+from gpudask.kubecluster.timing import Timing
 
 Json = dict[str, Any]
-_WATCH_SECONDS = 240
 
 
 class Server(Clusters):
     """One API server and one namespace."""
 
     @classmethod
-    async def connect(cls, namespace: str | None, kubeconfig: str | None = None, context: str | None = None) -> Server:
+    async def connect(
+        cls,
+        namespace: str | None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        *,
+        timing: Timing | None = None,
+    ) -> Server:
         """The server of a kubeconfig, or of the pod that this runs in.
 
         Args:
             namespace: without one, the context's or the pod's own.
             kubeconfig: a path, or several with `:` between; without one KUBECONFIG's, then ~/.kube/config.
             context: a name in the kubeconfig; without one, the current.
+            timing: intervals and deadlines of all that is asked through it.
 
         Raises:
             KubeClusterError: there is no kubeconfig and no pod, no such context, there are no credentials, or nothing
                 answers within 10 s (30 s where something takes the connection).
         """
+        timing = timing or Timing()
         access = Access(kubeconfig, context)
         choice = access.choice()
 
         async def read() -> Credentials:
-            return await credentials.read(access.choice())  # the files may have changed
+            return await credentials.read(access.choice(), timing)  # the files may have changed
 
         at = f" of context {choice.context!r}" if choice else ""
         try:
-            session = await Session.open(read)
+            session = await Session.open(read, timing)
         except (httpx.InvalidURL, ValueError) as error:
             raise KubeClusterError(
                 f"the server or proxy-url{at} is no URL", reason=str(error), next_step="Correct the kubeconfig"
@@ -87,11 +96,12 @@ class Server(Clusters):
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
         """
-        params = {"watch": "true", "timeoutSeconds": str(_WATCH_SECONDS), "resourceVersion": since}
+        watch_seconds = self.timing.watch_seconds
+        params = {"watch": "true", "timeoutSeconds": f"{watch_seconds:.0f}", "resourceVersion": since}
         if name:
             params["fieldSelector"] = f"metadata.name={name}"
         # The server ends a watch by itself; when it does not, the network between went away without a word.
-        silence = _WATCH_SECONDS + ANSWER_SECONDS
+        silence = watch_seconds + self.timing.answer_seconds
         read = self.lines("watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence)
         async with aclosing(read) as lines:
             async for line in lines:

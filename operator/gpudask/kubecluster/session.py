@@ -18,23 +18,24 @@ import httpx_ws
 
 from gpudask.kubecluster import no_proxy
 from gpudask.kubecluster.credentials import Credentials
+from gpudask.kubecluster.timing import Timing
 
-CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 _UNAUTHORIZED = 401
 
 
 class Session:
     """One API server, as whoever the credentials say."""
 
-    def __init__(self, credentials: Credentials, read: Callable[[], Awaitable[Credentials]]) -> None:
-        self._pool = _Pool(credentials)
+    def __init__(self, credentials: Credentials, read: Callable[[], Awaitable[Credentials]], timing: Timing) -> None:
+        self.timing = timing
+        self._pool = _Pool(credentials, timing)
         self._read = read
         self._reading = asyncio.Lock()
 
     @classmethod
-    async def open(cls, read: Callable[[], Awaitable[Credentials]]) -> Session:
+    async def open(cls, read: Callable[[], Awaitable[Credentials]], timing: Timing) -> Session:
         """A session with what `read` gives now, and again whenever the server answers 401; nothing is asked yet."""
-        return cls(await read(), read)
+        return cls(await read(), read, timing)
 
     @property
     def address(self) -> str:
@@ -44,9 +45,9 @@ class Session:
     def words(self, error: Exception) -> str:
         """What an error of the connection says, or what its kind means where it says nothing."""
         if isinstance(error, httpx.ConnectTimeout):
-            return f"{self.address} does not answer: no connection within {CONNECT_SECONDS:g} s"
+            return f"{self.address} does not answer: no connection within {self.timing.connect_seconds:g} s"
         if isinstance(error, httpx.TimeoutException):
-            return f"{self.address} did not answer within {ANSWER_SECONDS:g} s"
+            return f"{self.address} did not answer within {self.timing.answer_seconds:g} s"
         return f"{self.address}: {str(error) or type(error).__name__}"
 
     @asynccontextmanager
@@ -65,7 +66,7 @@ class Session:
             httpx.HTTPError: no answer: no connection within 10 s, or silence.
             KubeClusterError: the credentials were refused, and could not be read again.
         """
-        options["timeout"] = _limits(silence_seconds)
+        options["timeout"] = _limits(self.timing, silence_seconds)
         async with AsyncExitStack() as stack:
             pool = self._pool
             answer = await stack.enter_async_context(pool.ask(method, path, options))
@@ -93,7 +94,7 @@ class Session:
 
             async def opened(credentials: Credentials) -> httpx_ws.AsyncWebSocketSession:
                 async with asyncio.timeout(limit_seconds):
-                    return await stack.enter_async_context(_websocket(credentials, path, params))
+                    return await stack.enter_async_context(_websocket(credentials, self.timing, path, params))
 
             pool = self._pool
             try:
@@ -107,7 +108,7 @@ class Session:
     async def _renewed(self, refused: _Pool) -> _Pool:
         async with self._reading:
             if self._pool is refused:  # else another request's 401 was answered meanwhile
-                self._pool = _Pool(await self._read())
+                self._pool = _Pool(await self._read(), self.timing)
                 await refused.retire()
             return self._pool
 
@@ -115,9 +116,9 @@ class Session:
 class _Pool:
     """The connections that requests share as long as the credentials hold."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, timing: Timing) -> None:
         self.credentials = credentials
-        self._client = _client(credentials)
+        self._client = _client(credentials, timing)
         self._asking = 0
         self._is_retired = False
 
@@ -146,9 +147,9 @@ class _Pool:
 
 @asynccontextmanager
 async def _websocket(
-    credentials: Credentials, path: str, params: dict[str, str]
+    credentials: Credentials, timing: Timing, path: str, params: dict[str, str]
 ) -> AsyncIterator[httpx_ws.AsyncWebSocketSession]:
-    async with _client(credentials) as client:
+    async with _client(credentials, timing) as client:
         opening: AbstractAsyncContextManager[httpx_ws.AsyncWebSocketSession] = httpx_ws.aconnect_ws(
             path, client, params=params, extensions=_extensions(credentials)
         )
@@ -156,7 +157,7 @@ async def _websocket(
             yield socket
 
 
-def _client(credentials: Credentials) -> httpx.AsyncClient:
+def _client(credentials: Credentials, timing: Timing) -> httpx.AsyncClient:
     named = [("User-Agent", "gpudask"), ("Content-Type", "application/json"), *credentials.headers]
     if credentials.token:
         named.append(("Authorization", f"Bearer {credentials.token}"))
@@ -169,13 +170,13 @@ def _client(credentials: Credentials) -> httpx.AsyncClient:
         verify=credentials.tls,
         proxy=credentials.proxy,
         mounts={f"all://{httpx.URL(credentials.server).netloc.decode()}": None} if is_direct else None,
-        timeout=_limits(),
+        timeout=_limits(timing),
     )
 
 
-def _limits(silence_seconds: float | None = 0) -> httpx.Timeout:
-    read = ANSWER_SECONDS if silence_seconds == 0 else silence_seconds
-    return httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=read)
+def _limits(timing: Timing, silence_seconds: float | None = 0) -> httpx.Timeout:
+    read = timing.answer_seconds if silence_seconds == 0 else silence_seconds
+    return httpx.Timeout(timing.answer_seconds, connect=timing.connect_seconds, read=read)
 
 
 def _extensions(credentials: Credentials) -> dict[str, Any]:

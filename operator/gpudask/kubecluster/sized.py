@@ -9,9 +9,9 @@ from typing import Any
 from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, stock
 from gpudask.kubecluster.holding import Hold
-from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.pools import add_pool, pool_of_words, remove_pool
 from gpudask.kubecluster.sizes import set_limits, set_size
+from gpudask.kubecluster.timing import Deadline
 from gpudask.kubecluster.waiting import WaitingCluster
 
 
@@ -80,7 +80,7 @@ class SizedCluster(WaitingCluster):
         Raises:
             KubeClusterError: on entering: they did not come, or others set this pool's size too.
         """
-        return Hold(self, pool, n, timeout)
+        return Hold(self, pool, n, timeout, self._timing)
 
     def show(self, body: dict[str, Any]) -> None:
         """Note the cluster as it is now, for the table that people see."""
@@ -170,8 +170,9 @@ class SizedCluster(WaitingCluster):
 
     async def _resume(self, limit_seconds: float | str | None) -> None:
         await self._suspend(on=False)
-        patience = Patience(self._timeout_seconds if limit_seconds is None else limit_seconds)
+        limit_seconds = self._timeout_seconds if limit_seconds is None else limit_seconds
+        deadline = Deadline(limit_seconds, self._timing)
         generation = self._body["metadata"].get("generation", 0)
         await self._wait_for_scheduler(
-            self.require_server(), patience, is_inside=not self._forwards, generation=generation
+            self.require_server(), deadline, is_inside=not self._forwards, generation=generation
         )

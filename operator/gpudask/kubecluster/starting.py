@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.health import is_up_soon
-from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.pods import has_started, is_ready, list_pods
 from gpudask.kubecluster.progress import Progress
 from gpudask.kubecluster.reasons import (
@@ -23,13 +20,10 @@ from gpudask.kubecluster.reasons import (
 )
 from gpudask.kubecluster.request import ENVIRONMENT_STEP, FORBIDDEN
 from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.timing import Deadline, Timing
 
 Json = dict[str, Any]
-_POLL_SECONDS = 0.25
-# A scheduler that starts listens after a second or two: it is asked often then, and later ever less. Each time costs
-# 20 ms of CPU time altogether, which on a small machine is taken from the scheduler.
-_STARTS_SECONDS, _ASK_SELDOM_SECONDS = 1.0, 0.5
-_ASK_SECONDS, _ASK_AT_MOST_SECONDS, _ASK_SHARE = 0.15, 1.0, 0.1
+_PAUSE_SHARE = 0.1  # of the time for which it was asked
 
 
 class _Seen(Enum):
@@ -48,7 +42,7 @@ class _Look:
 
 
 async def scheduler_is_ready(
-    server: Server, body: Json, patience: Patience, *, quiet: bool, needs_pods: bool, generation: int = 0
+    server: Server, body: Json, deadline: Deadline, *, quiet: bool, needs_pods: bool, generation: int = 0
 ) -> Json:
     """Wait until the scheduler of a cluster answers; the cluster as it is then.
 
@@ -58,7 +52,7 @@ async def scheduler_is_ready(
     Args:
         server: where.
         body: the cluster as last read.
-        patience: how long. An API server that does not answer meanwhile is asked again.
+        deadline: how long. An API server that does not answer meanwhile is asked again.
         quiet: do not say what it waits for.
         needs_pods: whether permission to list pods and to forward their ports is needed later anyway: without the
             first, that is an error now, and with the second the scheduler is asked before its pod is ready.
@@ -68,31 +62,32 @@ async def scheduler_is_ready(
         KubeClusterError: not in time, or the cluster is suspended or deleted; or the server refuses.
     """
     name = body["metadata"]["name"]
-    started: float | None = None
-    with Progress(f"cluster {name}", quiet=quiet) as progress:
+    timing, started = server.timing, None
+    with Progress(f"cluster {name}", timing, quiet=quiet) as progress:
         while True:
             if body["spec"].get("suspend"):
                 raise _suspended(body)
-            look = await patience.ask(_look(server, body, needs_pods, generation))
+            look = await deadline.ask(_look(server, body, needs_pods, generation))
             if look is not None and look.seen is _Seen.READY:
                 return body
-            progress.show([patience.trouble] if look is None else look.lines)
-            if patience.is_over:
-                raise _not_ready(body, patience)
+            progress.show([deadline.trouble] if look is None else look.lines)
+            if deadline.is_over:
+                raise _not_ready(body, deadline)
             if look is not None and look.seen is _Seen.STARTED:
-                started = started or time.monotonic()
-                if await is_up_soon(server, look.pod, pause_seconds=_pause(time.monotonic() - started)):
+                started = started or timing.clock.monotonic()
+                pause_seconds = _pause(timing.clock.monotonic() - started, timing)
+                if await is_up_soon(server, look.pod, pause_seconds=pause_seconds):
                     return body
             else:
                 started = None
-            await asyncio.sleep(_POLL_SECONDS)
-            body = await patience.ask(server.cluster(name)) or body
+            await timing.clock.sleep(timing.readiness_poll_seconds)
+            body = await deadline.ask(server.cluster(name)) or body
 
 
-def _pause(asked_for_seconds: float) -> float:
-    if asked_for_seconds < _STARTS_SECONDS:
-        return _ASK_SELDOM_SECONDS
-    return min(_ASK_AT_MOST_SECONDS, max(_ASK_SECONDS, asked_for_seconds * _ASK_SHARE))
+def _pause(asked_for_seconds: float, timing: Timing) -> float:
+    if asked_for_seconds < timing.health_first_seconds:
+        return timing.health_seldom_seconds
+    return min(timing.health_most_seconds, max(timing.health_least_seconds, asked_for_seconds * _PAUSE_SHARE))
 
 
 async def _look(server: Server, body: Json, needs_pods: bool, generation: int) -> _Look:
@@ -122,13 +117,13 @@ def _is_told_ready(body: Json, generation: int) -> bool:
     return is_of_now and bool(status.get("scheduler", {}).get("ready", False))
 
 
-def _not_ready(body: Json, patience: Patience) -> KubeClusterError:
-    reason = patience.trouble or why_no_scheduler(body)
+def _not_ready(body: Json, deadline: Deadline) -> KubeClusterError:
+    reason = deadline.trouble or why_no_scheduler(body)
     look = OPERATOR_STEP if reason == OUTDATED else where_to_look(body)
     return KubeClusterError(
-        f"the scheduler of cluster {body['metadata']['name']!r} was not ready within {patience.limit_seconds:g} s",
+        f"the scheduler of cluster {body['metadata']['name']!r} was not ready within {deadline.limit_seconds:g} s",
         reason=reason,
-        next_step=ENVIRONMENT_STEP if patience.trouble else f"{look}, or wait longer: timeout=600",
+        next_step=ENVIRONMENT_STEP if deadline.trouble else f"{look}, or wait longer: timeout=600",
     )
 
 

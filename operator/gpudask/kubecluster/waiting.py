@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,16 +20,13 @@ from distributed.objects import SchedulerInfo
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.away import AwayCluster
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.patience import Patience
 from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.progress import Progress
 from gpudask.kubecluster.reasons import where_to_look, why_workers_wait
+from gpudask.kubecluster.timing import Deadline
 
-_POLL_SECONDS = 0.25
 # Asking takes longer the more workers there are: at most a fifth of the time is for that.
-_LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _PAUSE_SHARE = 0.02, 2.0, 4
-_TELL_SECONDS = 2.0
-_LONGEST_ANSWER_SECONDS = 30.0
+_PAUSE_SHARE = 4
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -40,7 +36,7 @@ class _Wait:
 
     n_workers: int
     pool: str | None
-    patience: Patience
+    deadline: Deadline
     unreached: str = ""  # why the scheduler did not answer; empty where it did
     refusal: KubeClusterError | None = None  # why the cluster may not be read
 
@@ -70,28 +66,29 @@ class WaitingCluster(AwayCluster):
         return self.sync(self._wait_for_pool, n_workers, timeout, pool)
 
     async def _wait_for_pool(self, n_workers: int, limit_seconds: float | str | None, pool: str | None) -> None:
-        wait = _Wait(n_workers, pool, Patience(limit_seconds))
+        wait = _Wait(n_workers, pool, Deadline(limit_seconds, self._timing))
         if pool is not None:
             await self._read_for(wait)
         await self._wait(lambda running: running >= n_workers, wait)
 
     async def wait_for_exactly(self, n_workers: int, pool: str, limit_seconds: float | None) -> list[str]:
         """Wait until `pool` has `n_workers` running workers, no more and no fewer; their addresses."""
-        wait = _Wait(n_workers, pool, Patience(limit_seconds))
+        wait = _Wait(n_workers, pool, Deadline(limit_seconds, self._timing))
         return await self._wait(lambda running: running == n_workers, wait)
 
     async def _wait(self, enough: Callable[[int], bool], wait: _Wait) -> list[str]:
-        told = time.monotonic()
-        with Progress(f"cluster {self.name}", quiet=self.quiet) as progress:
+        clock = self._timing.clock
+        told = clock.monotonic()
+        with Progress(f"cluster {self.name}", self._timing, quiet=self.quiet) as progress:
             while True:
-                asked = time.monotonic()
+                asked = clock.monotonic()
                 running = await self._running(wait)
-                now = time.monotonic()
+                now = clock.monotonic()
                 if not wait.unreached and enough(len(running)):
                     break
-                if wait.patience.is_over:
+                if wait.deadline.is_over:
                     raise await self._too_late(len(running), wait)
-                if now - told > _TELL_SECONDS:
+                if now - told > self._timing.workers_tell_seconds:
                     told = now
                     what = _not_reached(wait) if wait.unreached else f"{len(running)} of {wait.whose} run"
                     progress.show([f"{what}: {await self._why(wait)}"])
@@ -101,24 +98,26 @@ class WaitingCluster(AwayCluster):
 
     async def _pause(self, asking_took_seconds: float) -> None:
         """Until the scheduler tells of a worker that came or went, or it is time to ask again."""
-        least = min(_LONGEST_PAUSE_SECONDS, max(_LEAST_PAUSE_SECONDS, _PAUSE_SHARE * asking_took_seconds))
-        await asyncio.sleep(least)
+        timing = self._timing
+        least = min(timing.workers_most_seconds, max(timing.workers_least_seconds, _PAUSE_SHARE * asking_took_seconds))
+        await timing.clock.sleep(least)
         # A worker runs some milliseconds after it came, and the scheduler does not tell of that.
         if any(worker["status"] == Status.init.name for worker in self.scheduler_info["workers"].values()):
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, _POLL_SECONDS - least)):
+            async with asyncio.timeout(max(0.0, timing.workers_poll_seconds - least)):
                 await self._news_of_workers.wait()
 
     async def _running(self, wait: _Wait) -> list[str]:
         assert self.scheduler_comm is not None
         self._news_of_workers.clear()  # what is told from now on may not be in the answer
         try:
-            answer = self.answered(self.scheduler_comm.identity(), wait.patience.within(_LONGEST_ANSWER_SECONDS))
+            within_seconds = wait.deadline.within(self._timing.workers_answer_seconds)
+            answer = self.answered(self.scheduler_comm.identity(), within_seconds)
             self.scheduler_info = SchedulerInfo(await answer)
         except OSError as error:  # the scheduler or the connection is being replaced: none is known to run
             wait.unreached = str(error) or type(error).__name__
-            await asyncio.sleep(_POLL_SECONDS)
+            await self._timing.clock.sleep(self._timing.workers_poll_seconds)
             return []
         wait.unreached = ""
         return [
@@ -135,7 +134,7 @@ class WaitingCluster(AwayCluster):
         if self._server is None or wait.refusal is not None:
             return
         try:
-            body = await wait.patience.ask(self._server.cluster(self.name))
+            body = await wait.deadline.ask(self._server.cluster(self.name))
         except KubeClusterError as error:
             if error.status not in _REFUSED:
                 raise
@@ -153,10 +152,10 @@ class WaitingCluster(AwayCluster):
             return f"why is not known, {wait.refusal.reason}"
         if self._server is None or not self._body:
             return "why is not known without an API server"
-        return wait.patience.trouble or why_workers_wait(self._body, wait.pool)
+        return wait.deadline.trouble or why_workers_wait(self._body, wait.pool)
 
     async def _too_late(self, running: int, wait: _Wait) -> KubeClusterError:
-        limit = f"within {wait.patience.limit_seconds:g} s"
+        limit = f"within {wait.deadline.limit_seconds:g} s"
         if wait.unreached:
             cause = await self.why_away()
             reason = f"{_not_reached(wait)}; {cause.reason}"
