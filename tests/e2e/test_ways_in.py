@@ -58,7 +58,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
         ports = {each["port"]: each["nodePort"] for each in service(space, "ported")["spec"]["ports"]}
         nodes = {each["address"] for node in space.get("nodes") for each in node["status"]["addresses"]}
         assert found.scheduler_address in {f"tcp://{address}:{ports[8786]}" for address in nodes}
-        assert found._forwards == {}
+        assert found._connection.forwards == {}
         computes(found)
         assert found.dashboard_link.endswith(f":{ports[8787]}/status")
         assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
@@ -98,7 +98,7 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     space.wait(lambda: accepts(_INGRESS, 80), "the address leads to the scheduler", seconds=30)
     with KubeCluster.from_name("webbed", quiet=True) as found:
         assert found.scheduler_address == f"ws://{_INGRESS}"
-        assert set(found._forwards) == {8787}, "the Ingress does not lead to the dashboard"
+        assert set(found._connection.forwards) == {8787}, "the Ingress does not lead to the dashboard"
         assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
         computes(found)
 

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import access
-from gpudask.kubecluster.access import Access
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube import config
+from gpudask.kubecluster.kube.config import Access
+from gpudask.kubecluster.kube.server import Server
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside
 
@@ -105,7 +105,7 @@ def test_the_pods_own_server_has_several_names(url: str, is_own: bool, monkeypat
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 
-    assert access._is_own(url) is is_own
+    assert config._is_own(url) is is_own
 
 
 @pytest.mark.usefixtures("nothing")

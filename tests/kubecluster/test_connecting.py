@@ -12,6 +12,7 @@ from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.workers import Workers
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside, until
 
@@ -127,14 +128,14 @@ def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(demo: fake.Fak
 def test_closing_does_not_wait_for_a_connection_that_is_being_made_again(
     demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
 ):
-    subscribe, begun = KubeCluster._subscribe, threading.Event()
+    subscribe, begun = Workers.subscribe, threading.Event()
 
-    async def late(self: KubeCluster) -> object:
+    async def late(self: Workers) -> object:
         begun.set()
         await asyncio.sleep(0.3)
         return await subscribe(self)
 
-    monkeypatch.setattr(KubeCluster, "_subscribe", late)
+    monkeypatch.setattr(Workers, "subscribe", late)
     cluster = KubeCluster.from_name("demo")
     demo.cut_connections()
     assert begun.wait(10)

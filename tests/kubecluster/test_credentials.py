@@ -16,10 +16,10 @@ from cryptography.x509.oid import NameOID
 
 from gpudask import KubeClusterError
 from gpudask.cli.exits import Exit
-from gpudask.kubecluster import credentials
-from gpudask.kubecluster.access import Access
-from gpudask.kubecluster.forward import PortForward
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube import credentials
+from gpudask.kubecluster.kube.config import Access
+from gpudask.kubecluster.forward.port_forward import PortForward
+from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Timing
 from tests.cli.invoke import invoke
 from tests.kubecluster import fake_server as fake

@@ -8,7 +8,7 @@ import pytest
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.stock import MIRROR_MANAGER
-from gpudask.kubecluster import holding
+from gpudask.kubecluster import holds
 from gpudask.kubecluster.holds import Holds
 from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually
@@ -228,7 +228,7 @@ def test_a_hold_is_renewed_when_one_above_it_ends_before(seconds: tuple[float, .
     entries = tuple(
         {"by": str(number), "until": (now + timedelta(seconds=end)).isoformat()} for number, end in enumerate(seconds)
     )
-    assert holding._until_renewal(Holds(entries=entries), Timing()) == pytest.approx(expected, abs=1)
+    assert holds._until_renewal(Holds(entries=entries), Timing()) == pytest.approx(expected, abs=1)
 
 
 def test_a_hold_that_somebody_changed_is_neither_renewed_nor_given_back(

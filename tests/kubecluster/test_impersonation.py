@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from gpudask import KubeClusterError
-from gpudask.kubecluster import impersonation
-from gpudask.kubecluster.kubeconfig import Choice
-from gpudask.kubecluster.pod_port import open_port
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube.credentials import impersonation
+from gpudask.kubecluster.kube.config import Choice
+from gpudask.kubecluster.forward.websocket import open_port
+from gpudask.kubecluster.kube.server import Server
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubectl import Kubectl
@@ -92,7 +92,7 @@ async def test_they_count_for_forwarded_ports_too(as_jane: Kubectl) -> None:
 )
 def test_what_cannot_be_meant_names_the_field(user: dict[str, Any], said: str) -> None:
     with pytest.raises(KubeClusterError, match=rf"context 'lab' of the kubeconfig cannot be used: {said}"):
-        impersonation.headers(Choice("lab", "default", {}, user))
+        impersonation(Choice("lab", "default", {}, user))
 
 
 def test_a_name_need_not_be_ascii(server: fake.FakeServer) -> None:
@@ -108,4 +108,4 @@ def test_a_name_need_not_be_ascii(server: fake.FakeServer) -> None:
 
 
 def test_nobody_is_acted_as_where_nobody_is_named() -> None:
-    assert impersonation.headers(Choice("lab", "default", {}, {"token": "t", "as": ""})) == ()
+    assert impersonation(Choice("lab", "default", {}, {"token": "t", "as": ""})) == ()

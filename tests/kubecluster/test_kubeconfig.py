@@ -9,7 +9,7 @@ import yaml
 
 from gpudask import KubeClusterError
 from gpudask.cli.exits import Exit
-from gpudask.kubecluster import kubeconfig
+from gpudask.kubecluster.kube import config as kubeconfig
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 

@@ -10,8 +10,8 @@ from gpudask import KubeClusterError
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Words, chosen, manifest
-from gpudask.kubecluster.manifest_file import read_manifest
-from gpudask.kubecluster.naming import cluster_name
+from gpudask.kubecluster.manifest import read_manifest
+from gpudask.kubecluster.manifest import cluster_name
 
 CPU = {"name": "cpu", "replicas": 2}
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,8 @@
 import pytest
 
 from gpudask import KubeClusterError
-from gpudask.kubecluster import no_proxy
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube.session import is_direct
+from gpudask.kubecluster.kube.server import Server
 from tests.kubecluster import fake_server as fake
 
 
@@ -23,7 +23,7 @@ from tests.kubecluster import fake_server as fake
     ids=["v4", "not its first address", "v6", "outside", "no range", "no ranges", "a name", "nothing"],
 )
 def test_a_range_is_of_addresses(server: str, environment: dict[str, str], direct: bool) -> None:
-    assert no_proxy.is_direct(server, environment) is direct
+    assert is_direct(server, environment) is direct
 
 
 @pytest.fixture

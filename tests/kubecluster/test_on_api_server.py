@@ -12,7 +12,7 @@ from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.cli.exits import Exit
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Words, manifest
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 
@@ -24,11 +24,12 @@ class Sizes(KubeCluster):
     """A KubeCluster that needs no scheduler: no pod runs behind an API-only server."""
 
     async def _start(self) -> None:
-        self._server = await Server.connect(self._wanted_namespace)
-        self.namespace = self._server.namespace
+        self._resource.server = await Server.connect(self._resource.namespace)
+        self._workers.wait_for_exactly = no_workers
 
-    async def wait_for_exactly(self, *_: object) -> list[str]:
-        return []
+
+async def no_workers(*_: object) -> list[str]:
+    return []
 
 
 @pytest.fixture

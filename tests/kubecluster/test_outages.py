@@ -75,7 +75,7 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
         assert cluster.scheduler_address.startswith("tcp://"), "no other reader of the address is refused"
 
         add_scheduler(demo, dask, "demo-scheduler-22222")
-        eventually(lambda: cluster._outage is None, "the scheduler is found again")
+        eventually(lambda: cluster._reconnector.outage is None, "the scheduler is found again")
         with Client(cluster) as client:
             assert client.submit(sum, [1, 2]).result(timeout=10) == 3
 
@@ -112,7 +112,10 @@ def test_a_client_with_more_patience_is_not_told_before_it_ends(demo: fake.FakeS
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         eventually(lambda: client.status == "connecting", "the client has noticed")
         future = client.submit(sum, [1, 2], pure=False)
-        eventually(lambda: cluster._outage is not None and cluster._outage.seconds > 4, "others would be told")
+        eventually(
+            lambda: cluster._reconnector.outage is not None and cluster._reconnector.outage.seconds > 4,
+            "others would be told",
+        )
         assert future.status == "pending"
 
 
@@ -121,7 +124,7 @@ def test_an_error_of_dask_that_leaves_the_block_bears_the_cause(demo: fake.FakeS
         with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster, Client(cluster) as client:
             future = client.submit(time.sleep, 60)
             lose_scheduler(demo, unplaced("demo-scheduler-11111"))
-            eventually(lambda: cluster._outage is not None, "the connection is lost")
+            eventually(lambda: cluster._reconnector.outage is not None, "the connection is lost")
             future.result(timeout=10)
 
     assert raised.value.reason == "scheduler-connection-lost"
@@ -157,7 +160,7 @@ def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(demo: fake.FakeServe
     with KubeCluster.from_name("demo", quiet=True, timing=patient) as cluster:
         before = len(demo.forwards)
         demo.cut_connections()
-        eventually(lambda: len(demo.forwards) > before and cluster._outage is None, "a new connection")
+        eventually(lambda: len(demo.forwards) > before and cluster._reconnector.outage is None, "a new connection")
     assert told() == []
 
     with KubeCluster.from_name("demo", quiet=True, timing=TIMING):

@@ -8,8 +8,8 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import forwarding, routes
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.forward import route as routes
+from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside
@@ -226,23 +226,23 @@ async def test_a_dashboard_to_which_no_ingress_leads_is_forwarded_or_there_is_no
 ):
     answer_at(monkeypatch, "ws://dask.example")
     demo.ingresses = [an_ingress("demo-scheduler", {"number": 8786})]
-    forwards: forwarding.Forwards = {}
+    forwards: routes.Forwards = {}
 
     async def link() -> str:
         options = {"dashboard_port": 0, "connection_args": {}, "tell": told.append}
         api = await Server.connect(None)
-        route = await forwarding.from_outside(api, speaking("ws"), forwards, **options)
+        route = await routes.from_outside(api, speaking("ws"), forwards, **options)
         assert route.address == "ws://dask.example"
         return route.dashboard
 
     assert await link() == f"http://127.0.0.1:{forwards[8787].local_port}/status"
     assert told == []
-    await forwarding.stop(forwards)
+    await routes.stop(forwards)
     demo.forbidden.add("GET portforward")
     assert await link() == ""
     assert told[0].startswith("no dashboard: cannot forward port 8787")
     assert 'resources: ["pods/portforward"]' in told[0]
-    await forwarding.stop(forwards)
+    await routes.stop(forwards)
 
 
 async def test_an_ingress_behind_which_no_scheduler_answers_is_not_taken_and_that_is_said(

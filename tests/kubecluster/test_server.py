@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from gpudask import KubeClusterError
-from gpudask.kubecluster import pod_log, pods
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube import pods
+from gpudask.kubecluster.kube.server import Server
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until
 
@@ -60,9 +60,9 @@ async def test_logs_are_read_from_their_end_and_of_the_container_before(server: 
     server.logs = {"demo-gpu-worker-0": ["one", "two", "three"], "demo-gpu-worker-0 previous": ["last words"]}
     api = await Server.connect(None)
 
-    assert await pod_log.read_log(api, "demo-gpu-worker-0", tail=2) == ["two", "three"]
-    assert await pod_log.read_log(api, "demo-gpu-worker-0", previous=True) == ["last words"]
-    assert [line async for line in pod_log.follow_log(api, "demo-gpu-worker-0")] == ["one", "two", "three"]
+    assert await pods.read_log(api, "demo-gpu-worker-0", tail=2) == ["two", "three"]
+    assert await pods.read_log(api, "demo-gpu-worker-0", previous=True) == ["last words"]
+    assert [line async for line in pods.follow_log(api, "demo-gpu-worker-0")] == ["one", "two", "three"]
 
 
 async def test_pods_are_those_of_one_cluster_and_pool(server: fake.FakeServer):
@@ -87,7 +87,7 @@ async def test_pods_are_those_of_one_cluster_and_pool(server: fake.FakeServer):
             'Role in namespace \'lab\' with the rule {apiGroups: ["gpudask.dev"], resources: ["gpudaskclusters"]',
         ),
         ("DELETE demo", lambda api: api.delete("demo"), 'resources: ["gpudaskclusters"], verbs: ["delete"]'),
-        ("GET log", lambda api: pod_log.read_log(api, "p"), '[""], resources: ["pods/log"], verbs: ["get"]'),
+        ("GET log", lambda api: pods.read_log(api, "p"), '[""], resources: ["pods/log"], verbs: ["get"]'),
         (
             "GET gpudaskclusters",
             lambda api: api.clusters(all_namespaces=True),

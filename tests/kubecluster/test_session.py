@@ -12,10 +12,10 @@ import yaml
 from distributed import Client
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import session
-from gpudask.kubecluster.forward import PortForward
-from gpudask.kubecluster.pod_port import open_port
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.kube import session
+from gpudask.kubecluster.forward.port_forward import PortForward
+from gpudask.kubecluster.forward.websocket import open_port
+from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until

@@ -9,9 +9,9 @@ import rich
 from rich.console import Console
 
 from gpudask import KubeCluster, KubeClusterError, discover
-from gpudask.kubecluster import agreement
+from gpudask.kubecluster import versions as agreement
 from gpudask.kubecluster.display import as_html, as_text, pool_rows
-from gpudask.kubecluster.progress import Progress
+from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.reasons import waits_for, why_pod_waits
 from gpudask.kubecluster.timing import Timing
 from gpudask.kubecluster.versions import disagreement
@@ -193,7 +193,7 @@ def test_progress_on_no_terminal_says_each_line_once():
 def test_progress_in_a_notebook_without_ipywidgets_is_lines(monkeypatch: pytest.MonkeyPatch):
     console = Console(force_jupyter=True)
     monkeypatch.setattr(rich, "get_console", lambda: console)
-    monkeypatch.setattr("gpudask.kubecluster.progress.find_spec", lambda _: None)
+    monkeypatch.setattr("gpudask.kubecluster.display.find_spec", lambda _: None)
     said: list[str] = []
     with Progress("cluster demo", Timing(progress_seconds=0), quiet=False, write=said.append) as progress:
         progress.show(["a"])

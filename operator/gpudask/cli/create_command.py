@@ -14,7 +14,7 @@ from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _SIZE = "a number, or MIN-MAX to follow demand."

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 from gpudask.api.values import seconds
 from gpudask.cli.exits import CliError, Exit
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster import sizes as written
-from gpudask.kubecluster.writing import rewrite
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 AUTO = "auto"
@@ -91,9 +89,9 @@ async def write(server: Server, name: str, sizes: dict[str, int | None], until: 
     """
 
     async def put(body: Json) -> Json:
-        return await written.put(server, body, wanted(body, sizes, until, written.user()))
+        return await overrides.put(server, body, wanted(body, sizes, until, overrides.user()))
 
-    return (await rewrite(server, name, put))[1]
+    return (await server.rewrite(name, put))[1]
 
 
 def _choose(body: Json, pool: str) -> str:

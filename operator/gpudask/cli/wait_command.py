@@ -20,7 +20,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.reasons import where_to_look
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _LOOK_SECONDS = 5.0
@@ -125,7 +125,7 @@ class _Waiting:
 
     async def _pods(self, server: Server) -> list[Json]:
         """The cluster's pods; none where they cannot be read: the operator's words have to do then."""
-        from gpudask.kubecluster.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
 
         if not self._may_list_pods:
             return []

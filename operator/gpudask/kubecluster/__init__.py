@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.cluster import KubeCluster
     from gpudask.kubecluster.discovery import discover
     from gpudask.kubecluster.errors import KubeClusterError
-    from gpudask.kubecluster.lifecycle import CreateMode
     from gpudask.kubecluster.placement import has_gpu
+    from gpudask.kubecluster.resource import CreateMode
 
 __all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
 
 _MODULES = {
-    "CreateMode": "lifecycle",
+    "CreateMode": "resource",
     "KubeCluster": "cluster",
     "KubeClusterError": "errors",
     "discover": "discovery",

@@ -1,4 +1,4 @@
-"""The words of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure: no API server, file or clock.
+"""The words of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure, but for reading a file of one.
 
 The words are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
 them, or not together, is refused with what to write instead.
@@ -6,22 +6,28 @@ them, or not together, is refused with what to write instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
+from gpudask.api.spec import MAX_CLUSTER_NAME
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pool_words import duration, env_list, extra_args, pod_resources, size
+from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
 
 Json = dict[str, Any]
 Size = int | tuple[int, int]
 DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)
 JUPYTER = "--jupyter"  # of `dask scheduler`
+DEFAULT_NAME = "{user}-{uuid}"
+_NONCE_LENGTH = 5
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,50 @@ def open_to(body: Json, program: str, namespace: str) -> Json:
     if program != namespace:
         peer["namespaceSelector"] = {"matchLabels": {NAMESPACE_NAME: program}}
     return {**body, "spec": {**body["spec"], "network": {"allowFrom": [peer]}}}
+
+
+def cluster_name(wanted: str | None, *, user: str, nonce: str) -> str:
+    """`wanted` with `{user}` and `{uuid}` filled in, as the stock client does; without it a new name.
+
+    Args:
+        wanted: checked by the resource's own rules later.
+        user: whose; reduced to what a name may have.
+        nonce: lower-case letters and digits that nobody else has, of which five are used.
+    """
+    if wanted is not None and "{" not in wanted:
+        return wanted
+    pattern = wanted or DEFAULT_NAME
+    fixed = len(pattern.replace("{user}", "").replace("{uuid}", "")) + _NONCE_LENGTH * pattern.count("{uuid}")
+    who = _plain_name(user)[: max(1, MAX_CLUSTER_NAME - fixed)].rstrip("-")
+    return pattern.replace("{user}", who).replace("{uuid}", nonce[:_NONCE_LENGTH])
+
+
+def read_manifest(custom: Any) -> Any:
+    """What a path leads to: the GpuDaskCluster of a YAML file. Anything else as it is.
+
+    Raises:
+        KubeClusterError: no such file, no YAML, or not one GpuDaskCluster in it.
+    """
+    if not isinstance(custom, str | Path):
+        return custom
+    try:
+        documents = [item for item in yaml.safe_load_all(Path(custom).read_text()) if item]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise KubeClusterError(
+            f"cannot read custom_cluster_spec {str(custom)!r}",
+            reason=str(error),
+            next_step="Write the path of a YAML file, or a dict",
+        ) from error
+    if len(documents) == 1:
+        return documents[0]
+    ours = [item for item in documents if isinstance(item, dict) and item.get("kind") == KIND]
+    if len(ours) != 1:
+        raise KubeClusterError(
+            f"custom_cluster_spec {str(custom)!r} is not one cluster",
+            reason=f"the file holds {len(ours)} {KIND} in {len(documents)} documents",
+            next_step="Leave one in it, and apply the others with kubectl",
+        )
+    return ours[0]
 
 
 def name_of(custom: Any) -> str:
@@ -179,6 +229,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _plain_name(user: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")
+    return plain if plain[:1].isalpha() else f"dask-{plain}".rstrip("-")
 
 
 def _size_words(pool: Json) -> str:

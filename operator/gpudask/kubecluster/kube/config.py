@@ -1,4 +1,6 @@
-"""kubeconfig files put together as kubectl does it. Pure but for reading the files.
+"""Which API server a program means, as kubectl decides it: kubeconfig files put together, or the pod that it runs in.
+
+A kubeconfig goes before the pod: a notebook in one Kubernetes may well work with another.
 
 kr8s takes the current context of the first file only, and the namespace of the current context even where another
 one was chosen. The rules: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
@@ -12,13 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
 from gpudask.kubecluster.errors import KubeClusterError
 
 Json = dict[str, Any]
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT = "~/.kube/config"
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+_OWN_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 _FILES = {
     "clusters": ("cluster", ("certificate-authority",)),
     "users": ("user", ("client-certificate", "client-key", "tokenFile")),
@@ -33,6 +39,66 @@ class Choice:
     namespace: str
     cluster: Json
     user: Json
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a program said of where to go.
+
+    Attributes:
+        kubeconfig: a path, or several with `:` between; without one KUBECONFIG's, then ~/.kube/config.
+        context: a name in the kubeconfig; without one, the current.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    def choice(self) -> Choice | None:
+        """What of the kubeconfig is in force, its files read now; None: the pod's own service account is.
+
+        Raises:
+            KubeClusterError: a file is missing or is none, there is no such context, or there is nothing at all.
+        """
+        config = load(self.kubeconfig, os.environ)
+        if config is not None:
+            return choose(config, self.context)
+        if self.context:
+            raise KubeClusterError(
+                f"there is no kubeconfig, so there is no context {self.context!r}",
+                reason="KUBECONFIG is not set, and there is no ~/.kube/config",
+                next_step="Name the file: KUBECONFIG, --kubeconfig or kubeconfig=",
+            )
+        if _HOST not in os.environ:
+            raise KubeClusterError(
+                "there is no Kubernetes to connect to",
+                reason="KUBECONFIG is not set, there is no ~/.kube/config, and this is no pod",
+                next_step="Ask for a kubeconfig, or have your cloud's tool write it (such as `aws eks"
+                " update-kubeconfig`), and name it: KUBECONFIG, --kubeconfig or kubeconfig=",
+            )
+        return None
+
+    def is_inside(self) -> bool:
+        """Whether this program is a pod of that very Kubernetes: then Services' names lead to their pods.
+
+        Raises:
+            KubeClusterError: as `choice`.
+        """
+        if _HOST not in os.environ:
+            return False
+        choice = self.choice()
+        return choice is None or _is_own(str(choice.cluster.get("server", "")))
+
+
+def pod_namespace() -> str:
+    """The namespace of the pod that this runs in, empty where nothing says it."""
+    # kr8s means to read it, but its fallback "default" comes first.
+    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else ""
+
+
+def _is_own(server: str) -> bool:
+    url = urlsplit(server)
+    port = str(url.port or (80 if url.scheme == "http" else 443))
+    return url.hostname in _OWN_NAMES or (url.hostname, port) == (os.environ[_HOST], os.environ.get(_PORT, "443"))
 
 
 def load(given: str | None, environment: Mapping[str, str]) -> Json | None:

@@ -1,6 +1,6 @@
 """One request to the API server: plain JSON in and out, a time limit, one error type.
 
-What can be asked for is in clusters.py, server.py and pods.py; how it gets there, and as whom, in session.py.
+What can be asked for is in server.py and pods.py; how it gets there, and as whom, in session.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 
 import httpx
 
-from gpudask.api.resource import API_VERSION, PLURAL
+from gpudask.api.resource import API_VERSION, GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.rights import rbac_step
-from gpudask.kubecluster.session import Session
+from gpudask.kubecluster.kube.session import Session
 from gpudask.kubecluster.timing import Timing
 
 Json = dict[str, Any]
@@ -26,6 +25,8 @@ NOT_FOUND = 404
 CONFLICT = 409
 ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
 _LOGIN_STEP = "Log in again; `kubectl get gpudaskclusters` should then not be refused"
+# Resources outside the core group that this client asks for.
+_GROUPS = {PLURAL: GROUP, "ingresses": "networking.k8s.io", "selfsubjectaccessreviews": "authorization.k8s.io"}
 _METHODS = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}  # the other verbs GET
 
 
@@ -157,6 +158,21 @@ def path_of(version: str, namespace: str) -> str:
     """Where an API of this version lies on the server, such as `/apis/apps/v1/namespaces/lab`."""
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     return f"{base}/namespaces/{namespace}" if namespace else base
+
+
+def rbac_step(resource: str, namespace: str, *verbs: str, group: str | None = None) -> str:
+    """The rule that a Role needs, in the words of a 403's answer.
+
+    Args:
+        resource: the plural, with its subresource where there is one: `pods/log`.
+        namespace: where; `""` for all of them or for what has none, which takes a ClusterRole.
+        *verbs: as RBAC knows them.
+        group: the API group, where the resource is not one of this client's.
+    """
+    listed = ", ".join(f'"{verb}"' for verb in verbs)
+    known = _GROUPS.get(resource.partition("/")[0], "") if group is None else group
+    kind = f"Role in namespace {namespace!r}" if namespace else "ClusterRole"
+    return f'Ask for a {kind} with the rule {{apiGroups: ["{known}"], resources: ["{resource}"], verbs: [{listed}]}}'
 
 
 async def _refusal(what: str, response: httpx.Response, missing_rule: str) -> KubeClusterError:

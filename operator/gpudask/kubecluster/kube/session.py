@@ -8,16 +8,17 @@ own, which nothing but its own end closes, and requests share one, which is repl
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import httpx_ws
 
-from gpudask.kubecluster import no_proxy
-from gpudask.kubecluster.credentials import Credentials
+from gpudask.kubecluster.kube.credentials import Credentials
 from gpudask.kubecluster.timing import Timing
 
 _UNAUTHORIZED = 401
@@ -163,13 +164,13 @@ def _client(credentials: Credentials, timing: Timing) -> httpx.AsyncClient:
         named.append(("Authorization", f"Bearer {credentials.token}"))
     # As bytes: httpx refuses names of users and groups that are not ASCII.
     headers = [(name.encode(), value.encode()) for name, value in named]
-    is_direct = not credentials.proxy and no_proxy.is_direct(credentials.server, os.environ)
+    without_proxy = not credentials.proxy and is_direct(credentials.server, os.environ)
     return httpx.AsyncClient(
         base_url=credentials.server,
         headers=headers,
         verify=credentials.tls,
         proxy=credentials.proxy,
-        mounts={f"all://{httpx.URL(credentials.server).netloc.decode()}": None} if is_direct else None,
+        mounts={f"all://{httpx.URL(credentials.server).netloc.decode()}": None} if without_proxy else None,
         timeout=_limits(timing),
     )
 
@@ -181,3 +182,23 @@ def _limits(timing: Timing, silence_seconds: float | None = 0) -> httpx.Timeout:
 
 def _extensions(credentials: Credentials) -> dict[str, Any]:
     return {"sni_hostname": credentials.tls_name} if credentials.tls_name else {}
+
+
+def is_direct(server: str, environment: Mapping[str, str]) -> bool:
+    """Whether the address of the URL `server` lies in a range of NO_PROXY or no_proxy.
+
+    kubectl and most tools know ranges, such as 10.0.0.0/8, and httpx does not: it knows names.
+    """
+    try:
+        address = ipaddress.ip_address(urlsplit(server).hostname or "")
+    except ValueError:  # a name
+        return False
+    listed = [entry for name in ("NO_PROXY", "no_proxy") for entry in environment.get(name, "").split(",")]
+    return any(address in network for entry in listed if (network := _network(entry.strip())))
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(entry, strict=False) if "/" in entry else None
+    except ValueError:
+        return None

@@ -17,10 +17,10 @@ import contextlib
 import logging
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pod_port import open_port, pump
-from gpudask.kubecluster.pods import SchedulerPod, scheduler_pods
-from gpudask.kubecluster.request import NOT_FOUND
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.forward.websocket import open_port, pump
+from gpudask.kubecluster.kube.pods import SchedulerPod, scheduler_pods
+from gpudask.kubecluster.kube.request import NOT_FOUND
+from gpudask.kubecluster.kube.server import Server
 
 logger = logging.getLogger(__name__)
 

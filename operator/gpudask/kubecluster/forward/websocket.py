@@ -19,8 +19,7 @@ import httpx_ws
 from wsproto.utilities import ProtocolError
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.request import FORBIDDEN, Connection, path_of
-from gpudask.kubecluster.rights import rbac_step
+from gpudask.kubecluster.kube.request import FORBIDDEN, Connection, path_of, rbac_step
 
 logger = logging.getLogger(__name__)
 
