@@ -47,7 +47,7 @@ def manifest(name: str, flags: Flags) -> Json:
     if flags.gpus is not None:
         pools.append({"name": "gpu", **size("--gpus", flags.gpus), "gpu": {"count": 1}, **resources})
     env = [_variable(text) for text in flags.env]
-    return kubecluster.manifest(name, kubecluster.Words(image=flags.image, env=env, pools=pools))
+    return kubecluster.manifest(name, kubecluster.Arguments(image=flags.image, env=env, pools=pools))
 
 
 def size(flag: str, text: str) -> Json:

@@ -27,12 +27,12 @@ from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.kube.pods import read_logs
 from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.manifest import (
+    Arguments,
     Size,
-    Words,
     read_manifest,
 )
 from gpudask.kubecluster.outage import Reconnector
-from gpudask.kubecluster.pools import one_of, pool_of_group, pool_of_words
+from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
 from gpudask.kubecluster.timing import Timing
 from gpudask.kubecluster.workers import Workers
@@ -65,7 +65,7 @@ class KubeCluster(Cluster):
         protocol: as in the manifest.
         pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
         custom_cluster_spec: the whole manifest, or its spec, as dict, model or path of a YAML file, instead of all
-            words but name and namespace.
+            arguments but name and namespace.
         create_mode: whether a cluster that exists is connected to (CREATE_OR_CONNECT), refused (CREATE_ONLY), or
             wanted (CONNECT_ONLY).
         shutdown_on_close: delete the cluster when this object is closed or the interpreter ends. By default one
@@ -124,7 +124,7 @@ class KubeCluster(Cluster):
         timing: Timing | None = None,
     ) -> None:
         timing = timing or Timing()
-        words = Words(
+        arguments = Arguments(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
             pools, read_manifest(custom_cluster_spec), jupyter or None,
         )  # fmt: skip
@@ -132,7 +132,7 @@ class KubeCluster(Cluster):
         self.security = security or Security()
         self._timing = timing
         self._resource = Resource(
-            name, words, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
+            name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
             shutdown_on_close=shutdown_on_close, timing=timing,
         )  # fmt: skip
         self._connection = SchedulerConnection(
@@ -386,7 +386,7 @@ class KubeCluster(Cluster):
         Raises:
             KubeClusterError: there is one of that name, it is not valid, or the API server refuses.
         """
-        return self.sync(self._resource.add_pool, pool_of_words(name, n_workers, gpus, fields))
+        return self.sync(self._resource.add_pool, pool_of_arguments(name, n_workers, gpus, fields))
 
     def remove_pool(self, name: str) -> Any:
         """Remove a pool; its pods finish what they run, and hand over their results first.

@@ -71,12 +71,12 @@ def as_html(rows: list[Row]) -> str:
 def _size(pool: Json, override: Json | None) -> str:
     if override is not None:
         by = f" (set by {override['by']})" if override.get("by") else " (set)"
-        return _words(override.get("replicas"), override.get("min", 0), override.get("max")) + by
+        return _replicas(override.get("replicas"), override.get("min", 0), override.get("max")) + by
     limits = pool.get("autoscale") or {}
-    return _words(pool.get("replicas", 1), limits.get("min", 0), limits.get("max"))
+    return _replicas(pool.get("replicas", 1), limits.get("min", 0), limits.get("max"))
 
 
-def _words(replicas: Any, least: Any, most: Any) -> str:
+def _replicas(replicas: Any, least: Any, most: Any) -> str:
     return _count(replicas, "pod") if most is None else f"{least} to {most} pods"
 
 

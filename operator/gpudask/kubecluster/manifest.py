@@ -1,6 +1,6 @@
-"""The words of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure, but for reading a file of one.
+"""The arguments of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure, but for reading a file of one.
 
-The words are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
+They are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
 them, or not together, is refused with what to write instead.
 """
 
@@ -31,7 +31,7 @@ _NONCE_LENGTH = 5
 
 
 @dataclass(frozen=True)
-class Words:
+class Arguments:
     """What a program said about the cluster to create; None: nothing. The class `KubeCluster` explains each."""
 
     image: str | None = None
@@ -47,23 +47,23 @@ class Words:
     custom_cluster_spec: Any = None
     jupyter: bool | None = None
 
-    def said(self) -> list[str]:
-        """The words that were given."""
+    def given(self) -> list[str]:
+        """The arguments that were given."""
         return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
 
-def manifest(name: str, words: Words, *, default_image: str = DEFAULT_IMAGE) -> Json:
+def manifest(name: str, arguments: Arguments, *, default_image: str = DEFAULT_IMAGE) -> Json:
     """The GpuDaskCluster `name`, valid as far as its models can say.
 
     Raises:
-        KubeClusterError: a word cannot be used, alone or beside another; the message says what to write.
+        KubeClusterError: an argument cannot be used, alone or beside another; the message says what to write.
     """
-    _refuse_pairs(words)
-    if words.custom_cluster_spec is not None:
-        body = _custom(name, words.custom_cluster_spec)
+    _refuse_pairs(arguments)
+    if arguments.custom_cluster_spec is not None:
+        body = _custom(name, arguments.custom_cluster_spec)
     else:
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
-        body["spec"] = _spec(words, default_image)
+        body["spec"] = _spec(arguments, default_image)
     _check(body)
     return body
 
@@ -133,39 +133,39 @@ def name_of(custom: Any) -> str:
 
 def chosen(body: Json) -> str:
     """What a manifest asks for, in one line: image and pools."""
-    pools = ", ".join(f"{pool['name']} ({_size_words(pool)})" for pool in body["spec"]["pools"])
+    pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
     return f"image {body['spec']['image']}, pools {pools}"
 
 
-def _spec(words: Words, default_image: str) -> Json:
-    spec: Json = {"image": words.image or default_image}
-    if words.env:
-        spec["env"] = env_list(words.env)
+def _spec(arguments: Arguments, default_image: str) -> Json:
+    spec: Json = {"image": arguments.image or default_image}
+    if arguments.env:
+        spec["env"] = env_list(arguments.env)
     scheduler: Json = {}
-    if words.scheduler_service_type is not None:
-        scheduler["service"] = {"type": words.scheduler_service_type}
-    if words.jupyter:
+    if arguments.scheduler_service_type is not None:
+        scheduler["service"] = {"type": arguments.scheduler_service_type}
+    if arguments.jupyter:
         scheduler["extraArgs"] = [JUPYTER]
     if scheduler:
         spec["scheduler"] = scheduler
-    if words.protocol is not None:
-        spec["protocol"] = words.protocol
-    if words.idle_timeout:  # 0 is never, as in the stock client
-        spec["idle"] = {"deleteAfter": duration("idle_timeout", words.idle_timeout)}
-    spec["pools"] = [_plain(pool) for pool in words.pools] if words.pools is not None else _pools(words)
+    if arguments.protocol is not None:
+        spec["protocol"] = arguments.protocol
+    if arguments.idle_timeout:  # 0 is never, as in the stock client
+        spec["idle"] = {"deleteAfter": duration("idle_timeout", arguments.idle_timeout)}
+    spec["pools"] = [_plain(pool) for pool in arguments.pools] if arguments.pools is not None else _pools(arguments)
     return spec
 
 
-def _pools(words: Words) -> list[Json]:
-    cpu = words.n_workers
-    if cpu is None and words.gpus is None:
+def _pools(arguments: Arguments) -> list[Json]:
+    cpu = arguments.n_workers
+    if cpu is None and arguments.gpus is None:
         cpu = DEFAULT_SIZE
-    common = pod_resources(words.resources) | extra_args(words.worker_command)
+    common = pod_resources(arguments.resources) | extra_args(arguments.worker_command)
     pools = []
     if cpu is not None and cpu != 0:
         pools.append({"name": "cpu", **size("n_workers", cpu), **common})
-    if words.gpus is not None and words.gpus != 0:
-        limits = (0, words.gpus) if isinstance(words.gpus, int) else words.gpus
+    if arguments.gpus is not None and arguments.gpus != 0:
+        limits = (0, arguments.gpus) if isinstance(arguments.gpus, int) else arguments.gpus
         pools.append({"name": "gpu", "gpu": {"count": 1}, **size("gpus", limits), **common})
     if not pools:
         raise _refused(
@@ -196,17 +196,17 @@ def _custom(name: str, custom: Any) -> Json:
     return {**body, "apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
-def _refuse_pairs(words: Words) -> None:
-    said = words.said()
-    others = [word for word in said if word != "custom_cluster_spec"]
-    if words.custom_cluster_spec is not None and others:
+def _refuse_pairs(arguments: Arguments) -> None:
+    given = arguments.given()
+    others = [argument for argument in given if argument != "custom_cluster_spec"]
+    if arguments.custom_cluster_spec is not None and others:
         raise _refused(
             f"cannot use custom_cluster_spec beside {', '.join(others)}",
             "the manifest says it all",
             "Put them into the manifest, or leave custom_cluster_spec out",
         )
-    short = [word for word in ("n_workers", "gpus", "resources", "worker_command") if word in said]
-    if words.pools is not None and short:
+    short = [argument for argument in ("n_workers", "gpus", "resources", "worker_command") if argument in given]
+    if arguments.pools is not None and short:
         raise _refused(
             f"cannot use pools beside {', '.join(short)}",
             "these describe pools too",
@@ -236,11 +236,11 @@ def _plain_name(user: str) -> str:
     return plain if plain[:1].isalpha() else f"dask-{plain}".rstrip("-")
 
 
-def _size_words(pool: Json) -> str:
+def _size(pool: Json) -> str:
     limits = pool.get("autoscale")
-    words = f"{limits.get('min', 0)} to {limits['max']} pods" if limits else f"{pool.get('replicas', 1)} pods"
+    pods = f"{limits.get('min', 0)} to {limits['max']} pods" if limits else f"{pool.get('replicas', 1)} pods"
     gpus = (pool.get("gpu") or {}).get("count", 1)
-    return f"{words} of {gpus} GPU" if "gpu" in pool else words
+    return f"{pods} of {gpus} GPU" if "gpu" in pool else pods
 
 
 def _refused(what: str, reason: str, next_step: str) -> KubeClusterError:

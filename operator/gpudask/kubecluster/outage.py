@@ -39,7 +39,7 @@ class Cause:
     """What keeps a scheduler away.
 
     Attributes:
-        reason: in the words of who said it.
+        reason: as whoever said it put it.
         next_step: what to do.
         body: the cluster as it is now; empty where it could not be read.
         has_ready_pod: the scheduler is there, and only the way to it is lost.

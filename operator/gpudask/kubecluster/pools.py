@@ -113,8 +113,8 @@ def extra_args(command: str | Sequence[str] | None) -> Json:
     """
     if command is None:
         return {}
-    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-    line = " ".join(words)
+    parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
+    line = " ".join(parts)
     if any(line.startswith(cuda) for cuda in _CUDA):
         raise KubeClusterError(
             f"worker_command={line!r}",
@@ -123,7 +123,7 @@ def extra_args(command: str | Sequence[str] | None) -> Json:
         )
     for plain in _PLAIN:
         if line == plain or line.startswith(plain + " "):
-            rest = words[len(plain.split()) :]
+            rest = parts[len(plain.split()) :]
             return {"extraArgs": rest} if rest else {}
     raise KubeClusterError(
         f"worker_command={line!r} is no `dask worker`",
@@ -133,8 +133,8 @@ def extra_args(command: str | Sequence[str] | None) -> Json:
     )
 
 
-def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
-    """A pool from the short words and a pool's own fields.
+def pool_of_arguments(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
+    """A pool from the short arguments and a pool's own fields.
 
     Args:
         name: the pool's.
@@ -143,7 +143,7 @@ def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
         fields: as in `spec.pools[]` of a manifest; they win.
 
     Raises:
-        KubeClusterError: both words, or a size that is none.
+        KubeClusterError: both, or a size that is none.
     """
     if n_workers is not None and gpus is not None:
         raise KubeClusterError(
@@ -160,7 +160,7 @@ def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
 
 
 def one_of(pool: str | None, worker_group: str | None) -> str | None:
-    """The pool that is meant by one of the two words.
+    """The pool that is meant by one of the two arguments.
 
     Raises:
         KubeClusterError: both are given, and differ.

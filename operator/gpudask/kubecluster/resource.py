@@ -22,7 +22,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Words, chosen, cluster_name, manifest, name_of, open_to
+from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, chosen, cluster_name, manifest, name_of, open_to
 from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Resource:
 
     Args:
         name: the cluster's, with `{user}` and `{uuid}` to be filled in; without it the manifest's, or a new one.
-        words: what the program said of it.
+        arguments: what the program said of it.
         mode: whether it is created or connected to.
         namespace: where; the kubeconfig's or the pod's own where it is None.
         kubeconfig: a path, instead of KUBECONFIG.
@@ -90,7 +90,7 @@ class Resource:
     def __init__(
         self,
         name: str | None,
-        words: Words,
+        arguments: Arguments,
         mode: CreateMode,
         *,
         namespace: str | None,
@@ -99,16 +99,16 @@ class Resource:
         shutdown_on_close: bool | None,
         timing: Timing,
     ) -> None:
-        wanted = name or name_of(words.custom_cluster_spec) or None
+        wanted = name or name_of(arguments.custom_cluster_spec) or None
         self.name = cluster_name(wanted, user=overrides.user(), nonce=secrets.token_hex(3))
         self.may_create = mode is not CreateMode.CONNECT_ONLY
         image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
-        self._manifest = manifest(self.name, words, default_image=image) if self.may_create else {}
+        self._manifest = manifest(self.name, arguments, default_image=image) if self.may_create else {}
         self._wanted_namespace = namespace or self._manifest.get("metadata", {}).get("namespace")
         self.namespace = self._wanted_namespace or ""
         self.server: Server | None = None
         self.body: Json = {}
-        self._words, self._mode = words, mode
+        self._arguments, self._mode = arguments, mode
         self._kubeconfig, self._context = kubeconfig, context
         self._shutdown_on_close = shutdown_on_close
         self._found: Created | None = None
@@ -146,7 +146,7 @@ class Resource:
 
         Args:
             is_inside: whether the scheduler is dialled from a pod, which its NetworkPolicy has to let in.
-            tell: called with what was created, or why the program's words do not count.
+            tell: called with what was created, or why the program's arguments do not count.
 
         Raises:
             KubeClusterError: it exists or does not, and the mode says otherwise; or the server refuses. But not where
@@ -170,15 +170,15 @@ class Resource:
     async def _find(self, server: Server, *, is_inside: bool, tell: Callable[[str], None]) -> None:
         wanted = self._manifest or {"metadata": {"name": self.name}}
         program = pod_namespace() if is_inside else ""
-        if program and self._manifest and self._words.custom_cluster_spec is None:
+        if program and self._manifest and self._arguments.custom_cluster_spec is None:
             wanted = open_to(wanted, program, server.namespace)
         self.body, is_new = await find_or_create(server, wanted, self._mode)
         if self._shutdown_on_close is None:
             self._shutdown_on_close = is_new
         if is_new:
             tell(f"created cluster {self.name!r} in namespace {self.namespace!r}: {chosen(self.body)}")
-        elif said := self._words.said():
-            tell(f"cluster {self.name!r} exists already: it keeps its own {', '.join(said)}")
+        elif given := self._arguments.given():
+            tell(f"cluster {self.name!r} exists already: it keeps its own {', '.join(given)}")
         uid = self.body["metadata"]["uid"]
         self._found = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
         self._note_end()
@@ -301,8 +301,8 @@ def _delete_all() -> None:
         return  # a fork of the one that created them
     started = []
     for created in _to_delete:
-        words = [created.name, created.namespace, created.uid, created.kubeconfig or "", created.context or ""]
-        started.append(subprocess.Popen([sys.executable, "-c", program, *words]))
+        arguments = [created.name, created.namespace, created.uid, created.kubeconfig or "", created.context or ""]
+        started.append(subprocess.Popen([sys.executable, "-c", program, *arguments]))
     for process in started:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on by itself
             process.wait(Timing().exit_seconds)

@@ -114,7 +114,7 @@ async def open_port(
         late = f"{server.session.address} did not open it within {limit_seconds:g} s"
         raise KubeClusterError(
             what,
-            reason=late if isinstance(error, TimeoutError) else server.session.words(error),
+            reason=late if isinstance(error, TimeoutError) else server.session.reason(error),
             next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
             unanswered=True,
         ) from error

@@ -150,7 +150,7 @@ class Connection:
                     raise await _refusal(what, response, missing_rule)
                 yield response
         except (OSError, httpx.HTTPError, ValueError) as error:
-            reason = self.session.words(error)
+            reason = self.session.reason(error)
             raise KubeClusterError(what, reason=reason, next_step=ENVIRONMENT_STEP, unanswered=True) from error
 
 

@@ -43,7 +43,7 @@ class Session:
         """The server's URL."""
         return self._pool.credentials.server
 
-    def words(self, error: Exception) -> str:
+    def reason(self, error: Exception) -> str:
         """What an error of the connection says, or what its kind means where it says nothing."""
         if isinstance(error, httpx.ConnectTimeout):
             return f"{self.address} does not answer: no connection within {self.timing.connect_seconds:g} s"
