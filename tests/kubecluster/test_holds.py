@@ -183,7 +183,7 @@ async def test_a_size_that_somebody_sets_ends_all_holds(program: Program, how: s
     await lower.__aenter__()
     await upper.__aenter__()
     if how == "here":
-        await overrides.set_size(program, "demo", 9, "gpu")
+        await overrides.set_size(program, "demo", 9, "gpu", by="ada")
     else:  # kubectl and others leave the note where it is
         program.body["spec"]["overrides"] = [{"pool": "gpu", "replicas": 9, "by": lower._by}]
     await renew(lower, upper)
@@ -202,9 +202,9 @@ async def test_a_size_of_another_pool_leaves_the_holds_alone(program: Program):
     lower, upper = program.hold(2), program.hold(4)
     await lower.__aenter__()
     await upper.__aenter__()
-    await overrides.set_size(program, "demo", 1, "cpu")
+    await overrides.set_size(program, "demo", 1, "cpu", by="ada")
     await lower.__aexit__(None, None, None)
-    await overrides.set_size(program, "demo", None, "cpu")
+    await overrides.set_size(program, "demo", None, "cpu", by="ada")
     assert program.pods() == 4
     await upper.__aexit__(None, None, None)
     assert program.size() == WAS["limits"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpudask.api.values import seconds
 from gpudask.cli.exits import CliError, Exit
 from gpudask.kubecluster import overrides
+from gpudask.kubecluster.manifest import user
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
@@ -89,7 +90,7 @@ async def write(server: Server, name: str, sizes: dict[str, int | None], until: 
     """
 
     async def put(body: Json) -> Json:
-        return await overrides.put(server, body, wanted(body, sizes, until, overrides.user()))
+        return await overrides.put(server, body, wanted(body, sizes, until, user()))
 
     return (await server.rewrite(name, put))[1]
 

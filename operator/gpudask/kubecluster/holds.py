@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.overrides import put, refuse_shared, user
+from gpudask.kubecluster.manifest import user
+from gpudask.kubecluster.overrides import put, refuse_shared
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Deadline, Timing, limit_of
 from gpudask.kubecluster.workers import Workers

@@ -6,6 +6,8 @@ them, or not together, is refused with what to write instead.
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -95,6 +97,14 @@ def cluster_name(wanted: str | None, *, user: str, nonce: str) -> str:
     fixed = len(pattern.replace("{user}", "").replace("{uuid}", "")) + _NONCE_LENGTH * pattern.count("{uuid}")
     who = _plain_name(user)[: max(1, MAX_CLUSTER_NAME - fixed)].rstrip("-")
     return pattern.replace("{user}", who).replace("{uuid}", nonce[:_NONCE_LENGTH])
+
+
+def user() -> str:
+    """Who runs this program, for people who ask who set a size."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return f"uid {os.getuid()}"
 
 
 def read_manifest(custom: Any) -> Any:

@@ -7,9 +7,7 @@ hold set stands the hold's note, in an annotation: they are written together.
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +131,10 @@ def replaced(body: Json, entries: Entries, notes: Notes) -> Json:
     return {"metadata": metadata, "spec": {"overrides": others + new}}
 
 
-async def set_size(server: Server, name: str, n: int | None, pool: str | None) -> Json:
+async def set_size(server: Server, name: str, n: int | None, pool: str | None, *, by: str) -> Json:
     """Set `pool` of cluster `name` to `n` pods, or give its size back where `n` is None. The cluster as it is then.
+
+    `by` says who set it.
 
     Raises:
         KubeClusterError: no such pool, several and none named, others set it too, or the API server refuses.
@@ -145,12 +145,14 @@ async def set_size(server: Server, name: str, n: int | None, pool: str | None) -
         if n is None:
             refuse_shared(body, chosen)
             return await put(server, body, {chosen: None})
-        return await put(server, body, {chosen: {"pool": chosen, "replicas": n, "by": user()}})
+        return await put(server, body, {chosen: {"pool": chosen, "replicas": n, "by": by}})
 
     return (await server.rewrite(name, write))[1]
 
 
-async def set_limits(server: Server, name: str, minimum: int | None, maximum: int | None, pool: str | None) -> Json:
+async def set_limits(
+    server: Server, name: str, minimum: int | None, maximum: int | None, pool: str | None, *, by: str
+) -> Json:
     """Let `pool` follow demand between limits; one that is None is the manifest's. The cluster as it is then.
 
     Raises:
@@ -168,7 +170,7 @@ async def set_limits(server: Server, name: str, minimum: int | None, maximum: in
                 next_step=f"Write adapt(maximum=8, pool={chosen!r})",
             )
         least = limits.get("min", 0) if minimum is None else minimum
-        return await put(server, body, {chosen: {"pool": chosen, "min": least, "max": most, "by": user()}})
+        return await put(server, body, {chosen: {"pool": chosen, "min": least, "max": most, "by": by}})
 
     return (await server.rewrite(name, write))[1]
 
@@ -208,14 +210,6 @@ def refuse_shared(body: Json, pool: str) -> None:
             reason=f"{', '.join(owners)} set it as well",
             next_step=f"Remove it there: kubectl edit gdc {name} -n {namespace}, spec.overrides",
         )
-
-
-def user() -> str:
-    """Who runs this program, for people who ask who set a size."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        return f"uid {os.getuid()}"
 
 
 def _is_list_of_others(body: Json) -> bool:

@@ -22,7 +22,16 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, chosen, cluster_name, manifest, name_of, open_to
+from gpudask.kubecluster.manifest import (
+    DEFAULT_IMAGE,
+    Arguments,
+    chosen,
+    cluster_name,
+    manifest,
+    name_of,
+    open_to,
+    user,
+)
 from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
@@ -100,7 +109,7 @@ class Resource:
         timing: Timing,
     ) -> None:
         wanted = name or name_of(arguments.custom_cluster_spec) or None
-        self.name = cluster_name(wanted, user=overrides.user(), nonce=secrets.token_hex(3))
+        self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
         self.may_create = mode is not CreateMode.CONNECT_ONLY
         image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
         self._manifest = manifest(self.name, arguments, default_image=image) if self.may_create else {}
@@ -196,11 +205,11 @@ class Resource:
         server, name = self.require_server(), self.name
         if is_group and pool == DEFAULT_GROUP:
             pool = pools.default_pool(await server.cluster(name))
-        self.show(await overrides.set_size(server, name, n, pool))
+        self.show(await overrides.set_size(server, name, n, pool, by=user()))
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
         """Let a pool follow demand between limits."""
-        self.show(await overrides.set_limits(self.require_server(), self.name, minimum, maximum, pool))
+        self.show(await overrides.set_limits(self.require_server(), self.name, minimum, maximum, pool, by=user()))
 
     async def add_pool(self, pool: Json) -> None:
         """Add a pool."""
@@ -211,7 +220,7 @@ class Resource:
         server, name = self.require_server(), self.name
         body = await server.cluster(name)
         if overrides.entry_of(body, pool) is not None and not overrides.other_owners(body, pool):
-            await overrides.set_size(server, name, None, pool)
+            await overrides.set_size(server, name, None, pool, by=user())
         self.show(await pools.remove_pool(server, name, pool))
 
     @property
