@@ -82,7 +82,8 @@ class Timing:
 
         forward_seconds: in which a connection to a forwarded port has to reach its pod, else it is cut.
         forward_scheduler_seconds: the same of the scheduler's port, where it has to be greeted, too; None: a third of
-            the time in which Dask's clients give up, at least 5 s.
+            the time in which Dask's clients give up.
+        forward_least_seconds: but at least so long, that a busy scheduler can answer.
         forward_open_seconds: for the API server to open a port of a pod.
         forward_retry_seconds: before the pod is looked for again; each time twice as long,
         forward_most_seconds: and at most so long.
@@ -138,6 +139,7 @@ class Timing:
 
     forward_seconds: float = 8.0
     forward_scheduler_seconds: float | None = None
+    forward_least_seconds: float = 5.0
     forward_open_seconds: float = 20.0
     forward_retry_seconds: float = 0.1
     forward_most_seconds: float = 1.0

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 _NODES = 3
 Forwards = dict[int, PortForward]  # by the pod's port
-_LEAST_SECONDS, _TRIES = 5.0, 3
+_TRIES = 3
 _INSTEAD = "a port is forwarded instead"
 
 
@@ -237,7 +237,7 @@ def give_up_seconds() -> float:
 def _limit_seconds(timing: Timing) -> float:
     """So long that a client tries several times before it gives up, and that a busy scheduler can answer."""
     given = timing.forward_scheduler_seconds
-    return max(_LEAST_SECONDS, give_up_seconds() / _TRIES) if given is None else given
+    return max(timing.forward_least_seconds, give_up_seconds() / _TRIES) if given is None else given
 
 
 def _status_page(forwards: Forwards) -> str:
