@@ -155,7 +155,7 @@ def test_behind_the_walls_all_goes_on(
     space.wait_pods("walled", "gpu", 0)
     monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
     with KubeCluster.from_name("walled", namespace=space.kubectl.namespace) as found, Client(found) as client:
-        assert found._forwards, "through a forwarded port"
+        assert found._connection.forwards, "through a forwarded port"
         # The operator hears of the demand, a pod on the other node joins, and two workers exchange a result.
         made = client.submit(bytes, 1 << 20, pure=False)
         wait(made, timeout=60)

@@ -20,7 +20,7 @@ import pytest
 from distributed import Client
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
-from gpudask.kubecluster import routes
+from gpudask.kubecluster.timing import Timing
 from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.manifests import Json, cluster, cpu
 from tests.e2e.programs import IMAGE
@@ -50,17 +50,15 @@ def is_healthy(dashboard: str) -> bool:
         return False
 
 
-def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(
-    space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 30.0)  # else a slow kube-proxy is a reason to forward a port
+def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(space: Space) -> None:
+    timing = Timing(outside_seconds=30.0)  # else a slow kube-proxy is a reason to forward a port
     words = {"image": IMAGE, "n_workers": 1, "resources": {"cpu": "100m", "memory": "512Mi"}, "quiet": True}
     options = {"scheduler_service_type": "NodePort", "create_mode": CreateMode.CREATE_ONLY}
-    with KubeCluster("ported", timeout=120, **words, **options) as found:
+    with KubeCluster("ported", timeout=120, timing=timing, **words, **options) as found:
         ports = {each["port"]: each["nodePort"] for each in service(space, "ported")["spec"]["ports"]}
         nodes = {each["address"] for node in space.get("nodes") for each in node["status"]["addresses"]}
         assert found.scheduler_address in {f"tcp://{address}:{ports[8786]}" for address in nodes}
-        assert found._forwards == {}
+        assert found._connection.forwards == {}
         computes(found)
         assert found.dashboard_link.endswith(f":{ports[8787]}/status")
         assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
@@ -69,7 +67,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(
         space.wait(lambda: service(space, "ported")["spec"]["type"] == "LoadBalancer", "the Service's new type")
         give_address(space, "service/ported-scheduler", _BALANCER)
         space.wait(lambda: is_healthy(f"{_BALANCER}:8787"), "the address leads to the scheduler", seconds=30)
-        with KubeCluster.from_name("ported", quiet=True) as balanced:
+        with KubeCluster.from_name("ported", quiet=True, timing=timing) as balanced:
             assert balanced.scheduler_address == f"tcp://{_BALANCER}:8786"
             assert balanced._forwards == {}
             computes(balanced)
@@ -100,7 +98,7 @@ def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Spac
     space.wait(lambda: accepts(_INGRESS, 80), "the address leads to the scheduler", seconds=30)
     with KubeCluster.from_name("webbed", quiet=True) as found:
         assert found.scheduler_address == f"ws://{_INGRESS}"
-        assert set(found._forwards) == {8787}, "the Ingress does not lead to the dashboard"
+        assert set(found._connection.forwards) == {8787}, "the Ingress does not lead to the dashboard"
         assert httpx.get(found.dashboard_link, timeout=10).status_code == 200
         computes(found)
 

@@ -11,7 +11,8 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import following, forward, forwarding, linked
+from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.workers import Workers
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import be_inside, until
 
@@ -78,11 +79,9 @@ def test_a_replaced_scheduler_pod_is_found_again(demo: fake.FakeServer, dask: Sp
         assert cluster.status.name == "running"
 
 
-def test_a_connection_that_a_pod_left_silent_is_cut_when_another_pod_bears_its_name(
-    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(forward, "_LOOK_SECONDS", 0.1)
-    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+def test_a_connection_that_a_pod_left_silent_is_cut_when_another_pod_bears_its_name(demo: fake.FakeServer):
+    timing = Timing(forward_look_seconds=0.1)
+    with KubeCluster.from_name("demo", timing=timing) as cluster, Client(cluster) as client:
         assert client.submit(sum, [1, 2]).result(timeout=10) == 3
         demo.silence_connections()
         demo.pods[:] = [fake.scheduler_pod("demo-scheduler-00000", uid="another")]
@@ -90,15 +89,14 @@ def test_a_connection_that_a_pod_left_silent_is_cut_when_another_pod_bears_its_n
         cluster.wait_for_workers(2, timeout=10)
 
 
-def test_a_silent_scheduler_is_asked_again(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(following, "_ANSWER_SECONDS", 0.5)
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+def test_a_silent_scheduler_is_asked_again(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo", quiet=True, timing=Timing(scheduler_seconds=0.5)) as cluster:
         demo.silence_connections()
         cluster.wait_for_workers(2, timeout=10)
 
 
-def test_a_scheduler_that_is_busy_at_first_is_greeted_again(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(forwarding, "_limit_seconds", lambda: 0.5)
+def test_a_scheduler_that_is_busy_at_first_is_greeted_again(demo: fake.FakeServer):
+    timing = Timing(forward_scheduler_seconds=0.5)
     real = demo.targets["demo-scheduler-00000"]
     with socket.create_server(("127.0.0.1", 0)) as busy:
         demo.targets["demo-scheduler-00000"] = busy.getsockname()
@@ -109,16 +107,14 @@ def test_a_scheduler_that_is_busy_at_first_is_greeted_again(demo: fake.FakeServe
 
         busying = threading.Thread(target=end_what_it_did)
         busying.start()
-        with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as client:
+        with KubeCluster.from_name("demo", quiet=True, timing=timing) as cluster, Client(cluster) as client:
             assert result_of_sum(client) == 3
         busying.join()
 
 
-def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(
-    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(forward, "_LOOK_SECONDS", 0.05)
-    with KubeCluster.from_name("demo") as cluster, Client(cluster) as client:
+def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(demo: fake.FakeServer):
+    timing = Timing(forward_look_seconds=0.05)
+    with KubeCluster.from_name("demo", timing=timing) as cluster, Client(cluster) as client:
         demo.pods[:] = [fake.scheduler_pod("demo-scheduler-00000", ready=False)]
         looks = demo.requests.count(f"GET {fake.PODS}")
         wait_until(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 3, "it looks for the pod")
@@ -132,14 +128,14 @@ def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(
 def test_closing_does_not_wait_for_a_connection_that_is_being_made_again(
     demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
 ):
-    subscribe, begun = KubeCluster._subscribe, threading.Event()
+    subscribe, begun = Workers.subscribe, threading.Event()
 
-    async def late(self: KubeCluster) -> object:
+    async def late(self: Workers) -> object:
         begun.set()
         await asyncio.sleep(0.3)
         return await subscribe(self)
 
-    monkeypatch.setattr(KubeCluster, "_subscribe", late)
+    monkeypatch.setattr(Workers, "subscribe", late)
     cluster = KubeCluster.from_name("demo")
     demo.cut_connections()
     assert begun.wait(10)
@@ -254,11 +250,10 @@ def test_inside_kubernetes_a_scheduler_that_refuses_may_stand_behind_a_network_p
     demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch
 ):
     be_inside(demo, monkeypatch)
-    monkeypatch.setattr(linked, "_HANDSHAKE_SECONDS", 0.2)
     demo.clusters["demo"]["status"] = {"scheduler": {"ready": True, "address": "tcp://127.0.0.1:1"}}
 
     with pytest.raises(KubeClusterError, match=r"tcp://127\.0\.0\.1:1.*name the pod in the cluster's spec\.network\."):
-        KubeCluster.from_name("demo")
+        KubeCluster.from_name("demo", timing=Timing(handshake_seconds=0.2))
 
 
 def result_of_sum(client: Client) -> int:

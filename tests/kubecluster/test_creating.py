@@ -12,7 +12,9 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
-from gpudask.kubecluster import access, lifecycle, routes
+from gpudask.kubecluster import resource
+from gpudask.kubecluster.forward import route as routes
+from gpudask.kubecluster.kube import config
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler, be_inside
 from tests.kubecluster.test_connecting import wait_until
@@ -51,7 +53,7 @@ def pod(
     """This program is in a pod of the namespace `notebooks`; its kubeconfig says `lab`."""
     be_inside(operated, monkeypatch)
     (tmp_path / "namespace").write_text("notebooks")
-    monkeypatch.setattr(access, "_NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setattr(config, "NAMESPACE_FILE", tmp_path / "namespace")
     monkeypatch.setattr(routes, "inside", lambda _: routes.Route(dask.scheduler_address, ""))
     return operated
 
@@ -169,8 +171,8 @@ def test_a_deletion_that_is_refused_is_said_and_tried_again_when_the_interpreter
     cluster.close()
 
     assert "tried again when this program ends" in caplog.text
-    (left,) = [created for created in lifecycle._to_delete if created.name == "mine"]
-    lifecycle.keep(left)
+    (left,) = [created for created in resource._to_delete if created.name == "mine"]
+    resource.keep(left)
 
 
 def test_another_cluster_of_the_same_name_is_not_deleted(operated: fake.FakeServer):

@@ -8,8 +8,9 @@ import pytest
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.stock import MIRROR_MANAGER
-from gpudask.kubecluster import holding
+from gpudask.kubecluster import holds
 from gpudask.kubecluster.holds import Holds
+from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 
@@ -209,12 +210,13 @@ def until(server: fake.FakeServer) -> str:
     return str(entry["until"])
 
 
-def test_a_hold_ends_by_itself_unless_its_program_renews_it(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(holding, "_RENEW_SECONDS", 0.1)
-    with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+def test_a_hold_ends_by_itself_unless_its_program_renews_it(demo: fake.FakeServer):
+    passed = [timedelta(0)]
+    timing = Timing(hold_renew_seconds=0.1, clock=Clock(now=lambda: datetime.now(UTC) + passed[-1]))
+    with KubeCluster.from_name("demo", timing=timing) as cluster, cluster.hold("gpu", 1):
         left = datetime.fromisoformat(until(demo)) - datetime.now(UTC)
         assert timedelta(minutes=14) < left < timedelta(minutes=16)
-        monkeypatch.setattr(holding, "_LEASE", timedelta(hours=1))
+        passed.append(timedelta(hours=1))
         eventually(lambda: datetime.fromisoformat(until(demo)) - datetime.now(UTC) > left * 2, "it is renewed")
 
 
@@ -226,14 +228,14 @@ def test_a_hold_is_renewed_when_one_above_it_ends_before(seconds: tuple[float, .
     entries = tuple(
         {"by": str(number), "until": (now + timedelta(seconds=end)).isoformat()} for number, end in enumerate(seconds)
     )
-    assert holding._until_renewal(Holds(entries=entries)) == pytest.approx(expected, abs=1)
+    assert holds._until_renewal(Holds(entries=entries), Timing()) == pytest.approx(expected, abs=1)
 
 
 def test_a_hold_that_somebody_changed_is_neither_renewed_nor_given_back(
-    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    demo: fake.FakeServer, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(holding, "_RENEW_SECONDS", 0.1)
-    with KubeCluster.from_name("demo") as cluster, cluster.hold("gpu", 1):
+    timing = Timing(hold_renew_seconds=0.1)
+    with KubeCluster.from_name("demo", timing=timing) as cluster, cluster.hold("gpu", 1):
         cluster.scale(3, pool="gpu")
         eventually(lambda: "somebody changed the size of pool gpu" in caplog.text, "it is said")
         assert overrides(demo) == {"gpu": {"replicas": 3}}

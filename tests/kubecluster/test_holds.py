@@ -10,8 +10,10 @@ import pytest
 
 from gpudask.api.resource import ANNOTATION_HOLDS
 from gpudask.api.stock import MIRROR_MANAGER
-from gpudask.kubecluster import holding, overrides, sizes
-from gpudask.kubecluster.holding import Hold
+from gpudask.kubecluster import holds, overrides
+from gpudask.kubecluster.holds import Hold
+from gpudask.kubecluster.kube.server import Server
+from gpudask.kubecluster.timing import Clock, Timing
 from tests.kubecluster import fake_server as fake
 
 NOTE = ANNOTATION_HOLDS + "gpu"
@@ -29,6 +31,7 @@ class Program:
     body: fake.Json
     name: str = "demo"
     seen: fake.Json = field(default_factory=dict)
+    later: timedelta = timedelta(0)
 
     def require_server(self) -> "Program":
         return self
@@ -42,9 +45,11 @@ class Program:
     async def cluster(self, _: str) -> fake.Json:
         return copy.deepcopy(self.body)
 
-    async def apply(self, body: fake.Json) -> fake.Json:
+    async def apply(self, body: fake.Json, _: str) -> fake.Json:
         fake.apply_overrides(self.body, body, overrides.FIELD_MANAGER)
         return copy.deepcopy(self.body)
+
+    rewrite = Server.rewrite
 
     async def merge(self, _: str, patch: fake.Json, __: str) -> fake.Json:
         fake.merge(self.body, patch)
@@ -57,7 +62,8 @@ class Program:
         return (self.size() or {}).get("replicas")
 
     def hold(self, n: int) -> Hold:
-        return Hold(self, "gpu", n, None)
+        clock = Clock(now=lambda: datetime.now(UTC) + self.later)
+        return Hold(self, self, "gpu", n, None, sync=None, timing=Timing(clock=clock))
 
     def forget_in_time(self, name: str) -> None:
         """As if 15 minutes had passed since the hold `name` was set or renewed: its program was killed."""
@@ -67,9 +73,9 @@ class Program:
                 entry["until"] = ended
         annotations = self.body["metadata"]["annotations"]
         if NOTE in annotations:
-            noted = holding.Holds.model_validate_json(annotations[NOTE])
+            noted = holds.Holds.model_validate_json(annotations[NOTE])
             entries = [entry | {"until": ended} if entry["by"] == name else entry for entry in noted.entries]
-            annotations[NOTE] = holding.Holds(before=noted.before, entries=entries).model_dump_json()
+            annotations[NOTE] = holds.Holds(before=noted.before, entries=entries).model_dump_json()
 
 
 @pytest.fixture(params=["applied", "mirrored"])
@@ -131,18 +137,18 @@ async def test_in_any_order_the_newest_counts_and_the_size_of_before_comes_back(
     assert NOTE not in program.body["metadata"]["annotations"]
 
 
-async def test_each_hold_is_renewed_also_the_one_below(program: Program, monkeypatch: pytest.MonkeyPatch):
+async def test_each_hold_is_renewed_also_the_one_below(program: Program):
     lower, upper = program.hold(2), program.hold(2)
     await lower.__aenter__()
     await upper.__aenter__()
-    monkeypatch.setattr(holding, "_LEASE", timedelta(hours=1))
+    program.later = timedelta(minutes=10)
     await renew(lower)
     await upper.__aexit__(None, None, None)
 
     size = program.size()
     assert size is not None
     assert size["by"] == lower._by
-    assert datetime.fromisoformat(size["until"]) > datetime.now(UTC) + timedelta(minutes=30)
+    assert datetime.fromisoformat(size["until"]) > datetime.now(UTC) + timedelta(minutes=20)
 
 
 @pytest.mark.parametrize("killed", ["lower", "upper"])
@@ -177,7 +183,7 @@ async def test_a_size_that_somebody_sets_ends_all_holds(program: Program, how: s
     await lower.__aenter__()
     await upper.__aenter__()
     if how == "here":
-        await sizes.set_size(program, "demo", 9, "gpu")
+        await overrides.set_size(program, "demo", 9, "gpu", by="ada")
     else:  # kubectl and others leave the note where it is
         program.body["spec"]["overrides"] = [{"pool": "gpu", "replicas": 9, "by": lower._by}]
     await renew(lower, upper)
@@ -196,9 +202,9 @@ async def test_a_size_of_another_pool_leaves_the_holds_alone(program: Program):
     lower, upper = program.hold(2), program.hold(4)
     await lower.__aenter__()
     await upper.__aenter__()
-    await sizes.set_size(program, "demo", 1, "cpu")
+    await overrides.set_size(program, "demo", 1, "cpu", by="ada")
     await lower.__aexit__(None, None, None)
-    await sizes.set_size(program, "demo", None, "cpu")
+    await overrides.set_size(program, "demo", None, "cpu", by="ada")
     assert program.pods() == 4
     await upper.__aexit__(None, None, None)
     assert program.size() == WAS["limits"]
@@ -214,8 +220,8 @@ async def test_a_note_that_is_none_is_no_error(program: Program, note: str):
 
 
 async def test_two_holds_of_one_user_have_two_names(program: Program, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(holding, "user", lambda: "ada")
-    monkeypatch.setattr(holding.socket, "gethostname", lambda: "notebook-7" + "x" * 200)
+    monkeypatch.setattr(holds, "user", lambda: "ada")
+    monkeypatch.setattr(holds.socket, "gethostname", lambda: "notebook-7" + "x" * 200)
     names = {program.hold(2)._by, program.hold(2)._by}
     assert len(names) == 2
     assert all(name.startswith("hold:ada@notebook-7") and len(name) <= 128 for name in names)

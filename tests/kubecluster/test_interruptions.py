@@ -7,7 +7,8 @@ import pytest
 from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import following, progress, routes
+from gpudask.kubecluster.forward import route as routes
+from gpudask.kubecluster.timing import Timing
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
@@ -115,9 +116,7 @@ def test_its_successor_is_waited_for(
     server: fake.FakeServer,
     dask: SpecCluster,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(progress, "_PATIENCE_SECONDS", 0.0)
     server.clusters["demo"]["status"] = BEHIND
 
     def start() -> None:
@@ -125,7 +124,7 @@ def test_its_successor_is_waited_for(
         add_scheduler(server, dask, "demo-scheduler-00000")
 
     starting = meanwhile(start)
-    with KubeCluster.from_name("demo", timeout=60) as cluster:
+    with KubeCluster.from_name("demo", timeout=60, timing=Timing(progress_seconds=0)) as cluster:
         assert len(cluster.scheduler_info["workers"]) == 2
     starting.join()
     assert "scheduler: no pod yet: its status calls the scheduler ready, but none is" in capsys.readouterr().out
@@ -204,10 +203,9 @@ def test_a_pool_that_is_removed_ends_the_wait_for_its_workers(demo: fake.FakeSer
 
 
 def test_a_scheduler_that_is_not_reached_is_not_called_one_without_workers(
-    demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    demo: fake.FakeServer, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(following, "_ANSWER_SECONDS", 0.5)
-    with KubeCluster.from_name("demo") as cluster:
+    with KubeCluster.from_name("demo", timing=Timing(scheduler_seconds=0.5)) as cluster:
         demo.pods.clear()
         demo.cut_connections()
         with pytest.raises(KubeClusterError, match="2 workers did not come within 4 s: the scheduler is not reached"):

@@ -9,51 +9,53 @@ import pytest
 from gpudask import KubeClusterError
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Words, chosen, manifest
-from gpudask.kubecluster.manifest_file import read_manifest
-from gpudask.kubecluster.naming import cluster_name
+from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, chosen, manifest
+from gpudask.kubecluster.manifest import read_manifest
+from gpudask.kubecluster.manifest import cluster_name
 
 CPU = {"name": "cpu", "replicas": 2}
 ROOT = Path(__file__).parents[2]
 
-POOLS: dict[str, tuple[Words, list[dict[str, Any]]]] = {
-    "nothing said": (Words(), [{"name": "cpu", "autoscale": {"min": 1, "max": 4}}]),
-    "a number of workers is fixed": (Words(n_workers=2), [CPU]),
-    "two numbers follow demand": (Words(n_workers=(0, 10)), [{"name": "cpu", "autoscale": {"min": 0, "max": 10}}]),
+POOLS: dict[str, tuple[Arguments, list[dict[str, Any]]]] = {
+    "nothing said": (Arguments(), [{"name": "cpu", "autoscale": {"min": 1, "max": 4}}]),
+    "a number of workers is fixed": (Arguments(n_workers=2), [CPU]),
+    "two numbers follow demand": (Arguments(n_workers=(0, 10)), [{"name": "cpu", "autoscale": {"min": 0, "max": 10}}]),
     "a number of GPUs is the most": (
-        Words(gpus=8),
+        Arguments(gpus=8),
         [{"name": "gpu", "gpu": {"count": 1}, "autoscale": {"min": 0, "max": 8}}],
     ),
     "both make two pools": (
-        Words(n_workers=2, gpus=(1, 8)),
+        Arguments(n_workers=2, gpus=(1, 8)),
         [CPU, {"name": "gpu", "gpu": {"count": 1}, "autoscale": {"min": 1, "max": 8}}],
     ),
-    "no GPUs make no pool": (Words(n_workers=2, gpus=0), [CPU]),
-    "resources by name": (Words(n_workers=2, resources={"cpu": 4}), [CPU | {"resources": {"cpu": 4}}]),
+    "no GPUs make no pool": (Arguments(n_workers=2, gpus=0), [CPU]),
+    "resources by name": (Arguments(n_workers=2, resources={"cpu": 4}), [CPU | {"resources": {"cpu": 4}}]),
     "resources as a container has them": (
-        Words(n_workers=2, resources={"requests": {"memory": "4Gi"}, "limits": {"memory": "4Gi", "cpu": "2"}}),
+        Arguments(n_workers=2, resources={"requests": {"memory": "4Gi"}, "limits": {"memory": "4Gi", "cpu": "2"}}),
         [CPU | {"resources": {"memory": "4Gi", "cpu": "2"}}],
     ),
-    "the stock worker command": (Words(n_workers=2, worker_command="dask-worker"), [CPU]),
+    "the stock worker command": (Arguments(n_workers=2, worker_command="dask-worker"), [CPU]),
     "arguments to the worker": (
-        Words(n_workers=2, worker_command=["dask", "worker", "--lifetime", "1h"]),
+        Arguments(n_workers=2, worker_command=["dask", "worker", "--lifetime", "1h"]),
         [CPU | {"extraArgs": ["--lifetime", "1h"]}],
     ),
-    "pools in full": (Words(pools=[CPU | {"accepts": "any"}]), [CPU | {"accepts": "any"}]),
+    "pools in full": (Arguments(pools=[CPU | {"accepts": "any"}]), [CPU | {"accepts": "any"}]),
     "pools as models": (
-        Words(pools=[Pool(name="cpu", replicas=2, drain_timeout="5m")]),
+        Arguments(pools=[Pool(name="cpu", replicas=2, drain_timeout="5m")]),
         [CPU | {"drainTimeout": "5m"}],
     ),
 }
 
 
 @pytest.mark.parametrize(("words", "expected"), POOLS.values(), ids=POOLS)
-def test_pools(words: Words, expected: list[dict[str, Any]]):
+def test_pools(words: Arguments, expected: list[dict[str, Any]]):
     assert manifest("demo", words)["spec"]["pools"] == expected
 
 
 def test_the_rest_of_the_words_have_their_places():
-    words = Words(image="me/dask:1", env={"LEVEL": 3}, scheduler_service_type="NodePort", protocol="tls", n_workers=2)
+    words = Arguments(
+        image="me/dask:1", env={"LEVEL": 3}, scheduler_service_type="NodePort", protocol="tls", n_workers=2
+    )
     assert manifest("demo", words) == {
         "apiVersion": "gpudask.dev/v1alpha1",
         "kind": "GpuDaskCluster",
@@ -80,65 +82,68 @@ WHOLE = {
     "custom", [WHOLE, WHOLE["spec"], Spec.model_validate(WHOLE["spec"])], ids=["manifest", "spec", "model"]
 )
 def test_a_custom_spec_is_taken_as_it_is(custom: Any):
-    body = manifest("demo", Words(custom_cluster_spec=custom))
+    body = manifest("demo", Arguments(custom_cluster_spec=custom))
 
     assert body["spec"] == WHOLE["spec"]
     assert body["metadata"]["name"] == "demo"
 
 
 def test_a_custom_spec_may_be_a_file():
-    body = manifest("demo", Words(custom_cluster_spec=read_manifest(ROOT / "examples" / "mixed.yaml")))
+    body = manifest("demo", Arguments(custom_cluster_spec=read_manifest(ROOT / "examples" / "mixed.yaml")))
 
     assert [pool["name"] for pool in body["spec"]["pools"]] == ["cpu", "gpu"]
 
 
-REFUSED: dict[str, tuple[Words, str]] = {
-    "a size that is none": (Words(n_workers=-1), r"n_workers=-1 is no size: .* Write n_workers=2, or n_workers=\(0, 8"),
-    "limits the wrong way round": (Words(gpus=(8, 0)), r"gpus=\(8, 0\) has no room"),
-    "no worker at all": (Words(n_workers=0), r"without any worker.*Write n_workers=\(0, 4\) or gpus=8"),
+REFUSED: dict[str, tuple[Arguments, str]] = {
+    "a size that is none": (
+        Arguments(n_workers=-1),
+        r"n_workers=-1 is no size: .* Write n_workers=2, or n_workers=\(0, 8",
+    ),
+    "limits the wrong way round": (Arguments(gpus=(8, 0)), r"gpus=\(8, 0\) has no room"),
+    "no worker at all": (Arguments(n_workers=0), r"without any worker.*Write n_workers=\(0, 4\) or gpus=8"),
     "a whole manifest and words": (
-        Words(custom_cluster_spec=WHOLE, image="i", gpus=2),
+        Arguments(custom_cluster_spec=WHOLE, image="i", gpus=2),
         "custom_cluster_spec beside image, gpus: .*Put them into the manifest",
     ),
-    "pools and sizes": (Words(pools=[CPU], n_workers=3), "pools beside n_workers: .*Write size, gpu"),
-    "an idle time that is none": (Words(idle_timeout="soon"), r"idle_timeout='soon' is no length of time: .*=3600"),
-    "an idle time below zero": (Words(idle_timeout=-1), "idle_timeout=-1 is no length of time"),
-    "an idle time too short to work in": (Words(idle_timeout=1), r"spec.idle.deleteAfter: .*write at least 10s"),
+    "pools and sizes": (Arguments(pools=[CPU], n_workers=3), "pools beside n_workers: .*Write size, gpu"),
+    "an idle time that is none": (Arguments(idle_timeout="soon"), r"idle_timeout='soon' is no length of time: .*=3600"),
+    "an idle time below zero": (Arguments(idle_timeout=-1), "idle_timeout=-1 is no length of time"),
+    "an idle time too short to work in": (Arguments(idle_timeout=1), r"spec.idle.deleteAfter: .*write at least 10s"),
     "a GPU among the resources": (
-        Words(n_workers=2, resources={"limits": {"nvidia.com/gpu": 1}}),
+        Arguments(n_workers=2, resources={"limits": {"nvidia.com/gpu": 1}}),
         "resources with nvidia.com/gpu: .*Write gpus=8",
     ),
     "a limit above the request": (
-        Words(n_workers=2, resources={"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}),
+        Arguments(n_workers=2, resources={"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}),
         "another limit than request of memory: .*Write resources={'memory': '2Gi'}",
     ),
-    "a GPU worker's command": (Words(worker_command="dask cuda worker"), "starts that by itself. Write gpus=8"),
-    "another command": (Words(worker_command="python main.py"), "is no `dask worker`: .*a pool's template"),
+    "a GPU worker's command": (Arguments(worker_command="dask cuda worker"), "starts that by itself. Write gpus=8"),
+    "another command": (Arguments(worker_command="python main.py"), "is no `dask worker`: .*a pool's template"),
     "an argument that the operator sets": (
-        Words(n_workers=2, worker_command="dask worker --nthreads 4"),
+        Arguments(n_workers=2, worker_command="dask worker --nthreads 4"),
         r"spec.pools\[0\].extraArgs: extraArgs may not set --name, .*nthreads",
     ),
     "a field that a rule refuses": (
-        Words(pools=[{"name": "gpu-2"}]),
+        Arguments(pools=[{"name": "gpu-2"}]),
         r"spec.pools\[0\].name: a pool's name is .* write gpu2, not gpu-2",
     ),
     "a manifest of the stock operator": (
-        Words(custom_cluster_spec={"kind": "DaskCluster", "spec": {}}),
+        Arguments(custom_cluster_spec={"kind": "DaskCluster", "spec": {}}),
         "kind DaskCluster: .*gpudask convert",
     ),
-    "a number for a manifest": (Words(custom_cluster_spec=3), "of type int"),
+    "a number for a manifest": (Arguments(custom_cluster_spec=3), "of type int"),
 }
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_said_is_refused_with_what_to_write(words: Words, said: str):
+def test_what_cannot_be_said_is_refused_with_what_to_write(words: Arguments, said: str):
     with pytest.raises(KubeClusterError, match="(?s)" + said):
         manifest("demo", words)
 
 
 def test_a_name_that_cannot_be_one_is_refused():
     with pytest.raises(KubeClusterError, match=r"metadata.name: .*lower-case letters"):
-        manifest("My_Cluster", Words())
+        manifest("My_Cluster", Arguments())
 
 
 def test_a_file_that_is_not_there_is_named():
@@ -147,7 +152,7 @@ def test_a_file_that_is_not_there_is_named():
 
 
 def test_what_was_chosen_is_one_line():
-    body = manifest("demo", Words(image="i", n_workers=2, gpus=8))
+    body = manifest("demo", Arguments(image="i", n_workers=2, gpus=8))
 
     assert chosen(body) == "image i, pools cpu (2 pods), gpu (0 to 8 pods of 1 GPU)"
 
@@ -180,6 +185,6 @@ def test_names(wanted: str | None, user: str, expected: str):
     [(3600, "3600s"), (90.5, "90.5s"), ("1h30m", "1h30m"), (0, None)],
 )
 def test_an_idle_time_is_the_operators_to_watch(idle_timeout: float | str, written: str | None):
-    idle = manifest("demo", Words(idle_timeout=idle_timeout))["spec"].get("idle")
+    idle = manifest("demo", Arguments(idle_timeout=idle_timeout))["spec"].get("idle")
 
     assert idle == (written and {"deleteAfter": written})

@@ -11,8 +11,8 @@ from gpudask import KubeClusterError
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.cli.exits import Exit
 from gpudask.kubecluster.cluster import KubeCluster
-from gpudask.kubecluster.manifest import Words, manifest
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.manifest import Arguments, manifest
+from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 
@@ -24,11 +24,12 @@ class Sizes(KubeCluster):
     """A KubeCluster that needs no scheduler: no pod runs behind an API-only server."""
 
     async def _start(self) -> None:
-        self._server = await Server.connect(self._wanted_namespace)
-        self.namespace = self._server.namespace
+        self._resource.server = await Server.connect(self._resource.namespace)
+        self._workers.wait_for_exactly = no_workers
 
-    async def wait_for_exactly(self, *_: object) -> list[str]:
-        return []
+
+async def no_workers(*_: object) -> list[str]:
+    return []
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ async def test_what_the_words_make_is_accepted_changed_watched_and_deleted(
 ):
     monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
     server = await Server.connect(in_namespace.namespace)
-    words = Words(n_workers=2, gpus=8, resources={"memory": "4Gi"}, env={"A": 1}, scheduler_service_type="NodePort")
+    words = Arguments(n_workers=2, gpus=8, resources={"memory": "4Gi"}, env={"A": 1}, scheduler_service_type="NodePort")
     made = await server.create(manifest("mine", words))
     with pytest.raises(KubeClusterError, match="exists already") as raised:
         await server.create(manifest("mine", words))
@@ -252,7 +253,7 @@ async def test_a_misspelt_field_of_a_new_cluster_is_named(in_namespace: Kubectl,
     server = await Server.connect(in_namespace.namespace)
 
     with pytest.raises(KubeClusterError, match=r'unknown field "spec.pools\[0\].gpus"'):
-        await server.create(manifest("mine", Words(pools=[{"name": "cpu", "gpus": 2}])))
+        await server.create(manifest("mine", Arguments(pools=[{"name": "cpu", "gpus": 2}])))
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist(sizes: Sizes):
@@ -274,4 +275,4 @@ def test_a_cluster_in_a_namespace_that_there_is_none_of_says_so(sizes: Sizes):
 
 async def create_in(namespace: str) -> None:
     server = await Server.connect(namespace)
-    await server.create(manifest("new", Words(), default_image="dask"))
+    await server.create(manifest("new", Arguments(), default_image="dask"))

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dask
@@ -14,13 +15,21 @@ from distributed import Client, SpecCluster
 from distributed.client import FutureCancelledError, default_client
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import away, following
+from gpudask.kubecluster.timing import Timing
 from tests.eventually import eventually, steadily
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
 
 CAUSE = "scheduler: no node can take it: 0/3 nodes are available"
 READY = fake.scheduler_pod("demo-scheduler-11111")
+TIMING = Timing(  # everything is as it is in 30 s, in three
+    outage_tell_seconds=0.2,
+    outage_look_seconds=0.1,
+    outage_idle_seconds=0.1,
+    outage_tick_seconds=0.05,
+    outage_answer_seconds=1.0,
+    retry_seconds=0.1,
+)
 AWAY = rf"the scheduler of cluster 'demo' is away for \d+ s: {CAUSE}. See kubectl describe gdc demo -n lab"
 
 
@@ -30,14 +39,8 @@ def give_up_seconds() -> float:
 
 
 @pytest.fixture(autouse=True)
-def impatient(give_up_seconds: float, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything is as it is in 30 s, in three."""
-    monkeypatch.setattr(away, "_TELL_SECONDS", 0.2)
-    monkeypatch.setattr(away, "_LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(away, "_IDLE_SECONDS", 0.1)
-    monkeypatch.setattr(away, "_TICK_SECONDS", 0.05)
-    monkeypatch.setattr(away, "_ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(following, "_RETRY_SECONDS", 0.1)
+def impatient(give_up_seconds: float) -> Iterator[None]:
+    """Dask's clients give up soon, too."""
     with dask.config.set({"distributed.comm.timeouts.connect": f"{give_up_seconds}s"}):
         yield
 
@@ -58,7 +61,7 @@ def lose_scheduler(server: fake.FakeServer, *successors: fake.Json) -> None:
 def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_back(
     demo: fake.FakeServer, dask: SpecCluster
 ):
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         began = time.monotonic()
         with pytest.raises(KubeClusterError, match=AWAY) as raised:
@@ -72,13 +75,13 @@ def test_a_new_client_is_refused_with_the_cause_and_works_when_the_scheduler_is_
         assert cluster.scheduler_address.startswith("tcp://"), "no other reader of the address is refused"
 
         add_scheduler(demo, dask, "demo-scheduler-22222")
-        eventually(lambda: cluster._outage is None, "the scheduler is found again")
+        eventually(lambda: cluster._reconnector.outage is None, "the scheduler is found again")
         with Client(cluster) as client:
             assert client.submit(sum, [1, 2]).result(timeout=10) == 3
 
 
 def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServer, dask: SpecCluster):
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
         lose_scheduler(demo)
         looks = demo.requests.count(f"GET {fake.PODS}")
 
@@ -94,7 +97,7 @@ def test_a_new_client_waits_for_a_scheduler_that_comes_back(demo: fake.FakeServe
 
 
 def test_what_waits_in_a_client_that_will_close_ends_with_the_cause(demo: fake.FakeServer):
-    with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as client:
+    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster, Client(cluster) as client:
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         eventually(lambda: client.status == "connecting", "the client has noticed")
         with pytest.raises(FutureCancelledError, match=AWAY):
@@ -102,20 +105,26 @@ def test_what_waits_in_a_client_that_will_close_ends_with_the_cause(demo: fake.F
 
 
 def test_a_client_with_more_patience_is_not_told_before_it_ends(demo: fake.FakeServer):
-    with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster, timeout="1 minute") as client:
+    with (
+        KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster,
+        Client(cluster, timeout="1 minute") as client,
+    ):
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         eventually(lambda: client.status == "connecting", "the client has noticed")
         future = client.submit(sum, [1, 2], pure=False)
-        eventually(lambda: cluster._outage is not None and cluster._outage.seconds > 4, "others would be told")
+        eventually(
+            lambda: cluster._reconnector.outage is not None and cluster._reconnector.outage.seconds > 4,
+            "others would be told",
+        )
         assert future.status == "pending"
 
 
 def test_an_error_of_dask_that_leaves_the_block_bears_the_cause(demo: fake.FakeServer):
     with pytest.raises(FutureCancelledError) as raised:  # noqa: PT012, SIM117
-        with KubeCluster.from_name("demo", quiet=True) as cluster, Client(cluster) as client:
+        with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster, Client(cluster) as client:
             future = client.submit(time.sleep, 60)
             lose_scheduler(demo, unplaced("demo-scheduler-11111"))
-            eventually(lambda: cluster._outage is not None, "the connection is lost")
+            eventually(lambda: cluster._reconnector.outage is not None, "the connection is lost")
             future.result(timeout=10)
 
     assert raised.value.reason == "scheduler-connection-lost"
@@ -124,7 +133,7 @@ def test_an_error_of_dask_that_leaves_the_block_bears_the_cause(demo: fake.FakeS
 
 async def test_an_asynchronous_one_too(demo: fake.FakeServer):
     with pytest.raises(ZeroDivisionError) as raised:  # noqa: PT012
-        async with KubeCluster.from_name("demo", quiet=True, asynchronous=True) as cluster:
+        async with KubeCluster.from_name("demo", quiet=True, timing=TIMING, asynchronous=True) as cluster:
             lose_scheduler(demo, unplaced("demo-scheduler-11111"))
             with pytest.raises(KubeClusterError, match=CAUSE):
                 await Client(cluster, asynchronous=True)
@@ -136,27 +145,25 @@ async def test_an_asynchronous_one_too(demo: fake.FakeServer):
 
 
 def test_waiting_for_workers_ends_with_the_cause(demo: fake.FakeServer):
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         with pytest.raises(KubeClusterError, match=f"2 workers did not come .* the scheduler is not reached .*{CAUSE}"):
             cluster.wait_for_workers(2, timeout=2)
 
 
-def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(
-    demo: fake.FakeServer, dask: SpecCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.name.startswith("gpudask")]
 
     caplog.set_level(logging.WARNING)
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    patient = replace(TIMING, outage_tell_seconds=60.0)
+    with KubeCluster.from_name("demo", quiet=True, timing=patient) as cluster:
         before = len(demo.forwards)
-        with monkeypatch.context() as patient:
-            patient.setattr(away, "_TELL_SECONDS", 60.0)
-            demo.cut_connections()
-            eventually(lambda: len(demo.forwards) > before and cluster._outage is None, "a new connection")
-        assert told() == []
+        demo.cut_connections()
+        eventually(lambda: len(demo.forwards) > before and cluster._reconnector.outage is None, "a new connection")
+    assert told() == []
 
+    with KubeCluster.from_name("demo", quiet=True, timing=TIMING):
         lose_scheduler(demo, unplaced("demo-scheduler-11111"))
         eventually(lambda: len(told()) >= 2, "it is told twice")
         steadily(lambda: len(told()) == 2, "and no more", seconds=1)
@@ -178,7 +185,7 @@ def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(
     ids=["deleted", "no API server", "no right", "no pod", "no way"],
 )
 def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, change: Any, said: str):
-    with KubeCluster.from_name("demo", quiet=True) as cluster:
+    with KubeCluster.from_name("demo", quiet=True, timing=TIMING) as cluster:
         lose_scheduler(demo)
         condition = {"type": "SchedulerReady", "status": "False", "reason": "NoQuota", "message": "pods: 3"}
         demo.clusters["demo"]["status"]["conditions"] = [condition]
@@ -189,5 +196,5 @@ def test_the_cause_is_said_in_the_words_of_who_knows_it(demo: fake.FakeServer, c
 
 
 async def test_a_client_of_a_cluster_that_is_there_is_not_kept_waiting(demo: fake.FakeServer):
-    async with KubeCluster.from_name("demo", quiet=True, asynchronous=True) as cluster:
+    async with KubeCluster.from_name("demo", quiet=True, timing=TIMING, asynchronous=True) as cluster:
         assert await asyncio.wait_for(cluster, 1) is cluster  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from dask_kubernetes.operator import KubeCluster as Stock
 from dask_kubernetes.operator.kubecluster.kubecluster import CreateMode as StockMode
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.manifest import Words, manifest
+from gpudask.kubecluster.manifest import Arguments, manifest
 from tests.kubecluster import fake_server as fake
 
 # Of its own display; ours is another.
@@ -101,7 +101,7 @@ def test_ports_are_forwarded_inside_too_where_that_is_asked_for(demo: fake.FakeS
 
 
 def test_jupyter_starts_beside_the_scheduler(demo: fake.FakeServer):
-    spec = manifest("mine", Words(jupyter=True, scheduler_service_type="NodePort"))["spec"]
+    spec = manifest("mine", Arguments(jupyter=True, scheduler_service_type="NodePort"))["spec"]
     assert spec["scheduler"] == {"service": {"type": "NodePort"}, "extraArgs": ["--jupyter"]}
 
     with KubeCluster.from_name("demo") as cluster:

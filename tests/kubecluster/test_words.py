@@ -9,10 +9,11 @@ import rich
 from rich.console import Console
 
 from gpudask import KubeCluster, KubeClusterError, discover
-from gpudask.kubecluster import agreement
+from gpudask.kubecluster import versions as agreement
 from gpudask.kubecluster.display import as_html, as_text, pool_rows
-from gpudask.kubecluster.progress import Progress
+from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.reasons import waits_for, why_pod_waits
+from gpudask.kubecluster.timing import Timing
 from gpudask.kubecluster.versions import disagreement
 from tests.kubecluster import fake_server as fake
 
@@ -180,10 +181,9 @@ def test_before_it_is_read_there_is_nothing_to_show():
     assert as_html(pool_rows({}, {})) == ""
 
 
-def test_progress_on_no_terminal_says_each_line_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gpudask.kubecluster.progress._PATIENCE_SECONDS", 0)
+def test_progress_on_no_terminal_says_each_line_once():
     said: list[str] = []
-    with Progress("cluster demo", quiet=False, write=said.append) as progress:
+    with Progress("cluster demo", Timing(progress_seconds=0), quiet=False, write=said.append) as progress:
         progress.show(["a"])
         progress.show(["a", "b"])
 
@@ -193,10 +193,9 @@ def test_progress_on_no_terminal_says_each_line_once(monkeypatch: pytest.MonkeyP
 def test_progress_in_a_notebook_without_ipywidgets_is_lines(monkeypatch: pytest.MonkeyPatch):
     console = Console(force_jupyter=True)
     monkeypatch.setattr(rich, "get_console", lambda: console)
-    monkeypatch.setattr("gpudask.kubecluster.progress.find_spec", lambda _: None)
-    monkeypatch.setattr("gpudask.kubecluster.progress._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("gpudask.kubecluster.display.find_spec", lambda _: None)
     said: list[str] = []
-    with Progress("cluster demo", quiet=False, write=said.append) as progress:
+    with Progress("cluster demo", Timing(progress_seconds=0), quiet=False, write=said.append) as progress:
         progress.show(["a"])
 
     assert said == ["cluster demo: a"]
@@ -205,9 +204,8 @@ def test_progress_in_a_notebook_without_ipywidgets_is_lines(monkeypatch: pytest.
 def test_progress_on_a_terminal_is_a_panel_that_takes_words_as_they_are(monkeypatch: pytest.MonkeyPatch):
     console = Console(force_terminal=True, record=True, width=100)
     monkeypatch.setattr(rich, "get_console", lambda: console)
-    monkeypatch.setattr("gpudask.kubecluster.progress._PATIENCE_SECONDS", 0)
     said: list[str] = []
-    with Progress("cluster demo", quiet=False, write=said.append) as progress:
+    with Progress("cluster demo", Timing(progress_seconds=0), quiet=False, write=said.append) as progress:
         progress.show(["0/3 nodes [bold]are available"])
 
     assert "0/3 nodes [bold]are available" in console.export_text()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Result = TypeVar("Result")
 
@@ -40,6 +40,6 @@ def run(target: Target, work: Callable[[Server], Awaitable[Result]]) -> Result:
 
 async def connect(target: Target) -> Server:
     """A connection as the kubeconfig says, or the pod's own where there is none."""
-    from gpudask.kubecluster.server import Server  # noqa: PLC0415 - see the module's docstring
+    from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415 - see the module's docstring
 
     return await Server.connect(target.namespace, target.kubeconfig, target.context)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpudask.cli import api_server
-from gpudask.kubecluster import kubeconfig
+from gpudask.kubecluster.kube import config as kubeconfig
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 VARIABLE = "_GPUDASK_COMPLETE"

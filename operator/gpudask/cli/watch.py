@@ -18,7 +18,7 @@ from gpudask.cli.output import say
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 10.0

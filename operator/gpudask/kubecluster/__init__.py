@@ -2,6 +2,9 @@
 
 Importing this package imports neither distributed nor kr8s: the operator's image has none of them, and a
 worker's image has no Kubernetes client. Names load on first use. Nothing here is used by the operator.
+
+cluster.py has the class; docs/architecture.md says which part owns what. kube/ asks the API server, forward/ leads to
+the scheduler's pod.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.cluster import KubeCluster
     from gpudask.kubecluster.discovery import discover
     from gpudask.kubecluster.errors import KubeClusterError
-    from gpudask.kubecluster.lifecycle import CreateMode
     from gpudask.kubecluster.placement import has_gpu
+    from gpudask.kubecluster.resource import CreateMode
 
 __all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
 
 _MODULES = {
-    "CreateMode": "lifecycle",
+    "CreateMode": "resource",
     "KubeCluster": "cluster",
     "KubeClusterError": "errors",
     "discover": "discovery",

@@ -2,40 +2,43 @@
 
 Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
 kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
-with`. Here is how a cluster comes and goes; the link to its scheduler is in linked.py, sizes in sized.py.
+with`. Here are the methods that programs call and those that Dask wants; what they do is in the parts that it owns:
+the resource, the connection to its scheduler, the reconnector, its workers, and its pools.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
-import logging
-import secrets
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
 
-import dask.config
+from distributed.core import Status
+from distributed.deploy.cluster import Cluster
 from distributed.security import Security
+from distributed.utils import Log, Logs
 
-from gpudask.kubecluster import lifecycle
-from gpudask.kubecluster.access import pod_namespace
+from gpudask.kubecluster import display
+from gpudask.kubecluster.connection import SchedulerConnection, start_limit
+from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.lifecycle import Created, CreateMode
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Size, Words, chosen, manifest, name_of, open_to
-from gpudask.kubecluster.manifest_file import read_manifest
-from gpudask.kubecluster.naming import cluster_name
-from gpudask.kubecluster.patience import limit_of
-from gpudask.kubecluster.server import Server
-from gpudask.kubecluster.shown import ShownCluster
-from gpudask.kubecluster.sizes import user
+from gpudask.kubecluster.holds import Hold
+from gpudask.kubecluster.kube.pods import read_logs
+from gpudask.kubecluster.kube.request import FORBIDDEN
+from gpudask.kubecluster.manifest import (
+    Arguments,
+    Size,
+    read_manifest,
+)
+from gpudask.kubecluster.outage import Reconnector
+from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
+from gpudask.kubecluster.resource import CreateMode, Resource
+from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.workers import Workers
 
-logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-_CONNECT_SECONDS, _CREATE_SECONDS = 120.0, 600.0
-
-
-class KubeCluster(ShownCluster):
+class KubeCluster(Cluster):
     """A GpuDaskCluster, from outside Kubernetes or inside it: found by its name, or created.
 
     ```python
@@ -62,7 +65,7 @@ class KubeCluster(ShownCluster):
         protocol: as in the manifest.
         pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
         custom_cluster_spec: the whole manifest, or its spec, as dict, model or path of a YAML file, instead of all
-            words but name and namespace.
+            arguments but name and namespace.
         create_mode: whether a cluster that exists is connected to (CREATE_OR_CONNECT), refused (CREATE_ONLY), or
             wanted (CONNECT_ONLY).
         shutdown_on_close: delete the cluster when this object is closed or the interpreter ends. By default one
@@ -84,6 +87,9 @@ class KubeCluster(ShownCluster):
     Raises:
         KubeClusterError: what did not work, why, and what to do next.
     """
+
+    # The stock widget's buttons know no pools.
+    _supports_scaling = False
 
     def __init__(
         self,
@@ -115,32 +121,39 @@ class KubeCluster(ShownCluster):
         context: str | None = None,
         asynchronous: bool = False,
         loop: Any = None,
+        timing: Timing | None = None,
     ) -> None:
-        custom = read_manifest(custom_cluster_spec)
-        self._words = Words(
+        timing = timing or Timing()
+        arguments = Arguments(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
-            pools, custom, jupyter or None,
+            pools, read_manifest(custom_cluster_spec), jupyter or None,
         )  # fmt: skip
-        self._mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
-        self._shutdown_on_close = shutdown_on_close
-        self._found: Created | None = None
-        wanted = name or name_of(custom) or None
-        full_name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
-        self._manifest = {} if self._mode is CreateMode.CONNECT_ONLY else self._make(full_name)
-        creates = self._mode is not CreateMode.CONNECT_ONLY
+        mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
+        self.security = security or Security()
+        self._timing = timing
+        self._resource = Resource(
+            name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
+            shutdown_on_close=shutdown_on_close, timing=timing,
+        )  # fmt: skip
+        self._connection = SchedulerConnection(
+            self._resource,
+            timeout_seconds=start_limit(timeout, resource_timeout, creates=self._resource.may_create, timing=timing),
+            security=self.security,
+            dashboard_port=scheduler_forward_port or 0,
+            always_forwards=bool(port_forward_cluster_ip),
+            compares_versions=compare_versions,
+            progress=self._progress,
+            tell=self._log,
+            timing=timing,
+        )
+        self._reconnector = Reconnector(
+            self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
+        )
+        self._workers = Workers(
+            self._resource, self._connection, self._reconnector, progress=self._progress, timing=timing
+        )
         super().__init__(
-            full_name,
-            namespace=namespace or self._manifest.get("metadata", {}).get("namespace"),
-            timeout=_limit_seconds(timeout, resource_timeout, _CREATE_SECONDS if creates else _CONNECT_SECONDS),
-            port_forward=bool(port_forward_cluster_ip),
-            security=security,
-            scheduler_forward_port=scheduler_forward_port,
-            compare_versions=compare_versions,
-            kubeconfig=kubeconfig,
-            context=context,
-            asynchronous=asynchronous,
-            loop=loop,
-            quiet=quiet,
+            asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
         )
         self._start_now()
 
@@ -149,67 +162,338 @@ class KubeCluster(ShownCluster):
         """Connect to the existing cluster `name`, also after a kernel restart; `options` are the class's."""
         return cls(name, namespace=namespace, **{"create_mode": CreateMode.CONNECT_ONLY, **options})
 
+    def _progress(self) -> Progress:
+        return Progress(f"cluster {self._resource.name}", self._timing, quiet=self.quiet)
+
     # ------------------------------------------------------------------ coming and going
 
-    def _make(self, name: str) -> Json:
-        image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
-        return manifest(name, self._words, default_image=image)
+    def _start_now(self) -> None:
+        """Start, unless the program awaits it."""
+        if self.called_from_running_loop:
+            return
+        self._loop_runner.start()
+        try:
+            self.sync(self._start)
+        except BaseException:
+            # After Ctrl-C the start goes on in the loop's thread: end it.
+            if self.status != Status.closed:
+                self.sync(self._close, callback_timeout=30)
+            self._loop_runner.stop()
+            raise
 
-    def _may_be_blind(self) -> bool:
-        return self._mode is CreateMode.CONNECT_ONLY
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Start it; later, wait for a scheduler that is away.
 
-    async def _find(self, server: Server) -> Json:
-        wanted = self._manifest or {"metadata": {"name": self.name}}
-        program = pod_namespace() if self._is_inside else ""
-        if program and self._manifest and self._words.custom_cluster_spec is None:
-            wanted = open_to(wanted, program, server.namespace)
-        body, is_new = await lifecycle.find_or_create(server, wanted, self._mode)
-        if self._shutdown_on_close is None:
-            self._shutdown_on_close = is_new
-        if is_new:
-            self._log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {chosen(body)}")
-        elif said := self._words.said():
-            self._log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(said)}")
-        uid = body["metadata"]["uid"]
-        self._found = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
-        self._note_end()
-        return body
+        Raises:
+            KubeClusterError: it stays away, and why.
+        """
+
+        async def started() -> Self:
+            if self.status == Status.running:
+                await self._reconnector.be_reached()
+            elif self.status == Status.created:
+                await self._start()
+            return self
+
+        return started().__await__()
+
+    async def _start(self) -> None:
+        try:
+            await self._connection.make(super()._start)
+            # The base takes over what the scheduler remembers of a cluster manager that was here before.
+            self.name = self._resource.name
+            await self._connection.compare_versions()
+        except BaseException:
+            await self._close()
+            raise
 
     @property
     def shutdown_on_close(self) -> bool:
         """Whether the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
-        return bool(self._shutdown_on_close)
+        return self._resource.shutdown_on_close
 
     @shutdown_on_close.setter
     def shutdown_on_close(self, value: bool) -> None:
-        self._shutdown_on_close = value
-        self._note_end()
-
-    def _note_end(self) -> None:
-        """Note for the interpreter's end whether the cluster goes then."""
-        if self._found is not None:
-            (lifecycle.delete_at_exit if self._shutdown_on_close else lifecycle.keep)(self._found)
+        self._resource.shutdown_on_close = value
 
     async def _close(self) -> None:
+        self._reconnector.end()
+        if self._watch_worker_status_task is not None:
+            # The base closes the connection that it knows and waits for this task, which may just be making another.
+            self._watch_worker_status_task.cancel()
+            await asyncio.wait([self._watch_worker_status_task])
+            self._watch_worker_status_task = None
         await super()._close()
-        if self._found is None:
-            return
-        if self._shutdown_on_close:
-            try:
-                await lifecycle.delete(self._found)
-            except KubeClusterError as error:  # not raised: it would hide why a start failed
-                logger.warning("gpudask: %s; it is tried again when this program ends", error)
-                return
-        lifecycle.keep(self._found)
-        self._found = None
+        await self._connection.close()
+        await self._resource.close()
 
+    def close(self, timeout: float | None = None) -> Any:
+        """Disconnect, and delete the cluster where `shutdown_on_close` says so."""
+        result = super().close(timeout)
+        if not self.asynchronous:
+            self._loop_runner.stop()
+        return result
 
-def _limit_seconds(timeout: float | str | None, resource_timeout: float | str | None, default: float) -> float:
-    if timeout is not None and resource_timeout is not None:
-        raise KubeClusterError(
-            f"timeout={timeout} beside resource_timeout={resource_timeout}",
-            reason="both are the seconds to wait for the scheduler",
-            next_step="Write timeout= alone",
-        )
-    given = limit_of(resource_timeout if timeout is None else timeout)
-    return default if given is None else given
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None and self._reconnector.outage is not None:
+                self.sync(self._reconnector.add_why, error)
+        finally:
+            super().__exit__(kind, error, trace)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None and self._reconnector.outage is not None:
+                await self._reconnector.add_why(error)
+        finally:
+            await super().__aexit__(kind, error, trace)
+
+    # ------------------------------------------------------------------ the scheduler, as Dask's base asks for it
+
+    @property
+    def namespace(self) -> str:
+        """The cluster's namespace; empty until it is known."""
+        return self._resource.namespace
+
+    @property
+    def scheduler_address(self) -> str:
+        """Where the scheduler is dialled.
+
+        Raises:
+            KubeClusterError: to a `Client` that is being made and waited for the scheduler in vain.
+        """
+        self._reconnector.raise_refusal()
+        return str(super().scheduler_address)
+
+    @property
+    def dashboard_link(self) -> str:
+        """The dashboard's URL as this machine reaches it; empty where it does not."""
+        return self._connection.dashboard
+
+    @property
+    def scheduler_comm(self) -> Any:
+        """Dask's rpc to the scheduler."""
+        return self._connection.rpc
+
+    @scheduler_comm.setter
+    def scheduler_comm(self, comm: Any) -> None:
+        self._connection.rpc = comm
+
+    @property
+    def scheduler_info(self) -> Any:
+        """What the scheduler says of itself and its workers."""
+        return self._workers.info
+
+    @scheduler_info.setter
+    def scheduler_info(self, info: Any) -> None:
+        self._workers.info = info
+
+    async def _watch_worker_status(self, comm: Any) -> None:
+        """Follow the scheduler's list of workers, over a new connection when one is lost."""
+        while comm is not None:
+            await super()._watch_worker_status(comm)
+            comm = await self._reconnector.reconnect(self._workers.subscribe, lambda: self.status == Status.running)
+            self._watch_worker_status_comm = comm
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super()._update_worker_status(op, msg)
+        self._workers.news.set()
+
+    def wait_for_workers(self, n_workers: int, timeout: float | str | None = None, pool: str | None = None) -> Any:
+        """Wait until `n_workers` Dask workers run, of `pool` where it is given. It says what it waits for.
+
+        A scheduler or an API server that does not answer for a while does not end the wait.
+
+        Args:
+            n_workers: workers, not pods.
+            timeout: seconds, or a duration such as `10m`; without it, for ever.
+            pool: the pool's name.
+
+        Raises:
+            KubeClusterError: they did not come in time; the message has the operator's reason. Or there is no such
+                pool or cluster any more; or nothing would pass to the workers: they have another Python, from an
+                image of their pool's own.
+        """
+        return self.sync(self._workers.wait_for, n_workers, timeout, pool)
+
+    # ------------------------------------------------------------------ pools
+
+    def scale(self, n: int | None, pool: str | None = None, *, worker_group: str | None = None) -> Any:
+        """Set a pool to `n` pods until `unscale`; `None` gives the size back to its manifest.
+
+        Args:
+            n: pods, not workers: a pod with 4 GPUs holds 4 workers.
+            pool: the pool's name; may be left out where there is only one.
+            worker_group: the stock client's word for `pool`; its `default` is the pool of that name, else the first
+                one without GPUs.
+
+        Raises:
+            KubeClusterError: no such pool, several pools and none named, or the API server refuses.
+        """
+        return self.sync(self._resource.scale, n, one_of(pool, worker_group), is_group=worker_group is not None)
+
+    def unscale(self, pool: str | None = None) -> Any:
+        """Remove what `scale` or `adapt` set, so that the manifest's replicas or autoscale hold again."""
+        return self.sync(self._resource.scale, None, pool)
+
+    def adapt(  # type: ignore[override]  # Dask's takes a class of its own
+        self, minimum: int | None = None, maximum: int | None = None, pool: str | None = None
+    ) -> Any:
+        """Let a pool follow demand between these limits until `unscale`, whatever its manifest says.
+
+        Not Dask's own Adaptive, which is blind to GPUs: the operator does it, and goes on when this program ends.
+
+        Args:
+            minimum: pods that stay without demand; the manifest's, or 0, where it is left out.
+            maximum: pods at most; the manifest's where it is left out.
+            pool: the pool's name; may be left out where there is only one.
+
+        Raises:
+            KubeClusterError: as `scale`, or there is no maximum anywhere.
+        """
+        return self.sync(self._resource.adapt, minimum, maximum, pool)
+
+    def hold(self, pool: str, n: int, *, timeout: float | str | None = 600) -> Hold:
+        """A fixed set of workers for a while, for XGBoost, PyTorch or cuML; `async with` in an asynchronous program.
+
+        ```python
+        with cluster.hold("gpu", 4) as workers:
+            train(client, workers=workers)
+        ```
+
+        Sets the pool to `n` pods, waits until exactly their workers run, and gives the size back at the end, also
+        after an error. `workers` are their addresses. Of several holds of one pool, the newest counts, until it ends.
+
+        Args:
+            pool: the pool's name.
+            n: pods.
+            timeout: seconds, or a duration such as `10m`, to wait for them; None: for ever.
+
+        Raises:
+            KubeClusterError: on entering: they did not come, or others set this pool's size too.
+        """
+        return Hold(self._resource, self._workers, pool, n, timeout, sync=self.sync, timing=self._timing)
+
+    def add_pool(self, name: str, *, n_workers: Any = None, gpus: Any = None, **fields: Any) -> Any:
+        """Add a pool to the running cluster.
+
+        Args:
+            name: 1 to 15 lower-case letters and digits, a letter first.
+            n_workers: pods of a CPU pool: a number, or the least and the most.
+            gpus: pods of one GPU each: the most, or the least and the most.
+            **fields: as in a manifest's pool: `resources={"memory": "64Gi"}`, `template={...}`.
+
+        Raises:
+            KubeClusterError: there is one of that name, it is not valid, or the API server refuses.
+        """
+        return self.sync(self._resource.add_pool, pool_of_arguments(name, n_workers, gpus, fields))
+
+    def remove_pool(self, name: str) -> Any:
+        """Remove a pool; its pods finish what they run, and hand over their results first.
+
+        Raises:
+            KubeClusterError: there is no such pool, it is the last one, or the API server refuses.
+        """
+        return self.sync(self._resource.remove_pool, name)
+
+    def add_worker_group(  # noqa: PLR0917 - the stock client's order
+        self,
+        name: str,
+        n_workers: int = 3,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        worker_command: str | Sequence[str] | None = None,
+        env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        custom_spec: Any = None,
+    ) -> Any:
+        """`add_pool` in the stock client's words; `custom_spec` is refused: a pool has a template.
+
+        Raises:
+            KubeClusterError: as `add_pool`, or a word cannot be used: the message says what to write.
+        """
+        pool = pool_of_group(
+            name, n_workers=n_workers, image=image, resources=resources, worker_command=worker_command, env=env,
+            custom_spec=custom_spec,
+        )  # fmt: skip
+        return self.sync(self._resource.add_pool, pool)
+
+    def delete_worker_group(self, name: str) -> Any:
+        """`remove_pool` in the stock client's words."""
+        return self.remove_pool(name)
+
+    def suspend(self) -> Any:
+        """Give up every pod once its tasks end, the scheduler last, and keep the resource; `resume` undoes it."""
+        return self.sync(self._resource.suspend, on=True)
+
+    def resume(self, timeout: float | str | None = None) -> Any:
+        """Undo `suspend`, and wait until the scheduler is ready. Clients of before are to be made anew.
+
+        Args:
+            timeout: seconds, or a duration such as `10m`; by default the class's.
+
+        Raises:
+            KubeClusterError: it is not ready in time.
+        """
+        return self.sync(self._connection.resume, timeout)
+
+    # ------------------------------------------------------------------ what people read
+
+    @property
+    def jupyter_link(self) -> str:
+        """Jupyter's URL as this machine reaches it.
+
+        Raises:
+            KubeClusterError: the cluster has none.
+        """
+        return self._connection.jupyter_link
+
+    def get_logs(
+        self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
+    ) -> Any:
+        """The logs of the cluster's pods by pod name, as Kubernetes has them: those that crash included.
+
+        Where the log of one pod cannot be read (it went meanwhile, its node is lost) its text says so.
+
+        Args:
+            cluster: what this object said.
+            scheduler: the scheduler's.
+            workers: the workers'.
+            pool: only this pool's.
+            tail: only that many lines of each from the end.
+
+        Raises:
+            KubeClusterError: the API server refuses, and nothing is connected.
+        """
+        return self.sync(self._get_logs, cluster=cluster, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
+
+    async def _get_logs(
+        self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
+    ) -> Any:
+        try:
+            texts = await read_logs(
+                self._resource.require_server(), self.name,
+                scheduler=scheduler and not pool, workers=bool(workers), pool=pool, tail=tail,
+            )  # fmt: skip
+        except KubeClusterError as error:
+            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
+            if not is_unread or self.status != Status.running:
+                raise
+            # Without rights on pods, what the processes themselves remember.
+            return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
+        logs = Logs({name: Log(text) for name, text in texts.items()})
+        if cluster and not pool:
+            logs["Cluster"] = Log("\n".join(line for _, line in self._cluster_manager_logs))
+        return logs
+
+    def __repr__(self) -> str:
+        pools = display.as_text(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
+        address = self.scheduler_address
+        return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
+
+    def _scaling_status(self) -> str:
+        """What the widget says beside its status: the base's words know no pools, and call every cluster's manual."""
+        return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
+
+    def _repr_html_(self, cluster_status: Any = None) -> str:
+        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status())
+        return html

@@ -18,7 +18,7 @@ async def discover(namespace: str | None = None) -> AsyncIterator[tuple[str, typ
     """
     try:
         from gpudask.kubecluster.cluster import KubeCluster  # noqa: PLC0415 - without the extra `client` there is none
-        from gpudask.kubecluster.server import Server  # noqa: PLC0415
+        from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415
 
         server = await Server.connect(namespace)
         bodies = await server.clusters()

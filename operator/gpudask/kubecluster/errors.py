@@ -9,7 +9,7 @@ class KubeClusterError(RuntimeError):
     """What did not work, why, and what to do next.
 
     Attributes:
-        reason: why, in the words of who said it (the API server, the operator's status).
+        reason: why, as whoever said it put it (the API server, the operator's status).
         next_step: what to write or type instead.
         status: the API server's HTTP status, 0 where it was not asked or did not answer.
         unanswered: it was asked, and did not answer.

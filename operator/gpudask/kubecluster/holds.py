@@ -1,19 +1,180 @@
-"""The holds of one pool, and the size that stood before the first. Pure: JSON in, JSON out.
+"""A pool held at a fixed set of workers for a while: what XGBoost, PyTorch and cuML want.
 
 `spec.overrides` has one entry for a pool: the newest hold's. What is below it is noted beside it, in an annotation of
 the cluster, because holds may end in any order, and those of several programs know nothing of each other.
 """
 
+# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
-from datetime import datetime
+import asyncio
+import logging
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.manifest import user
+from gpudask.kubecluster.overrides import put, refuse_shared
+from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.timing import Deadline, Timing, limit_of
+from gpudask.kubecluster.workers import Workers
+
+logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+_MOST_LETTERS = 120  # of `by` the API server takes 128
+
+
+class Hold:
+    """`with cluster.hold("gpu", 4) as workers:` sets the size, waits for exactly those workers, and gives it back.
+
+    What `with` (or `async with`) gives are the workers' addresses, as `workers=` of Dask takes them.
+    The size is set for 15 minutes, and again every 4 while this program runs. Holds of one pool may lie one over the
+    other, of one program or of several, and end in any order: the newest one counts.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        workers: Workers,
+        pool: str,
+        n: int,
+        timeout: float | str | None,
+        *,
+        sync: Callable[..., Any],
+        timing: Timing,
+    ) -> None:
+        self._resource, self._workers = resource, workers
+        self._sync = sync  # runs what is asynchronous, for a program that is not
+        self._timing = timing
+        self._pool = pool
+        self._pods = n
+        self._timeout_seconds = limit_of(timeout)
+        self._by = _name_of_hold()
+        self._is_taken = False
+        self._beginning: asyncio.Task[Any] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> list[str]:
+        try:
+            workers: list[str] = self._sync(self._begin)
+        except KeyboardInterrupt:
+            self._sync(self._give_up)  # else it goes on in the loop's thread
+            raise
+        return workers
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._sync(self._end, error)
+
+    async def __aenter__(self) -> list[str]:
+        return await self._begin()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self._end(error)
+
+    async def _give_up(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await asyncio.wait([self._beginning])
+
+    async def _begin(self) -> list[str]:
+        self._beginning = asyncio.current_task()
+        try:
+            body = await self._write(self._take)
+            self._renewing = asyncio.create_task(self._renew())
+            section = overrides.section_of(body, self._pool)
+            expected = self._pods * Pool.model_validate(section).workers_per_pod
+            return await self._workers.wait_for_exactly(expected, self._pool, self._timeout_seconds)
+        except BaseException as error:
+            await self._end(error)
+            raise
+
+    async def _write(self, write: Callable[[Json], Awaitable[Json]]) -> Json:
+        """The cluster as it is after `write`."""
+        body = (await self._resource.require_server().rewrite(self._resource.name, write))[1]
+        self._resource.show(body)
+        return body
+
+    async def _take(self, body: Json) -> Json:
+        overrides.choose_pool(body, self._pool)
+        refuse_shared(body, self._pool)
+        self._is_taken = True  # before it is: an answer that is lost leaves a size that is set
+        return await self._put(body, self._holds_of(body).put(self._wanted()))
+
+    def _holds_of(self, body: Json) -> Holds:
+        return Holds.of(body, self._pool, now=self._timing.clock.now(), own=self._by)
+
+    async def _put(self, body: Json, holds: Holds) -> Json:
+        size, note = holds.size(self._timing.clock.now()), holds.note()
+        return await put(self._resource.require_server(), body, {self._pool: size}, {self._pool: note})
+
+    def _wanted(self) -> Json:
+        until = self._timing.clock.now() + timedelta(seconds=self._timing.hold_lease_seconds)
+        ending = until.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"pool": self._pool, "replicas": self._pods, "by": self._by, "until": ending}
+
+    async def _renew(self) -> None:
+        """Until it is ended, or somebody sets another size."""
+        pause_seconds = self._timing.hold_renew_seconds
+        while True:
+            await self._timing.clock.sleep(pause_seconds)
+            try:
+                holds = self._holds_of(await self._write(self._prolong))
+                pause_seconds = _until_renewal(holds, self._timing)
+                if not holds.has(self._by):
+                    logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
+                    return
+            except KubeClusterError as error:
+                logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
+
+    async def _prolong(self, body: Json) -> Json:
+        holds = self._holds_of(body)
+        return await self._put(body, holds.put(self._wanted())) if holds.has(self._by) else body
+
+    async def _end(self, error: BaseException | None) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        if not self._is_taken:
+            return
+        deadline = Deadline(self._timing.hold_give_back_seconds, self._timing)
+        try:
+            while await deadline.ask(self._write(self._give_back)) is None:
+                if deadline.is_over:
+                    raise self._not_given_back(deadline)
+                await self._timing.clock.sleep(self._timing.retry_seconds)
+        except KubeClusterError as failure:
+            if error is None:
+                raise
+            # The error of the program is what its author has to see.
+            logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
+
+    async def _give_back(self, body: Json) -> Json:
+        """What stood before stands again, whoever set it; but what somebody has set since is theirs to give back."""
+        holds = self._holds_of(body)
+        if not holds.has(self._by):
+            return body
+        left = holds.without(self._by)
+        if left.size(self._timing.clock.now()) is None:
+            refuse_shared(body, self._pool)
+        return await self._put(body, left)
+
+    def _not_given_back(self, deadline: Deadline) -> KubeClusterError:
+        return KubeClusterError(
+            f"the size of pool {self._pool!r} was not given back",
+            reason=deadline.trouble,
+            next_step=f"It ends by itself within {self._timing.hold_lease_seconds / 60:.0f} minutes",
+        )
 
 
 class Holds(BaseModel):
@@ -84,3 +245,15 @@ def _is_same(one: Json, other: Json) -> bool:
 
 def _has_ended(entry: Json, now: datetime) -> bool:
     return "until" in entry and datetime.fromisoformat(entry["until"]) <= now
+
+
+def _until_renewal(holds: Holds, timing: Timing) -> float:
+    """Seconds; fewer where the newest hold ends before, unrenewed: then one below it is to take its place."""
+    ends = [datetime.fromisoformat(entry["until"]) for entry in holds.entries[-1:] if "until" in entry]
+    left = [(end - timing.clock.now()).total_seconds() + timing.retry_seconds for end in ends]
+    return max(timing.retry_seconds, min([timing.hold_renew_seconds, *left]))
+
+
+def _name_of_hold() -> str:
+    """Who holds, in the words of status and table, and no other hold's: `hold:ada@notebook-7#3f2a1c`."""
+    return f"hold:{user()}@{socket.gethostname()}"[:_MOST_LETTERS] + f"#{secrets.token_hex(3)}"

@@ -1,31 +1,39 @@
-"""The words of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure: no API server, file or clock.
+"""The arguments of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure, but for reading a file of one.
 
-The words are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
+They are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
 them, or not together, is refused with what to write instead.
 """
 
 from __future__ import annotations
 
+import getpass
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
+from gpudask.api.spec import MAX_CLUSTER_NAME
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pool_words import duration, env_list, extra_args, pod_resources, size
+from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
 
 Json = dict[str, Any]
 Size = int | tuple[int, int]
 DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)
 JUPYTER = "--jupyter"  # of `dask scheduler`
+DEFAULT_NAME = "{user}-{uuid}"
+_NONCE_LENGTH = 5
 
 
 @dataclass(frozen=True)
-class Words:
+class Arguments:
     """What a program said about the cluster to create; None: nothing. The class `KubeCluster` explains each."""
 
     image: str | None = None
@@ -41,23 +49,23 @@ class Words:
     custom_cluster_spec: Any = None
     jupyter: bool | None = None
 
-    def said(self) -> list[str]:
-        """The words that were given."""
+    def given(self) -> list[str]:
+        """The arguments that were given."""
         return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
 
-def manifest(name: str, words: Words, *, default_image: str = DEFAULT_IMAGE) -> Json:
+def manifest(name: str, arguments: Arguments, *, default_image: str = DEFAULT_IMAGE) -> Json:
     """The GpuDaskCluster `name`, valid as far as its models can say.
 
     Raises:
-        KubeClusterError: a word cannot be used, alone or beside another; the message says what to write.
+        KubeClusterError: an argument cannot be used, alone or beside another; the message says what to write.
     """
-    _refuse_pairs(words)
-    if words.custom_cluster_spec is not None:
-        body = _custom(name, words.custom_cluster_spec)
+    _refuse_pairs(arguments)
+    if arguments.custom_cluster_spec is not None:
+        body = _custom(name, arguments.custom_cluster_spec)
     else:
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
-        body["spec"] = _spec(words, default_image)
+        body["spec"] = _spec(arguments, default_image)
     _check(body)
     return body
 
@@ -75,6 +83,58 @@ def open_to(body: Json, program: str, namespace: str) -> Json:
     return {**body, "spec": {**body["spec"], "network": {"allowFrom": [peer]}}}
 
 
+def cluster_name(wanted: str | None, *, user: str, nonce: str) -> str:
+    """`wanted` with `{user}` and `{uuid}` filled in, as the stock client does; without it a new name.
+
+    Args:
+        wanted: checked by the resource's own rules later.
+        user: whose; reduced to what a name may have.
+        nonce: lower-case letters and digits that nobody else has, of which five are used.
+    """
+    if wanted is not None and "{" not in wanted:
+        return wanted
+    pattern = wanted or DEFAULT_NAME
+    fixed = len(pattern.replace("{user}", "").replace("{uuid}", "")) + _NONCE_LENGTH * pattern.count("{uuid}")
+    who = _plain_name(user)[: max(1, MAX_CLUSTER_NAME - fixed)].rstrip("-")
+    return pattern.replace("{user}", who).replace("{uuid}", nonce[:_NONCE_LENGTH])
+
+
+def user() -> str:
+    """Who runs this program, for people who ask who set a size."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return f"uid {os.getuid()}"
+
+
+def read_manifest(custom: Any) -> Any:
+    """What a path leads to: the GpuDaskCluster of a YAML file. Anything else as it is.
+
+    Raises:
+        KubeClusterError: no such file, no YAML, or not one GpuDaskCluster in it.
+    """
+    if not isinstance(custom, str | Path):
+        return custom
+    try:
+        documents = [item for item in yaml.safe_load_all(Path(custom).read_text()) if item]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise KubeClusterError(
+            f"cannot read custom_cluster_spec {str(custom)!r}",
+            reason=str(error),
+            next_step="Write the path of a YAML file, or a dict",
+        ) from error
+    if len(documents) == 1:
+        return documents[0]
+    ours = [item for item in documents if isinstance(item, dict) and item.get("kind") == KIND]
+    if len(ours) != 1:
+        raise KubeClusterError(
+            f"custom_cluster_spec {str(custom)!r} is not one cluster",
+            reason=f"the file holds {len(ours)} {KIND} in {len(documents)} documents",
+            next_step="Leave one in it, and apply the others with kubectl",
+        )
+    return ours[0]
+
+
 def name_of(custom: Any) -> str:
     """The name in a `custom_cluster_spec`, empty where it has none."""
     metadata = custom.get("metadata") if isinstance(custom, Mapping) else None
@@ -83,39 +143,39 @@ def name_of(custom: Any) -> str:
 
 def chosen(body: Json) -> str:
     """What a manifest asks for, in one line: image and pools."""
-    pools = ", ".join(f"{pool['name']} ({_size_words(pool)})" for pool in body["spec"]["pools"])
+    pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
     return f"image {body['spec']['image']}, pools {pools}"
 
 
-def _spec(words: Words, default_image: str) -> Json:
-    spec: Json = {"image": words.image or default_image}
-    if words.env:
-        spec["env"] = env_list(words.env)
+def _spec(arguments: Arguments, default_image: str) -> Json:
+    spec: Json = {"image": arguments.image or default_image}
+    if arguments.env:
+        spec["env"] = env_list(arguments.env)
     scheduler: Json = {}
-    if words.scheduler_service_type is not None:
-        scheduler["service"] = {"type": words.scheduler_service_type}
-    if words.jupyter:
+    if arguments.scheduler_service_type is not None:
+        scheduler["service"] = {"type": arguments.scheduler_service_type}
+    if arguments.jupyter:
         scheduler["extraArgs"] = [JUPYTER]
     if scheduler:
         spec["scheduler"] = scheduler
-    if words.protocol is not None:
-        spec["protocol"] = words.protocol
-    if words.idle_timeout:  # 0 is never, as in the stock client
-        spec["idle"] = {"deleteAfter": duration("idle_timeout", words.idle_timeout)}
-    spec["pools"] = [_plain(pool) for pool in words.pools] if words.pools is not None else _pools(words)
+    if arguments.protocol is not None:
+        spec["protocol"] = arguments.protocol
+    if arguments.idle_timeout:  # 0 is never, as in the stock client
+        spec["idle"] = {"deleteAfter": duration("idle_timeout", arguments.idle_timeout)}
+    spec["pools"] = [_plain(pool) for pool in arguments.pools] if arguments.pools is not None else _pools(arguments)
     return spec
 
 
-def _pools(words: Words) -> list[Json]:
-    cpu = words.n_workers
-    if cpu is None and words.gpus is None:
+def _pools(arguments: Arguments) -> list[Json]:
+    cpu = arguments.n_workers
+    if cpu is None and arguments.gpus is None:
         cpu = DEFAULT_SIZE
-    common = pod_resources(words.resources) | extra_args(words.worker_command)
+    common = pod_resources(arguments.resources) | extra_args(arguments.worker_command)
     pools = []
     if cpu is not None and cpu != 0:
         pools.append({"name": "cpu", **size("n_workers", cpu), **common})
-    if words.gpus is not None and words.gpus != 0:
-        limits = (0, words.gpus) if isinstance(words.gpus, int) else words.gpus
+    if arguments.gpus is not None and arguments.gpus != 0:
+        limits = (0, arguments.gpus) if isinstance(arguments.gpus, int) else arguments.gpus
         pools.append({"name": "gpu", "gpu": {"count": 1}, **size("gpus", limits), **common})
     if not pools:
         raise _refused(
@@ -146,17 +206,17 @@ def _custom(name: str, custom: Any) -> Json:
     return {**body, "apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
-def _refuse_pairs(words: Words) -> None:
-    said = words.said()
-    others = [word for word in said if word != "custom_cluster_spec"]
-    if words.custom_cluster_spec is not None and others:
+def _refuse_pairs(arguments: Arguments) -> None:
+    given = arguments.given()
+    others = [argument for argument in given if argument != "custom_cluster_spec"]
+    if arguments.custom_cluster_spec is not None and others:
         raise _refused(
             f"cannot use custom_cluster_spec beside {', '.join(others)}",
             "the manifest says it all",
             "Put them into the manifest, or leave custom_cluster_spec out",
         )
-    short = [word for word in ("n_workers", "gpus", "resources", "worker_command") if word in said]
-    if words.pools is not None and short:
+    short = [argument for argument in ("n_workers", "gpus", "resources", "worker_command") if argument in given]
+    if arguments.pools is not None and short:
         raise _refused(
             f"cannot use pools beside {', '.join(short)}",
             "these describe pools too",
@@ -181,11 +241,16 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _size_words(pool: Json) -> str:
+def _plain_name(user: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")
+    return plain if plain[:1].isalpha() else f"dask-{plain}".rstrip("-")
+
+
+def _size(pool: Json) -> str:
     limits = pool.get("autoscale")
-    words = f"{limits.get('min', 0)} to {limits['max']} pods" if limits else f"{pool.get('replicas', 1)} pods"
+    pods = f"{limits.get('min', 0)} to {limits['max']} pods" if limits else f"{pool.get('replicas', 1)} pods"
     gpus = (pool.get("gpu") or {}).get("count", 1)
-    return f"{words} of {gpus} GPU" if "gpu" in pool else words
+    return f"{pods} of {gpus} GPU" if "gpu" in pool else pods
 
 
 def _refused(what: str, reason: str, next_step: str) -> KubeClusterError:

@@ -1,20 +1,37 @@
-"""A time without a scheduler, and why: what the API server knows of its pod, and else what it or the operator says."""
+"""A time without a scheduler: why, from what the API server knows of its pod; who is told; and the way back to it.
 
+Dask itself says no more than that a connection was lost: the futures that were pending are cancelled at once, and a
+`Client` that finds no scheduler for 30 s closes for good.
+"""
+
+# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from distributed.client import Client, default_client
+
+from gpudask.kubecluster.connection import SchedulerConnection
+from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pods import is_ready, list_pods
+from gpudask.kubecluster.forward.route import give_up_seconds
+from gpudask.kubecluster.kube.pods import is_ready, list_pods
+from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND
+from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.reasons import where_to_look, why_no_scheduler, why_scheduler_waits
-from gpudask.kubecluster.request import FORBIDDEN, NOT_FOUND
-from gpudask.kubecluster.server import Server
+from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.timing import Clock, Timing
+
+logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,7 @@ class Cause:
     """What keeps a scheduler away.
 
     Attributes:
-        reason: in the words of who said it.
+        reason: as whoever said it put it.
         next_step: what to do.
         body: the cluster as it is now; empty where it could not be read.
         has_ready_pod: the scheduler is there, and only the way to it is lost.
@@ -38,12 +55,214 @@ class Cause:
 class Outage:
     """A time without a scheduler; `began` is of the monotonic clock, in seconds."""
 
-    began: float = field(default_factory=time.monotonic)
+    clock: Clock
+    began: float
+
+    @classmethod
+    def now(cls, clock: Clock) -> Outage:
+        """One that begins."""
+        return cls(clock, clock.monotonic())
 
     @property
     def seconds(self) -> float:
         """How long it has lasted."""
-        return time.monotonic() - self.began
+        return self.clock.monotonic() - self.began
+
+
+_NO_SERVER = Cause("why is not known without an API server", "See the cluster: kubectl describe gdc")
+# Dask's Client awaits its cluster, drops what that raises, and asks for the address: that raises it again, there alone.
+_raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None)
+
+
+class Reconnector:
+    """What a program does while its scheduler is away: it says why, to whoever waits, and looks for another way there.
+
+    Args:
+        resource: the cluster.
+        connection: to its scheduler.
+        cluster: whose clients are told; known by its identity alone.
+        progress: what shows a wait.
+        timing: intervals and deadlines.
+
+    Attributes:
+        outage: the present one; None while the scheduler is there.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        connection: SchedulerConnection,
+        *,
+        cluster: object,
+        progress: Callable[[], Progress],
+        timing: Timing,
+    ) -> None:
+        self.outage: Outage | None = None
+        self._resource, self._connection, self._cluster = resource, connection, cluster
+        self._progress, self._timing = progress, timing
+        self._cause = _NO_SERVER  # of the outage, as last found out
+        self._refused: KubeClusterError | None = None  # what the last who waited in vain were told
+        self._following: asyncio.Task[None] | None = None
+        self._choosing = asyncio.Lock()
+        self._chosen = -math.inf  # when a way was chosen again, by the monotonic clock
+
+    async def reconnect(self, subscribe: Callable[[], Awaitable[Any]], is_running: Callable[[], bool]) -> Any:
+        """Follow the outage that begins now, until there is another connection.
+
+        Args:
+            subscribe: asks the scheduler to tell of its workers, and gives the connection over which it does.
+            is_running: whether the program still wants one.
+
+        Returns:
+            the connection; None where none is wanted any more.
+        """
+        if is_running():
+            self.outage = Outage.now(self._timing.clock)
+            self._following = asyncio.create_task(self._follow(self.outage))
+        while is_running():
+            try:
+                comm = await self._connection.answered(subscribe())
+            except OSError:
+                await self._timing.clock.sleep(self._timing.retry_seconds)
+            else:
+                self.end()
+                return comm
+        return None
+
+    def end(self) -> None:
+        """There is another one, or none is wanted any more."""
+        if self._following is not None:
+            self._following.cancel()
+        self.outage = self._following = self._refused = None
+
+    def raise_refusal(self) -> None:
+        """Raise why, to a `Client` that is being made and waited for the scheduler in vain.
+
+        Raises:
+            KubeClusterError: it did, just now.
+        """
+        refused = _raised.get()
+        _raised.set(None)
+        if refused is not None and refused is self._refused:
+            raise refused
+
+    async def why_away(self) -> Cause:
+        """Why the scheduler is not reached."""
+        if self._resource.server is None:
+            return _NO_SERVER
+        cause = await cause_of(self._resource.server, self._resource.name, self._connection.trouble)
+        self._resource.show(cause.body or self._resource.body)
+        return cause
+
+    async def add_why(self, error: BaseException) -> None:
+        """Let an error that leaves the block say that the scheduler was away: Dask's own do not say why."""
+        outage = self.outage
+        if outage is not None and not isinstance(error, KubeClusterError):
+            error.add_note(f"gpudask: {self._error(outage, await self.why_away())}")
+
+    async def be_reached(self) -> None:
+        """Wait until somebody new would reach the scheduler, almost as long as a `Client` that is being made would.
+
+        Raises:
+            KubeClusterError: it stays away, and why.
+        """
+        clock = self._timing.clock
+        outage = self.outage or Outage.now(clock)  # one that was not seen so far
+        waiting, limit_seconds = Outage.now(clock), _limit_seconds(self._unmade())
+        with self._progress() as progress:
+            while not await self._connection.answers():
+                cause = await self.why_away()
+                error = self._error(outage, cause)
+                if waiting.seconds > limit_seconds:
+                    if (client := self._unmade()) is not None:
+                        await client._close()  # noqa: SLF001 - it does so itself only where a connection fails
+                    self._refused = error
+                    _raised.set(error)
+                    raise error
+                progress.show([f"the scheduler is away: {cause.reason}"])
+                await self._find_another_way(cause)
+                await clock.sleep(self._timing.outage_pause_seconds)
+        self._refused = None
+
+    # ------------------------------------------------------------------ following an outage
+
+    async def _follow(self, outage: Outage) -> None:
+        """Say why when it lasts longer than a restart, and go on finding out; look for another way meanwhile."""
+        await self._timing.clock.sleep(self._timing.outage_tell_seconds)
+        self._cause = await self.why_away()
+        logger.warning("gpudask: %s", self._error(outage, self._cause))
+        telling = asyncio.create_task(self._tell_in_time(outage))
+        try:
+            while True:
+                await self._find_another_way(self._cause)
+                timing = self._timing
+                await timing.clock.sleep(timing.outage_look_seconds if self._waiting() else timing.outage_idle_seconds)
+                self._cause = await self.why_away()
+        finally:
+            telling.cancel()
+
+    async def _tell_in_time(self, outage: Outage) -> None:
+        """Say why again when Dask's clients are about to give up, and to each whose own deadline is near.
+
+        What was found out last is said: asking now could take longer than they wait.
+        """
+        is_told = False
+        while True:
+            error = self._error(outage, self._cause)
+            if not is_told and outage.seconds >= _limit_seconds():
+                is_told = True
+                logger.warning("gpudask: %s", error)
+            for client in self._waiting():
+                if outage.seconds >= _limit_seconds(client):
+                    _cancel_pending(client, error)
+            await self._timing.clock.sleep(self._timing.outage_tick_seconds)
+
+    def _waiting(self) -> list[Any]:
+        """The clients of this cluster that look for the scheduler."""
+        clients = list(Client._instances)  # noqa: SLF001 - Dask keeps no list of a cluster's clients
+        return [client for client in clients if client.cluster is self._cluster and client.status == "connecting"]
+
+    def _error(self, outage: Outage, cause: Cause) -> KubeClusterError:
+        give_up = f"Dask's clients close after {give_up_seconds():g} s without it"
+        return KubeClusterError(
+            f"the scheduler of cluster {self._resource.name!r} is away for {outage.seconds:.0f} s",
+            reason=cause.reason,
+            next_step=f"{cause.next_step}. {give_up}: once it is back, make a new Client(cluster)",
+        )
+
+    def _unmade(self) -> Any:
+        """The `Client` of this cluster that is just being made, where it is to be the default one; else None."""
+        with contextlib.suppress(ValueError):  # there is none
+            client = default_client()
+            if client.cluster is self._cluster and client.scheduler is None:
+                return client
+        return None
+
+    async def _find_another_way(self, cause: Cause) -> None:
+        """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
+        async with self._choosing:
+            now = self._timing.clock.monotonic()
+            is_due = now > self._chosen + self._timing.outage_choose_seconds
+            if cause.has_ready_pod and self._connection.is_by_outside_address and is_due:
+                self._chosen = now
+                await self._connection.choose_again()
+
+
+def _limit_seconds(client: Any = None) -> float:
+    """How long a scheduler is waited for: a little less than this client of Dask's does, or any that says nothing."""
+    seconds = give_up_seconds() if client is None else float(client._timeout)  # noqa: SLF001 - its `timeout=`
+    return seconds * 5 / 6
+
+
+def _cancel_pending(client: Any, error: KubeClusterError) -> None:
+    """Cancel, with the cause, what waits in a client that will close: Dask would give no reason.
+
+    One by one: the program may submit meanwhile, in a thread of its own.
+    """
+    for key in list(client.futures):
+        state = client.futures.pop(key, None)
+        if state is not None:
+            state.cancel(reason="scheduler-away", msg=str(error))
 
 
 async def cause_of(server: Server, name: str, trouble: str) -> Cause:
@@ -55,11 +274,11 @@ async def cause_of(server: Server, name: str, trouble: str) -> Cause:
         trouble: why it was not reached, as whoever tried says it.
     """
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(server.timing.cause_seconds):
             body = await server.cluster(name)
             pods = await _pods(server, name)
     except TimeoutError:
-        reason = f"the API server does not answer: no word within {_ANSWER_SECONDS:g} s"
+        reason = f"the API server does not answer: no word within {server.timing.cause_seconds:g} s"
         return Cause(reason, "Check that `kubectl version` answers")
     except KubeClusterError as error:
         if error.status == NOT_FOUND:

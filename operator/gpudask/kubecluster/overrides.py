@@ -1,4 +1,4 @@
-"""`spec.overrides` as this client writes it. Pure: JSON in, JSON out.
+"""`spec.overrides`: sizes as this client writes them, for `KubeCluster`, a hold, and the command line.
 
 The client owns single entries of the list through server-side apply. An apply states everything that its
 field manager wants, so the entries of other pools that it set before have to be in it again. Beside an entry that a
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster.errors import KubeClusterError
 
+if TYPE_CHECKING:
+    from gpudask.kubecluster.kube.server import Server  # the command line reads sizes before it needs an API server
+
 Json = dict[str, Any]
 Entries = Mapping[str, Json | None]  # pool -> its override
 Notes = Mapping[str, str | None]  # pool -> what its holds note
 FIELD_MANAGER = "gpudask-client"  # owns overrides alone
-CREATOR = "gpudask-client-spec"  # owns what it created or edited: pools, suspend
 
 
 def pool_names(body: Json) -> list[str]:
@@ -127,6 +129,87 @@ def replaced(body: Json, entries: Entries, notes: Notes) -> Json:
     if noted:
         metadata["annotations"] = {ANNOTATION_HOLDS + pool: note for pool, note in noted.items()}
     return {"metadata": metadata, "spec": {"overrides": others + new}}
+
+
+async def set_size(server: Server, name: str, n: int | None, pool: str | None, *, by: str) -> Json:
+    """Set `pool` of cluster `name` to `n` pods, or give its size back where `n` is None. The cluster as it is then.
+
+    `by` says who set it.
+
+    Raises:
+        KubeClusterError: no such pool, several and none named, others set it too, or the API server refuses.
+    """
+
+    async def write(body: Json) -> Json:
+        chosen = choose_pool(body, pool)
+        if n is None:
+            refuse_shared(body, chosen)
+            return await put(server, body, {chosen: None})
+        return await put(server, body, {chosen: {"pool": chosen, "replicas": n, "by": by}})
+
+    return (await server.rewrite(name, write))[1]
+
+
+async def set_limits(
+    server: Server, name: str, minimum: int | None, maximum: int | None, pool: str | None, *, by: str
+) -> Json:
+    """Let `pool` follow demand between limits; one that is None is the manifest's. The cluster as it is then.
+
+    Raises:
+        KubeClusterError: as `set_size`, or the pool's manifest has no maximum and none is given.
+    """
+
+    async def write(body: Json) -> Json:
+        chosen = choose_pool(body, pool)
+        limits = section_of(body, chosen).get("autoscale") or {}
+        most = limits.get("max") if maximum is None else maximum
+        if most is None:
+            raise KubeClusterError(
+                f"pool {chosen!r} of cluster {name!r} has no maximum",
+                reason="its manifest sets a fixed size, and adapt() was given none",
+                next_step=f"Write adapt(maximum=8, pool={chosen!r})",
+            )
+        least = limits.get("min", 0) if minimum is None else minimum
+        return await put(server, body, {chosen: {"pool": chosen, "min": least, "max": most, "by": by}})
+
+    return (await server.rewrite(name, write))[1]
+
+
+async def put(server: Server, body: Json, entries: Entries, notes: Notes | None = None) -> Json:
+    """Make `entries` the overrides of their pools, None: none; the answer. Other pools' overrides stay.
+
+    By apply, so that they stand beside others' fields, where that is possible.
+
+    Args:
+        server: where.
+        body: the cluster as it was read.
+        entries: by pool.
+        notes: what the holds of these pools note beside them; without it they end.
+
+    Raises:
+        KubeClusterError: the API server refuses, also with 409 where `body` is not the last version.
+    """
+    notes = notes or {}
+    if may_apply(body, entries):
+        return await server.apply(changed(body, entries, notes), FIELD_MANAGER)
+    patch = replaced(body, entries, notes)
+    return await server.merge(body["metadata"]["name"], patch, FIELD_MANAGER)
+
+
+def refuse_shared(body: Json, pool: str) -> None:
+    """Refuse to let go of an override that others hold too: half an entry is none that the API server accepts.
+
+    Raises:
+        KubeClusterError: others hold it; they are named.
+    """
+    owners = other_owners(body, pool)
+    if owners:
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        raise KubeClusterError(
+            f"the override of pool {pool!r} of cluster {name!r} is not ours alone",
+            reason=f"{', '.join(owners)} set it as well",
+            next_step=f"Remove it there: kubectl edit gdc {name} -n {namespace}, spec.overrides",
+        )
 
 
 def _is_list_of_others(body: Json) -> bool:

@@ -1,22 +1,140 @@
-"""Adding and removing pools of a running cluster: an edit of `spec.pools`."""
+"""A pool as a program asks for it: as its section of a manifest; and adding and removing one of a running cluster.
+
+The arguments are those of `dask_kubernetes.operator.KubeCluster` where they mean the same: its worker groups are pools.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from gpudask.api import stock
 from gpudask.api.resource import InvalidSpecError, parse
+from gpudask.api.values import seconds
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pool_words import size
-from gpudask.kubecluster.server import Server
-from gpudask.kubecluster.writing import rewrite
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.kube.server import (
+        Server,  # the command line writes manifests before it needs an API server
+    )
 
 Json = dict[str, Any]
+_CUDA = ("dask-cuda-worker", "dask cuda worker")
+_PLAIN = ("dask-worker", "dask worker")
 
 
-def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
-    """A pool from the short words and a pool's own fields.
+def size(word: str, value: Any) -> Json:
+    """`replicas` for a number of pods, `autoscale` for two.
+
+    Raises:
+        KubeClusterError: it is neither; `word` is named.
+    """
+    numbers = [value] if _is_count(value) else list(value) if isinstance(value, tuple | list) else []
+    if len(numbers) not in (1, 2) or not all(_is_count(number) for number in numbers):
+        raise KubeClusterError(
+            f"{word}={value!r} is no size",
+            reason="it is a number of pods, or the least and the most",
+            next_step=f"Write {word}=2, or {word}=(0, 8) to follow demand",
+        )
+    if len(numbers) == 1:
+        return {"replicas": numbers[0]}
+    least, most = numbers
+    if least > most or most < 1:
+        raise KubeClusterError(
+            f"{word}={value!r} has no room",
+            reason="the first is the least number of pods, the second the most, which is at least 1",
+            next_step=f"Write {word}=(0, 8)",
+        )
+    return {"autoscale": {"min": least, "max": most}}
+
+
+def pod_resources(resources: Mapping[str, Any] | None) -> Json:
+    """A pool's `resources`, from requests by name or from a container's `requests` and `limits`.
+
+    Raises:
+        KubeClusterError: GPUs are asked for, or a limit says something else than the request.
+    """
+    if not resources:
+        return {}
+    asked = dict(resources)
+    if set(asked) <= {"requests", "limits"}:
+        requests, limits = dict(asked.get("requests") or {}), dict(asked.get("limits") or {})
+        for name, limit in limits.items():
+            if requests.get(name, limit) != limit:
+                raise KubeClusterError(
+                    f"resources with another limit than request of {name}",
+                    reason="a pool has one number: it is the request, and for memory the limit too",
+                    next_step=f"Write resources={{{name!r}: {limit!r}}}; for a limit of CPU, a pool's template",
+                )
+        asked = limits | requests
+    gpus = [name for name in asked if name.startswith("nvidia.com/") or name.endswith("/gpu")]
+    if gpus:
+        raise KubeClusterError(
+            f"resources with {', '.join(gpus)}",
+            reason="that alone gives a pod a GPU, but no worker that uses it",
+            next_step="Write gpus=8, or gpus=(0, 8); other devices: pools=[{'name': 'gpu', 'gpu':"
+            " {'resourceName': 'nvidia.com/mig-1g.10gb'}}]",
+        )
+    return {"resources": asked}
+
+
+def duration(word: str, value: Any) -> str:
+    """A length of time as a manifest has it, of seconds or of such a text.
+
+    Raises:
+        KubeClusterError: it is neither; `word` is named.
+    """
+    try:
+        text = value if isinstance(value, str) else _in_seconds(value)
+        seconds(text)
+    except (TypeError, ValueError) as error:
+        raise KubeClusterError(
+            f"{word}={value!r} is no length of time",
+            reason="it is a number of seconds, or a text such as '1h30m'",
+            next_step=f"Write {word}=3600 or {word}='1h'",
+        ) from error
+    return text
+
+
+def env_list(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Environment variables by name as a pod has them; those that are so already stay."""
+    if isinstance(env, Mapping):
+        return [{"name": str(name), "value": str(value)} for name, value in env.items()]
+    return [dict(item) for item in env]
+
+
+def extra_args(command: str | Sequence[str] | None) -> Json:
+    """A pool's `extraArgs`, from the stock client's whole `worker_command`.
+
+    Raises:
+        KubeClusterError: it starts something else than `dask worker`.
+    """
+    if command is None:
+        return {}
+    parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
+    line = " ".join(parts)
+    if any(line.startswith(cuda) for cuda in _CUDA):
+        raise KubeClusterError(
+            f"worker_command={line!r}",
+            reason="a GPU pool starts that by itself",
+            next_step="Write gpus=8, and only what you add to it into pools=[{..., 'extraArgs': [...]}]",
+        )
+    for plain in _PLAIN:
+        if line == plain or line.startswith(plain + " "):
+            rest = parts[len(plain.split()) :]
+            return {"extraArgs": rest} if rest else {}
+    raise KubeClusterError(
+        f"worker_command={line!r} is no `dask worker`",
+        reason="the operator starts the workers, so that it knows their names and what they offer",
+        next_step="Write arguments alone, as worker_command='dask worker --lifetime 1h', or replace the command in a"
+        " pool's template: {'spec': {'containers': [{'name': 'dask', 'command': [...]}]}}",
+    )
+
+
+def pool_of_arguments(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
+    """A pool from the short arguments and a pool's own fields.
 
     Args:
         name: the pool's.
@@ -25,7 +143,7 @@ def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
         fields: as in `spec.pools[]` of a manifest; they win.
 
     Raises:
-        KubeClusterError: both words, or a size that is none.
+        KubeClusterError: both, or a size that is none.
     """
     if n_workers is not None and gpus is not None:
         raise KubeClusterError(
@@ -39,6 +157,58 @@ def pool_of_words(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
     elif n_workers is not None:
         pool |= size("n_workers", n_workers)
     return pool | fields
+
+
+def one_of(pool: str | None, worker_group: str | None) -> str | None:
+    """The pool that is meant by one of the two arguments.
+
+    Raises:
+        KubeClusterError: both are given, and differ.
+    """
+    if pool is not None and worker_group not in (None, pool):
+        raise KubeClusterError(
+            f"pool={pool!r} beside worker_group={worker_group!r}",
+            reason="both name the pool",
+            next_step="Write pool= alone",
+        )
+    return pool if worker_group is None else worker_group
+
+
+def default_pool(body: Json) -> str:
+    """The pool of a cluster that the stock client means when it names none, as the mirror has it."""
+    return stock.default_pool({pool["name"]: pool.get("gpu") is not None for pool in body["spec"]["pools"]})
+
+
+def pool_of_group(
+    name: str,
+    *,
+    n_workers: int,
+    image: str | None,
+    resources: Mapping[str, Any] | None,
+    worker_command: str | Sequence[str] | None,
+    env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    custom_spec: Any,
+) -> Json:
+    """The pool that `add_worker_group` asks for.
+
+    Raises:
+        KubeClusterError: a word cannot be used.
+    """
+    if custom_spec is not None:
+        raise KubeClusterError(
+            "add_worker_group with custom_spec",
+            reason="that is a whole pod of the stock operator's, and this one writes its pods itself",
+            next_step=f"Write add_pool({name!r}, n_workers={n_workers}, template={{'spec': ...}}) with what you add to"
+            " its pods",
+        )
+    return {
+        "name": name,
+        **size("n_workers", n_workers),
+        **({"image": image} if image else {}),
+        **pod_resources(resources),
+        **extra_args(worker_command),
+        **({"env": env_list(env)} if env else {}),
+    }
 
 
 async def add_pool(server: Server, name: str, pool: Json) -> Json:
@@ -88,7 +258,7 @@ async def _edit(server: Server, name: str, change: Callable[[Json], list[Json]])
         version = body["metadata"]["resourceVersion"]
         return await server.merge(name, {"metadata": {"resourceVersion": version}, "spec": {"pools": pools}})
 
-    return (await rewrite(server, name, write))[1]
+    return (await server.rewrite(name, write))[1]
 
 
 def _check(body: Json, pools: list[Json]) -> None:
@@ -98,3 +268,13 @@ def _check(body: Json, pools: list[Json]) -> None:
         raise KubeClusterError(
             "the pools would not be valid", reason=str(error), next_step="Correct what is named"
         ) from error
+
+
+def _in_seconds(value: Any) -> str:
+    if isinstance(value, bool) or value < 0:
+        raise ValueError(value)
+    return f"{value:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,4 +1,4 @@
-"""Why a program waits: the operator's words in a cluster's status, and Kubernetes' own on its pods. Pure."""
+"""Why a program waits: the operator's messages in a cluster's status, and Kubernetes' own on its pods. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATOR_STEP = (
 def unseen(body: Json) -> str:
     """That the operator has not looked at the cluster as it is written now; empty where it has.
 
-    It looks within a second: its words about an earlier generation are no reason for anything.
+    It looks within a second: its messages about an earlier generation are no reason for anything.
     """
     status = body.get("status") or {}
     if not status:
@@ -35,7 +35,7 @@ def where_to_look(body: Json) -> str:
 
 
 def why_not_ready(body: Json) -> str:
-    """The operator's words for what is not as it should be."""
+    """The operator's reason for what is not as it should be."""
     if away := unseen(body):
         return away
     status = body["status"]
@@ -53,14 +53,14 @@ def why_no_scheduler(body: Json) -> str:
 
 def why_workers_wait(body: Json, pool: str | None) -> str:
     """What keeps the workers of `pool` or, where it is None, of the whole cluster."""
-    words = why_pool_waits(body, pool)
-    if pool is None and words and not unseen(body):
-        return "; ".join(part for part in (_bad_conditions(body["status"]), words) if part)
-    return words or why_not_ready(body)
+    reason = why_pool_waits(body, pool)
+    if pool is None and reason and not unseen(body):
+        return "; ".join(part for part in (_bad_conditions(body["status"]), reason) if part)
+    return reason or why_not_ready(body)
 
 
 def why_pool_waits(body: Json, pool: str | None) -> str:
-    """The operator's words for the size and the progress of `pool`, or of all where it is None; empty without any."""
+    """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any."""
     if away := unseen(body):
         return away
     pools = body["status"].get("pools") or []
@@ -70,7 +70,7 @@ def why_pool_waits(body: Json, pool: str | None) -> str:
 
 
 def why_pod_waits(pod: Json) -> str:
-    """Kubernetes' words for a pod that is not ready; empty for one that is."""
+    """Kubernetes' reason for a pod that is not ready; empty for one that is."""
     status = pod.get("status", {})
     conditions = {item["type"]: item for item in status.get("conditions", [])}
     placed = conditions.get("PodScheduled", {})
@@ -105,7 +105,7 @@ def why_scheduler_waits(body: Json, pods: list[Json]) -> list[str]:
         lines.append("the cluster is suspended: resume() starts it")
     elif not pods:
         lines.append(f"scheduler: no pod yet: {why_no_scheduler(body)}")
-    return lines + [f"scheduler: {words}" for pod in pods if (words := why_pod_waits(pod))]
+    return lines + [f"scheduler: {reason}" for pod in pods if (reason := why_pod_waits(pod))]
 
 
 def _bad_conditions(status: Json) -> str:
@@ -116,8 +116,8 @@ def _bad_conditions(status: Json) -> str:
 
 
 def _size_and_why(pool: Json) -> str:
-    words = [f"{pool.get('ready', 0)} of {pool.get('desired', 0)} desired pods are ready"]
-    return ", ".join(words + [pool[key] for key in ("message", "reason") if pool.get(key)])
+    parts = [f"{pool.get('ready', 0)} of {pool.get('desired', 0)} desired pods are ready"]
+    return ", ".join(parts + [pool[key] for key in ("message", "reason") if pool.get(key)])
 
 
 def _why_container_waits(waiting: Json, container: Json) -> str:

@@ -18,7 +18,7 @@ from gpudask.kubecluster.reasons import why_not_ready
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _LIMIT_SECONDS = 30.0  # a plain Client does not try again: a scheduler may be busy for so long
@@ -95,8 +95,8 @@ def client_line(body: Json, port: int) -> str:
 
 
 async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, int], None]) -> None:
-    from gpudask.kubecluster.forward import PortForward  # noqa: PLC0415 - kr8s comes with it
-    from gpudask.kubecluster.pods import scheduler_pods  # noqa: PLC0415 - httpx comes with it
+    from gpudask.kubecluster.forward.port_forward import PortForward  # noqa: PLC0415 - kr8s comes with it
+    from gpudask.kubecluster.kube.pods import scheduler_pods  # noqa: PLC0415 - httpx comes with it
 
     body = await server.cluster(name)
     if not any(pod.is_ready for pod in await scheduler_pods(server, name)):

@@ -17,7 +17,7 @@ from gpudask.kubecluster import manifest as kubecluster
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _SIZE = "a number, or MIN-MAX to follow demand."
@@ -140,7 +140,7 @@ def manifest(name: str, flags: Flags) -> Json:
     if flags.gpus is not None:
         pools.append({"name": "gpu", **size("--gpus", flags.gpus), "gpu": {"count": 1}, **resources})
     env = [_variable(text) for text in flags.env]
-    return kubecluster.manifest(name, kubecluster.Words(image=flags.image, env=env, pools=pools))
+    return kubecluster.manifest(name, kubecluster.Arguments(image=flags.image, env=env, pools=pools))
 
 
 def size(flag: str, text: str) -> Json:

@@ -12,7 +12,7 @@ from gpudask.cli.exits import CliError
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Nam
 from gpudask.cli.watch import follow
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 Wanted = Annotated[

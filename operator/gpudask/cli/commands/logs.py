@@ -15,7 +15,7 @@ from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 SCHEDULER = "scheduler"
@@ -47,8 +47,11 @@ def logs_command(
         raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
 
     async def read(server: Server) -> None:
-        from gpudask.kubecluster.pod_log import follow_log, read_log  # noqa: PLC0415 - kr8s comes with it
-        from gpudask.kubecluster.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.kube.pods import (  # noqa: PLC0415 - kr8s comes with it
+            follow_log,
+            list_pods,
+            read_log,
+        )
 
         body = await server.cluster(name)
         chosen = choose(body, await list_pods(server, name), of)

@@ -15,11 +15,10 @@ from gpudask.cli.completion import sizes as complete_sizes
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster import sizes as written
-from gpudask.kubecluster.writing import rewrite
+from gpudask.kubecluster.manifest import user
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 Sizes = Annotated[
@@ -129,9 +128,9 @@ async def write(server: Server, name: str, sizes: dict[str, int | None], until: 
     """
 
     async def put(body: Json) -> Json:
-        return await written.put(server, body, wanted(body, sizes, until, written.user()))
+        return await overrides.put(server, body, wanted(body, sizes, until, user()))
 
-    return (await rewrite(server, name, put))[1]
+    return (await server.rewrite(name, put))[1]
 
 
 def _choose(body: Json, pool: str) -> str:

@@ -10,7 +10,7 @@ from gpudask.cli import api_server, output
 from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 

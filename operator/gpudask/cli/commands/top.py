@@ -18,7 +18,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 Wanted = Annotated[

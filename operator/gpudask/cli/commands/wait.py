@@ -22,7 +22,7 @@ from gpudask.kubecluster.overrides import pool_names
 from gpudask.kubecluster.reasons import unseen, where_to_look, why_not_ready, why_pod_waits, why_pool_waits
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _LOOK_SECONDS = 5.0
@@ -127,7 +127,7 @@ class _Waiting:
 
     async def _pods(self, server: Server) -> list[Json]:
         """The cluster's pods; none where they cannot be read: the operator's words have to do then."""
-        from gpudask.kubecluster.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
 
         if not self._may_list_pods:
             return []

@@ -14,7 +14,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.mirror import objects
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster.server import Server
+    from gpudask.kubecluster.kube.server import Server
 
 Json = dict[str, Any]
 _APPS, _REVIEWS = "apps/v1", "authorization.k8s.io/v1"

@@ -1,0 +1,199 @@
+"""A local port that leads to the scheduler pod, and goes on doing so when pod or connection are replaced.
+
+The listening socket lives as long as the object. Each connection to it finds the scheduler's present pod and
+opens a websocket of its own, so a lost one costs one connection, which Dask's client makes again by itself.
+kr8s' own PortForward holds on to the pod that it began with.
+
+A pod's end does not always end what is forwarded to it: its network can go before its last packets do, and then both
+sides wait. So while anything is open the pod is looked up every few seconds, and when it is gone all is cut.
+
+Dask gives a connection that was taken all the time it has: what leads nowhere is cut soon, so that it tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.forward.websocket import open_port, pump
+from gpudask.kubecluster.kube.pods import SchedulerPod, scheduler_pods
+from gpudask.kubecluster.kube.request import NOT_FOUND
+from gpudask.kubecluster.kube.server import Server
+
+logger = logging.getLogger(__name__)
+
+_NO_POD = "it has no pod that runs"
+
+
+class PortForward:
+    """127.0.0.1:`local_port` -> `port` of the scheduler pod of `cluster`.
+
+    Args:
+        server: through which it leads.
+        cluster: whose scheduler.
+        port: of its pod.
+        local_port: of this machine; 0: any that is free.
+        limit_seconds: a connection that has not reached a pod by then is cut; None: 8 s.
+        is_greeted: one to which the pod has said nothing by then is cut, too: a Dask scheduler answers a greeting,
+            while a browser may open a connection long before it asks for anything.
+
+    Attributes:
+        trouble: why the last connection did not reach the scheduler; empty where it did.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        cluster: str,
+        port: int,
+        local_port: int = 0,
+        *,
+        limit_seconds: float | None = None,
+        is_greeted: bool = False,
+    ) -> None:
+        self.local_port = local_port
+        self.trouble = ""
+        self._timing = server.timing
+        self._limit_seconds = self._timing.forward_seconds if limit_seconds is None else limit_seconds
+        self._is_greeted = is_greeted
+        self._server = server
+        self._cluster = cluster
+        self._port = port
+        self._pod: SchedulerPod | None = None  # the last that was connected to
+        self._listener: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], str] = {}  # the uid of its pod; empty until it is connected
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, *, check: bool = True) -> None:
+        """Listen, after one connection has shown that forwarding works.
+
+        Args:
+            check: False where another port's connection is to show that.
+
+        Raises:
+            KubeClusterError: the server refuses; the message has the rule that is missing.
+        """
+        if check:
+            await self._check()
+        try:
+            self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.local_port)
+        except OSError as error:
+            raise KubeClusterError(
+                f"cannot listen on port {self.local_port}",
+                reason=str(error),
+                next_step="Write another scheduler_forward_port=, or leave it out to take a free one",
+            ) from error
+        self.local_port = self._listener.sockets[0].getsockname()[1]
+        self._watching = asyncio.create_task(self._cut_the_ended())
+
+    async def stop(self) -> None:
+        """Stop listening and cut what is open."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        await self.cut()
+
+    async def cut(self, *uids: str) -> None:
+        """Cut what is open, to the pods of these uids where they are given; new connections are served as before."""
+        tasks = [task for task, uid in self._connections.items() if not uids or uid in uids]
+        for task in tasks:
+            task.cancel()
+        if tasks:  # a websocket says goodbye before it ends, which nobody may hear any more
+            await asyncio.wait(tasks, timeout=self._timing.forward_cut_seconds)
+
+    async def _cut_the_ended(self) -> None:
+        while True:
+            await self._timing.clock.sleep(self._timing.forward_look_seconds)
+            uids = set(self._connections.values()) - {""}
+            with contextlib.suppress(KubeClusterError, OSError):  # nothing is known: all stays open
+                ended = uids and uids - {pod.uid for pod in await scheduler_pods(self._server, self._cluster)}
+                if ended:
+                    logger.debug("cutting what is forwarded to pods that are gone: %s", ended)
+                    await self.cut(*ended)
+
+    async def _find_pod(self) -> SchedulerPod | None:
+        """The pod to connect to: the youngest that is ready; else that of before, if it is still there.
+
+        Before there was one: the youngest, which answered already though the kubelet has not looked yet.
+        """
+        try:
+            pods = await scheduler_pods(self._server, self._cluster)
+        except KubeClusterError:
+            if self._pod is None:
+                raise
+            return self._pod  # it may be connected to, though not be looked up
+        before = self._pod.uid if self._pod else ""
+        wanted = [pod for pod in pods if pod.is_ready] or [pod for pod in pods if before in ("", pod.uid)]
+        return next(iter(wanted), None)
+
+    async def _check(self) -> None:
+        self._pod = await self._find_pod()
+        if self._pod is None:
+            raise KubeClusterError(
+                f"cannot forward port {self._port} to the scheduler of cluster {self._cluster!r}",
+                reason=_NO_POD,
+                next_step="See why: kubectl describe gpudaskcluster"
+                f" {self._cluster} -n {self._server.namespace}, or try again",
+                status=NOT_FOUND,
+            )
+        async with open_port(self._server, self._pod.name, self._port):
+            pass
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = ""
+        try:
+            await self._serve(task, reader, writer)
+        except asyncio.CancelledError:
+            pass  # stop() cut it; asyncio would log a cancelled callback as an error
+        finally:
+            self._connections.pop(task, None)
+            writer.close()
+
+    async def _serve(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        pause_seconds = self._timing.forward_retry_seconds
+        try:
+            async with asyncio.timeout(self._limit_seconds) as limit:
+                while not await self._served(task, reader, writer, limit):
+                    await self._timing.clock.sleep(pause_seconds)
+                    pause_seconds = min(self._timing.forward_most_seconds, 2 * pause_seconds)
+        except TimeoutError:
+            self.trouble = self.trouble or f"no word from it within {self._limit_seconds:g} s"
+            logger.debug("forwarding to %s, port %d, is given up: %s", self._cluster, self._port, self.trouble)
+
+    async def _served(
+        self,
+        task: asyncio.Task[None],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limit: asyncio.Timeout,
+    ) -> bool:
+        """Whether the connection reached a pod, and is over; else it may be tried again."""
+
+        def reach() -> None:
+            self.trouble = ""
+            limit.reschedule(None)
+
+        try:
+            pod = await self._find_pod()
+            if pod is None:
+                self.trouble = _NO_POD
+                return False
+            async with open_port(self._server, pod.name, self._port, limit_seconds=self._limit_seconds) as opened:
+                self._pod, self._connections[task] = pod, pod.uid
+                self.trouble = f"nothing answers at port {self._port} of pod {pod.name}"
+                if not self._is_greeted:
+                    reach()
+                await pump(reader, writer, opened, reach)
+        except (KubeClusterError, OSError) as error:
+            if not self._connections[task]:
+                self.trouble = error.reason if isinstance(error, KubeClusterError) else str(error)
+                return False
+            logger.debug("what was forwarded to %s broke: %r", self._cluster, error)
+        return True  # also where it broke: bytes may have been lost

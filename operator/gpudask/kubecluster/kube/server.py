@@ -1,0 +1,261 @@
+"""The API server as this client sees it: where it is, and what changes there.
+
+What is done to GpuDaskClusters, one request each. What is read of their pods is in pods.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+
+from gpudask.api.resource import GROUP, PLURAL
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.kube import credentials
+from gpudask.kubecluster.kube.config import Access, pod_namespace
+from gpudask.kubecluster.kube.credentials import Credentials
+from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND, Connection
+from gpudask.kubecluster.kube.session import Session
+from gpudask.kubecluster.timing import Timing
+
+Json = dict[str, Any]
+CREATOR = "gpudask-client-spec"  # field manager of what this client created or edited: pools, suspend
+_ATTEMPTS = 5
+
+
+class Server(Connection):
+    """One API server and one namespace."""
+
+    @classmethod
+    async def connect(
+        cls,
+        namespace: str | None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        *,
+        timing: Timing | None = None,
+    ) -> Server:
+        """The server of a kubeconfig, or of the pod that this runs in.
+
+        Args:
+            namespace: without one, the context's or the pod's own.
+            kubeconfig: a path, or several with `:` between; without one KUBECONFIG's, then ~/.kube/config.
+            context: a name in the kubeconfig; without one, the current.
+            timing: intervals and deadlines of all that is asked through it.
+
+        Raises:
+            KubeClusterError: there is no kubeconfig and no pod, no such context, there are no credentials, or nothing
+                answers within 10 s (30 s where something takes the connection).
+        """
+        timing = timing or Timing()
+        access = Access(kubeconfig, context)
+        choice = access.choice()
+
+        async def read() -> Credentials:
+            return await credentials.read(access.choice(), timing)  # the files may have changed
+
+        at = f" of context {choice.context!r}" if choice else ""
+        try:
+            session = await Session.open(read, timing)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise KubeClusterError(
+                f"the server or proxy-url{at} is no URL", reason=str(error), next_step="Correct the kubeconfig"
+            ) from error
+        except ImportError as error:  # httpx says it of a SOCKS proxy, in the kubeconfig or the environment
+            raise KubeClusterError(
+                f"the proxy to the API server{at} cannot be used", reason=str(error), next_step="Or name an http proxy"
+            ) from error
+        server = cls(session, namespace or (choice.namespace if choice else pod_namespace() or "default"))
+        try:
+            await server.version()
+        except KubeClusterError as error:
+            if error.status == FORBIDDEN:  # it answers; what else is allowed will be seen
+                return server
+            raise KubeClusterError(
+                f"cannot reach the API server{at}",
+                reason=error.reason,
+                next_step=error.next_step,
+                status=error.status,
+                unanswered=error.unanswered,
+            ) from error
+        return server
+
+    async def cluster(self, name: str) -> Json:
+        """The GpuDaskCluster `name`.
+
+        Raises:
+            KubeClusterError: there is none (the message names those that exist), or the server refuses.
+        """
+        try:
+            return await self.call("get", PLURAL, name)
+        except KubeClusterError as error:
+            if error.status != NOT_FOUND:
+                raise
+            raise await self._no_such_cluster(name, error) from error
+
+    async def find(self, name: str) -> Json | None:
+        """The GpuDaskCluster `name`, None where there is none."""
+        try:
+            return await self.call("get", PLURAL, name)
+        except KubeClusterError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return None
+
+    async def clusters(self, *, all_namespaces: bool = False) -> list[Json]:
+        """The GpuDaskClusters of this namespace or of all, by namespace and name."""
+        try:
+            answer = await self.call("list", PLURAL, namespace="" if all_namespaces else None)
+        except KubeClusterError as error:
+            raise (_no_operator("cannot list clusters") if error.status == NOT_FOUND else error) from error
+        return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
+
+    async def create(self, body: Json) -> Json:
+        """Create a GpuDaskCluster from a whole manifest, in this connection's namespace.
+
+        Raises:
+            KubeClusterError: it exists already (`status` 409), it is not valid (422, in the server's words), or
+                the server refuses.
+        """
+        name = body["metadata"]["name"]
+        try:
+            return await self.call(
+                "create", PLURAL, body=body, params={"fieldManager": CREATOR, "fieldValidation": "Strict"}
+            )
+        except KubeClusterError as error:
+            if error.status == CONFLICT:
+                raise KubeClusterError(
+                    f"cluster {name!r} exists already in namespace {self.namespace!r}",
+                    reason=error.reason,
+                    next_step=f"Connect to it: KubeCluster.from_name({name!r}), or choose another name",
+                    status=CONFLICT,
+                ) from error
+            if error.status == NOT_FOUND:
+                raise self._no_place(f"cannot create cluster {name!r}", error) from error
+            raise
+
+    async def delete(self, name: str, uid: str = "") -> bool:
+        """Delete the GpuDaskCluster `name`, and with it all that it owns. False where there was none.
+
+        With `uid` only that very one: another of the same name is answered with `status` 409.
+        """
+        options: Json = {"propagationPolicy": "Background"} | ({"preconditions": {"uid": uid}} if uid else {})
+        try:
+            await self.call("delete", PLURAL, name, body=options)
+        except KubeClusterError as error:
+            if error.status == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def apply(self, body: Json, manager: str) -> Json:
+        """Server-side apply of a GpuDaskCluster as `manager`; conflicts are ours to win."""
+        return await self.call(
+            "patch",
+            PLURAL,
+            body["metadata"]["name"],
+            body=body,
+            params={"fieldManager": manager, "force": "true"},
+            headers={"Content-Type": "application/apply-patch+yaml"},
+        )
+
+    async def merge(self, name: str, patch: Json, manager: str = CREATOR) -> Json:
+        """JSON merge patch of the GpuDaskCluster `name` as `manager`, such as `{"spec": {"suspend": True}}`.
+
+        A list is replaced whole: put the `resourceVersion` that was read into `metadata`, and a write that came
+        between is refused with 409.
+        """
+        return await self.call(
+            "patch",
+            PLURAL,
+            name,
+            body=patch,
+            params={"fieldManager": manager, "fieldValidation": "Strict"},
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    async def rewrite(self, name: str, write: Callable[[Json], Awaitable[Json]]) -> tuple[Json, Json]:
+        """The cluster `name` as it was, and as it is after `write`; again where another write came between.
+
+        Args:
+            name: the cluster's.
+            write: is given the cluster as it is, writes what follows from it, and returns the answer. It names the
+                resourceVersion that it was given, so that the API server refuses it with 409 where that is not the
+                last.
+
+        Raises:
+            KubeClusterError: what `write` raises, or there was always another write between.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            before = await self.cluster(name)
+            try:
+                return before, await write(before)
+            except KubeClusterError as error:
+                if error.status != CONFLICT or attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def changes(
+        self, since: str, *, name: str = "", namespace: str | None = None
+    ) -> AsyncGenerator[tuple[str, Json], None]:
+        """ADDED, MODIFIED or DELETED, and the cluster, after the version `since`; ends where the server ends it.
+
+        Args:
+            since: a resourceVersion.
+            name: of one cluster; of all where it is empty.
+            namespace: instead of the connection's own; `""` for all.
+
+        Raises:
+            KubeClusterError: the server refuses, or the connection breaks.
+        """
+        watch_seconds = self.timing.watch_seconds
+        params = {"watch": "true", "timeoutSeconds": f"{watch_seconds:.0f}", "resourceVersion": since}
+        if name:
+            params["fieldSelector"] = f"metadata.name={name}"
+        # The server ends a watch by itself; when it does not, the network between went away without a word.
+        silence = watch_seconds + self.timing.answer_seconds
+        read = self.lines("watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence)
+        async with aclosing(read) as lines:
+            async for line in lines:
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # 410: the version is too old
+                    return
+                yield event["type"], event["object"]
+
+    async def _no_such_cluster(self, name: str, error: KubeClusterError) -> KubeClusterError:
+        try:
+            listed = await self.call("list", PLURAL)
+        except KubeClusterError as listing:
+            return _no_operator(f"no cluster {name!r}") if listing.status == NOT_FOUND else error
+        names = ", ".join(sorted(item["metadata"]["name"] for item in listed["items"]))
+        return KubeClusterError(
+            f"no cluster {name!r} in namespace {self.namespace!r}",
+            reason=f"there are: {names}" if names else "there is none at all",
+            next_step="Use one of these names, or another namespace="
+            if names
+            else "Apply a manifest, such as examples/minimal.yaml, or use another namespace=",
+            status=NOT_FOUND,
+        )
+
+    def _no_place(self, what: str, error: KubeClusterError) -> KubeClusterError:
+        """Of a create that is answered with 404: there is no such namespace, or no such kind."""
+        if not error.reason.startswith("namespaces "):
+            return _no_operator(what)
+        return KubeClusterError(
+            what,
+            reason=f"there is no namespace {self.namespace!r}",
+            next_step=f"Create it: kubectl create namespace {self.namespace}, or use another namespace=",
+            status=NOT_FOUND,
+        )
+
+
+def _no_operator(what: str) -> KubeClusterError:
+    return KubeClusterError(
+        what,
+        reason=f"this server knows no {PLURAL}.{GROUP}",
+        next_step="Install the operator: helm install gpudask charts/gpudask",
+        status=NOT_FOUND,
+    )

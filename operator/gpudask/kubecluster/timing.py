@@ -1,0 +1,215 @@
+"""How long things take: every interval and deadline of the client in one value, the clock, and a wait's deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from dask.utils import parse_timedelta
+
+from gpudask.kubecluster.errors import KubeClusterError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time, and waiting for it to pass.
+
+    Attributes:
+        monotonic: seconds, which never go back.
+        sleep: until so many seconds have passed.
+        now: the date and time, which others may have set.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Every interval and deadline of a `KubeCluster`, in seconds.
+
+    Attributes:
+        clock: what they are measured by.
+
+        connect_seconds: to open a connection to the API server.
+        answer_seconds: for which the API server may be silent, before and within its answer.
+        watch_seconds: after which the API server is asked to end a watch.
+        plugin_seconds: for a credential plugin: a person may have to log in in a browser meanwhile.
+        question_seconds: for one question to the API server within a longer wait.
+        least_question_seconds: that a question is given though the wait is over before: else a short wait hears none.
+
+        found_seconds: to wait for the scheduler of a cluster that exists, where the program does not say.
+        created_seconds: the same of a cluster that may be created.
+        handshake_seconds: for a scheduler's first answer.
+        retry_seconds: before what broke is tried again.
+        versions_seconds: for the versions of the scheduler, and again for the workers'.
+
+        readiness_poll_seconds: between two looks at a scheduler that is not there yet.
+        health_seconds: for a scheduler that starts to answer what the kubelet's probe asks.
+        health_seldom_seconds: between two such questions in the first `health_first_seconds` of its pod: a scheduler
+            that starts listens after a second or two. It is asked often then, and later ever less. Each time costs
+            20 ms of CPU time altogether, which on a small machine is taken from the scheduler.
+        health_first_seconds: see there.
+        health_least_seconds: between two questions after that, at first.
+        health_most_seconds: and in the end.
+
+        scheduler_seconds: for one answer of the scheduler. Without a limit, a question into a connection that died
+            unseen is waited for as long as TCP tries: for ever.
+        outside_seconds: for a scheduler to answer at an outside address.
+
+        outage_tell_seconds: for which a scheduler may be away before that is told: it may just restart.
+        outage_look_seconds: between two looks for its cause while somebody waits.
+        outage_idle_seconds: the same while nobody does.
+        outage_tick_seconds: between two looks for clients that have to be told.
+        outage_pause_seconds: between two tries to reach it while a new client waits.
+        outage_choose_seconds: between two choices of another way to it.
+        outage_answer_seconds: for it to answer such a try.
+        cause_seconds: to find out from the API server why it is away.
+
+        workers_poll_seconds: between two questions how many workers run, if none comes or goes.
+        workers_least_seconds: between two questions in any case.
+        workers_most_seconds: between two questions where asking takes long.
+        workers_tell_seconds: between two lines of what is waited for.
+        workers_answer_seconds: for the scheduler's answer, where the wait itself is not shorter.
+        progress_seconds: of a wait of which nothing is shown.
+
+        forward_seconds: in which a connection to a forwarded port has to reach its pod, else it is cut.
+        forward_scheduler_seconds: the same of the scheduler's port, where it has to be greeted, too; None: a third of
+            the time in which Dask's clients give up.
+        forward_least_seconds: but at least so long, that a busy scheduler can answer.
+        forward_open_seconds: for the API server to open a port of a pod.
+        forward_retry_seconds: before the pod is looked for again; each time twice as long,
+        forward_most_seconds: and at most so long.
+        forward_look_seconds: between two looks whether the pods are there to which something is open.
+        forward_cut_seconds: that what is cut may take to say goodbye.
+
+        hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
+        hold_renew_seconds: between two renewals by a program that lives.
+        hold_give_back_seconds: for an API server that restarts to be back when a hold ends.
+        exit_seconds: that the end of the interpreter waits for clusters to be deleted.
+    """
+
+    clock: Clock = field(default_factory=Clock)
+
+    connect_seconds: float = 10.0
+    answer_seconds: float = 30.0
+    watch_seconds: float = 240.0
+    plugin_seconds: float = 120.0
+    question_seconds: float = 30.0
+    least_question_seconds: float = 5.0
+
+    found_seconds: float = 120.0
+    created_seconds: float = 600.0
+    handshake_seconds: float = 60.0
+    retry_seconds: float = 1.0
+    versions_seconds: float = 10.0
+
+    readiness_poll_seconds: float = 0.25
+    health_seconds: float = 1.0
+    health_seldom_seconds: float = 0.5
+    health_first_seconds: float = 1.0
+    health_least_seconds: float = 0.15
+    health_most_seconds: float = 1.0
+
+    scheduler_seconds: float = 10.0
+    outside_seconds: float = 3.0
+
+    outage_tell_seconds: float = 5.0
+    outage_look_seconds: float = 2.0
+    outage_idle_seconds: float = 30.0
+    outage_tick_seconds: float = 0.5
+    outage_pause_seconds: float = 0.5
+    outage_choose_seconds: float = 10.0
+    outage_answer_seconds: float = 5.0
+    cause_seconds: float = 5.0
+
+    workers_poll_seconds: float = 0.25
+    workers_least_seconds: float = 0.02
+    workers_most_seconds: float = 2.0
+    workers_tell_seconds: float = 2.0
+    workers_answer_seconds: float = 30.0
+    progress_seconds: float = 1.0
+
+    forward_seconds: float = 8.0
+    forward_scheduler_seconds: float | None = None
+    forward_least_seconds: float = 5.0
+    forward_open_seconds: float = 20.0
+    forward_retry_seconds: float = 0.1
+    forward_most_seconds: float = 1.0
+    forward_look_seconds: float = 3.0
+    forward_cut_seconds: float = 5.0
+
+    hold_lease_seconds: float = 900.0
+    hold_renew_seconds: float = 240.0
+    hold_give_back_seconds: float = 30.0
+    exit_seconds: float = 15.0
+
+
+def limit_of(timeout: float | str | None) -> float | None:
+    """The seconds of a time limit as a user writes it: a number, or a duration in Dask's words, such as `10m`.
+
+    Raises:
+        KubeClusterError: it is neither.
+    """
+    try:
+        return None if timeout is None else float(parse_timedelta(timeout, default="s"))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise KubeClusterError(
+            f"timeout={timeout!r}",
+            reason="it is no time limit",
+            next_step="Write seconds, such as 600, or a duration, such as '10m'",
+        ) from error
+
+
+class Deadline:
+    """The end of one wait, and why the API server's last answer did not come: one that restarts is asked again.
+
+    Attributes:
+        limit_seconds: of the whole wait, which may be given as a duration; None: it goes on for ever.
+        trouble: why the question that was asked last was not answered; empty where it was.
+    """
+
+    def __init__(self, limit_seconds: float | str | None, timing: Timing) -> None:
+        self.limit_seconds = limit_of(limit_seconds)
+        self.trouble = ""
+        self._timing = timing
+        self._end = None if self.limit_seconds is None else timing.clock.monotonic() + self.limit_seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has passed; never without a limit."""
+        return self._end is not None and self._timing.clock.monotonic() > self._end
+
+    def within(self, most_seconds: float) -> float:
+        """Seconds for one question: `most_seconds`, or less where the deadline is near."""
+        if self._end is None:
+            return most_seconds
+        return min(most_seconds, max(self._timing.least_question_seconds, self._end - self._timing.clock.monotonic()))
+
+    async def ask(self, question: Awaitable[T]) -> T | None:
+        """What the API server answers; None where it did not, and may do so later: `trouble` has why.
+
+        Raises:
+            KubeClusterError: its answer is no, and will be: a right is missing, there is no such object.
+        """
+        within_seconds = self.within(self._timing.question_seconds)
+        try:
+            async with asyncio.timeout(within_seconds):
+                answer = await question
+        except TimeoutError:
+            self.trouble = f"the API server does not answer: no word within {within_seconds:g} s"
+            return None
+        except KubeClusterError as error:
+            if not error.may_pass:
+                raise
+            self.trouble = f"the API server does not answer: {error.reason}"
+            return None
+        self.trouble = ""
+        return answer

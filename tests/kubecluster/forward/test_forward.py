@@ -1,0 +1,140 @@
+"""A forwarded port gives up soon what leads nowhere, and breaks quietly what its websocket breaks."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx_ws
+import pytest
+
+from gpudask.kubecluster.forward.port_forward import PortForward
+from gpudask.kubecluster.forward.websocket import open_port
+from gpudask.kubecluster.kube.server import Server
+from tests.kubecluster import fake_server as fake
+from tests.kubecluster.conftest import until
+
+SCHEDULER = "demo-scheduler-00000"
+
+
+@pytest.fixture
+async def silent(server: fake.FakeServer) -> AsyncIterator[fake.FakeServer]:
+    """A scheduler's pod that takes connections and says nothing."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(take, "127.0.0.1", 0)
+    server.targets[SCHEDULER] = ("127.0.0.1", listener.sockets[0].getsockname()[1])
+    server.pods.append(fake.scheduler_pod(SCHEDULER))
+    yield server
+    listener.close()
+
+
+@asynccontextmanager
+async def forwarded(*, is_greeted: bool = False, limit_seconds: float = 0.5) -> AsyncIterator[PortForward]:
+    forward = PortForward(await Server.connect(None), "demo", 8786, limit_seconds=limit_seconds, is_greeted=is_greeted)
+    await forward.start()
+    try:
+        yield forward
+    finally:
+        await forward.stop()
+
+
+async def cut_after(forward: PortForward, *, greeting: bytes = b"hello") -> float:
+    """Seconds until a new connection is cut, of ten at most."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+    began = time.monotonic()
+    writer.write(greeting)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    return time.monotonic() - began
+
+
+async def test_a_connection_for_which_there_is_no_pod_is_cut_in_time(silent: fake.FakeServer):
+    async with forwarded() as forward:
+        silent.pods.clear()
+        assert await cut_after(forward) > 0.4
+        assert forward.trouble == "it has no pod that runs"
+
+
+async def test_one_that_the_api_server_does_not_open_is_cut_in_time(silent: fake.FakeServer):
+    async with forwarded() as forward:
+        silent.is_mute = True
+        assert await cut_after(forward) > 0.4
+        assert forward.trouble
+
+
+async def test_one_to_which_a_scheduler_does_not_answer_is_cut_in_time(silent: fake.FakeServer):
+    async with forwarded(is_greeted=True, limit_seconds=3) as forward:
+        assert await cut_after(forward) > 0.4
+        assert forward.trouble == f"nothing answers at port 8786 of pod {SCHEDULER}"
+
+
+async def test_one_that_need_not_be_answered_stays_open(silent: fake.FakeServer):
+    async with forwarded(limit_seconds=2) as forward:
+        reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+        await until(lambda: any(forward._connections.values()), "a connection")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(), 3)
+        assert forward.trouble == ""
+        writer.close()
+
+
+async def test_a_pod_that_comes_in_time_is_reached_by_the_same_connection(silent: fake.FakeServer):
+    async with forwarded(limit_seconds=10) as forward:
+        pods = list(silent.pods)
+        silent.pods.clear()
+        _, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+        looks = silent.requests.count(f"GET {fake.PODS}")
+        await until(lambda: silent.requests.count(f"GET {fake.PODS}") > looks + 1, "it looks again")
+        silent.pods += pods
+        await until(lambda: any(forward._connections.values()), "a connection")
+        writer.close()
+
+
+@pytest.fixture
+def lost_ping(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Once it is set, a ping finds that the network is gone: in a task of the websocket's own, so in a group."""
+    lost = asyncio.Event()
+
+    async def ping(*_: object) -> None:
+        await lost.wait()
+        raise httpx_ws.WebSocketNetworkError
+
+    monkeypatch.setattr(httpx_ws.AsyncWebSocketSession, "_background_keepalive_ping", ping)
+    return lost
+
+
+async def test_a_connection_whose_ping_is_lost_ends_and_no_other(
+    silent: fake.FakeServer, lost_ping: asyncio.Event, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.ERROR)
+    async with forwarded(limit_seconds=5) as forward:
+        reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+        await until(lambda: any(forward._connections.values()), "a connection")
+        lost_ping.set()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        await until(lambda: not forward._connections, "it has ended")
+        lost_ping.clear()
+        _, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+        await until(lambda: any(forward._connections.values()), "another connection")
+        writer.close()
+    assert caplog.records == []
+
+
+async def test_what_breaks_a_websocket_is_one_error_and_what_a_program_raises_is_its_own(
+    silent: fake.FakeServer, lost_ping: asyncio.Event
+):
+    api = await Server.connect(None)
+    with pytest.raises(ExceptionGroup) as raised:
+        async with open_port(api, SCHEDULER, 8786):
+            raise ZeroDivisionError
+    assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
+    with pytest.raises(ConnectionError, match=f"the connection to pod {SCHEDULER} broke"):  # noqa: PT012
+        async with open_port(api, SCHEDULER, 8786):
+            lost_ping.set()
+            await asyncio.sleep(5)
