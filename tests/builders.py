@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, Cluster, parse
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-
-Json = dict[str, Any]
 
 
 def a_pool(name: str = "cpu", **fields: Any) -> Json:

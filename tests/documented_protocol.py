@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import re
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
 
 _PAGE = (Path(__file__).resolve().parents[1] / "docs" / "preload-protocol.md").read_text()
 _ROUTE = re.compile(r"^## `(?:GET|POST) /gpudask/v1/(\w+).*?^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,12 +7,10 @@ drawing, the summary and the plot all read it and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_POOL, parse_status
 from gpudask.api.status import Status
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

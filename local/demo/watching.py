@@ -8,13 +8,13 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import kr8s
 from kr8s.asyncio import Api
 from kr8s.asyncio import api as connect_api
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, KIND, LABEL_CLUSTER, PLURAL
 from local.demo.model import cluster_fact, event_fact, pod_fact
 from local.demo.recording import Recording
@@ -22,7 +22,6 @@ from local.demo.recording import Recording
 logger = logging.getLogger(__name__)
 # kr8s warns of each Kubernetes newer than itself.
 warnings.filterwarnings("ignore", message="Kubernetes version .* is not supported", module="kr8s")
-Json = dict[str, Any]
 OnChange = Callable[[str, Json], None]
 FIELD_MANAGER = "gpudask-demo"
 _FAILURES = (httpx.HTTPError, OSError, kr8s.ServerError, kr8s.APITimeoutError)

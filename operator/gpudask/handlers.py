@@ -17,13 +17,13 @@ import aiohttp
 import kopf
 from aiohttp import web
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.clients import documents
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 3.0  # kopf's own pause is a minute: long, where the API server just restarts
 _FIRST_BACKOFFS_SECONDS, _LAST_BACKOFF_SECONDS = (0.5, 1, 2, 3, 5, 8, 13, 21), 30

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 import pytest
@@ -9,7 +11,6 @@ import pytest
 from gpudask.api.limits import Limits, excesses, read
 from tests.builders import a_pool, parsed_spec
 
-Json = dict[str, Any]
 
 NARROW = Limits(
     pods_per_cluster=4,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from typing import Any
 
@@ -17,8 +19,6 @@ from gpudask.api.resource import (
     parse,
 )
 from tests.builders import a_cluster, a_pool, a_spec
-
-Json = dict[str, Any]
 
 
 def nested(depth: int, *, lists: bool = False) -> Any:

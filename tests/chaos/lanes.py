@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import random
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from local.errors import LocalClusterError
 from tests.chaos.audit import Attempt, was_hit
@@ -16,7 +17,6 @@ from tests.chaos.programs import PROGRAMS, STEPS, Program, connected
 from tests.chaos.stage import Stage
 from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
 
-Json = dict[str, Any]
 PROGRAM_SECONDS = 300.0  # under faults; without any they take some ten
 _PROGRAMS_EACH = (2, 4)  # of a cluster
 _AGAIN_SECONDS = 2.0  # before a program is run again

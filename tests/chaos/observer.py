@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+
 import contextlib
 import json
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from local.errors import LocalClusterError
 from local.operator_release import NAMESPACE as OPERATORS
 from tests.chaos.audit import PoolSample, SchedulerSample, StatusSample
 from tests.chaos.stage import Stage
 
-Json = dict[str, Any]
 _EVERY_SECONDS = 1.0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import os
 import signal
 from collections.abc import Iterable, Iterator
@@ -12,8 +14,6 @@ from typing import Any
 from local.cluster import Cluster
 from local.errors import LocalClusterError
 from local.process_identity import ProcessId, identify
-
-Json = dict[str, Any]
 
 
 def of_container(pod: Json) -> list[ProcessId]:

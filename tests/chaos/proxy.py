@@ -7,6 +7,7 @@ cluster's own authority, and hands each request's own credentials on.
 
 from __future__ import annotations
 
+
 import asyncio
 import json
 import random
@@ -25,7 +26,6 @@ from aiohttp import web
 from local.cluster import Cluster
 from local.pki import Identity, Pki
 
-Json = dict[str, Any]
 _EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
 _REASONS = {429: "TooManyRequests", 500: "InternalError"}
 _NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import os
 import subprocess
@@ -10,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from gpudask.api.resource import API_VERSION, PLURAL
@@ -24,7 +26,6 @@ from tests.chaos.proxy import Proxy
 from tests.e2e.platform import Platform
 from tests.kubectl import Kubectl
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 CHAIN = "KUBE-CHAOS"  # `python -m local down` removes all chains that begin so

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import contextlib
 import http.client
 import json
@@ -21,7 +23,6 @@ from tests.kubectl import Kubectl
 pytestmark = pytest.mark.api
 PATH = "/api/v1/namespaces/default/configmaps"
 WATCH = f"{PATH}?watch=true&resourceVersion=0"  # from what a young API server has in its cache, which may lag
-Json = dict[str, Any]
 
 
 class Client:

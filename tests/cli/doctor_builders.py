@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from gpudask.api import crd
@@ -9,7 +11,6 @@ from gpudask.cli.doctor.checks import judge
 from gpudask.cli.doctor.facts import Facts, Finding, Level
 from tests.builders import a_manifest, a_pool
 
-Json = dict[str, Any]
 VERSION = "0.1.0"
 MIRROR_ON = {"name": "GPUDASK_MIRROR", "value": "true"}
 OURS = {kind: ["gpudask"] for kind in ("DaskCluster", "DaskWorkerGroup", "DaskAutoscaler")}

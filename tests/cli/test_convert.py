@@ -1,5 +1,7 @@
 """Manifests of the stock operator as ours: whole ones, then one field each."""
 
+from gpudask.api.json_object import Json
+
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,6 @@ from gpudask.cli.convert.documents import NotConvertibleError, convert
 from gpudask.cli.convert.notes import Kind, Notes
 from gpudask.cli.commands.render import objects
 
-Json = dict[str, Any]
 STOCK = Path(__file__).parent / "stock"
 API = "kubernetes.dask.org/v1"
 

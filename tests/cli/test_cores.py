@@ -1,5 +1,7 @@
 """The pure parts of commands: sizes, goals, rows, losses, which pods' logs, the line of Python."""
 
+from gpudask.api.json_object import Json
+
 import io
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +20,6 @@ from gpudask.cli.options import verb_first
 from gpudask.kubecluster import overrides
 from tests.builders import a_manifest, a_pool
 
-Json = dict[str, Any]
 NOW = datetime(2026, 12, 1, 18, tzinfo=UTC)
 
 

@@ -1,7 +1,8 @@
 """The doctor's judgement of what was installed, and of rights: facts in, findings out."""
 
+from gpudask.api.json_object import Json
+
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,7 +26,6 @@ from tests.cli.doctor_builders import (
     only_fault,
 )
 
-Json = dict[str, Any]
 GOLDEN = Path(__file__).parents[1] / "chart" / "golden"
 ROOT = Path(__file__).parents[2]
 

@@ -1,6 +1,7 @@
 """The doctor's judgement of nodes: their GPUs and device plugins, and the pools that want them."""
 
-from typing import Any
+from gpudask.api.json_object import Json
+
 
 import pytest
 
@@ -9,7 +10,6 @@ from gpudask.cli.doctor.facts import Level
 from tests.builders import a_pool
 from tests.cli.doctor_builders import VERSION, a_body, a_deployment, a_node, away, found, left, only_fault, well
 
-Json = dict[str, Any]
 A_PLUGIN = {
     "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"},
     "status": {"desiredNumberScheduled": 1, "numberReady": 0},

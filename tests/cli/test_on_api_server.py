@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.api
 ROOT = Path(__file__).parents[2]
 MIXED = ROOT / "examples" / "mixed.yaml"
 STOCK = Path(__file__).parent / "stock"
-Json = dict[str, Any]
 
 
 class Shell:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -12,8 +14,6 @@ import pytest
 
 from gpudask.cli import watch
 from gpudask.kubecluster.errors import KubeClusterError
-
-Json = dict[str, Any]
 
 
 def a_body(name: str, version: int, uid: str = "") -> Json:

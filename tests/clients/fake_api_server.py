@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import json
 from collections.abc import Callable
@@ -11,8 +13,6 @@ from typing import Any
 from kubernetes.aio import client
 
 from gpudask.clients.kubernetes import Kubernetes
-
-Json = dict[str, Any]
 
 
 @dataclass

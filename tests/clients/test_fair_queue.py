@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,8 +13,6 @@ import pytest
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER, FairQueue
 from tests.clients.fake_api_server import FakeApiServer, refusal
-
-Json = dict[str, Any]
 
 
 @pytest.fixture

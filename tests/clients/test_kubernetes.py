@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +16,6 @@ from tests.builders import a_manifest
 from tests.kubectl import Kubectl
 
 pytestmark = pytest.mark.api
-Json = dict[str, Any]
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -11,8 +13,6 @@ import pytest
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.reflector import Reflector
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

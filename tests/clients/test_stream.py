@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -13,8 +14,6 @@ from kubernetes.aio import client
 from gpudask.clients import api_server
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError
-
-Json = dict[str, Any]
 
 
 class Wire:

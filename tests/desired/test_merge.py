@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import re
 import subprocess
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.kubectl import Kubectl
-
-Json = dict[str, Any]
 
 
 def pod(**spec: Any) -> Json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 import pytest
@@ -12,7 +14,6 @@ from gpudask.desired.workers import worker_pod
 from tests.builders import a_pool
 from tests.planning.builders import cluster
 
-Json = dict[str, Any]
 
 OF = cluster(a_pool(), name="demo")
 OTHER = cluster(a_pool(), name="other")

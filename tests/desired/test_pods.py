@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from typing import Any
 
@@ -19,7 +21,6 @@ from tests.builders import a_cluster, a_pool
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-Json = dict[str, Any]
 clusters = st.from_regex(CLUSTER_NAME, fullmatch=True).filter(lambda name: len(name) <= 35)
 clusters |= st.sampled_from(["a", "a-b", "a-b-worker-1", "a-scheduler", "a-b-scheduler", "a-token"])
 pools = st.from_regex(POOL_NAME, fullmatch=True) | st.sampled_from(["b", "worker", "token", "preload"])

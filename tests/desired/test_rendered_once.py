@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+
 import ast
 import gc
 from typing import Any
@@ -14,7 +15,6 @@ from gpudask.desired.spec_hash import Memo
 from gpudask.desired.workers import worker_pod
 from tests.builders import a_cluster, a_pool
 
-Json = dict[str, Any]
 COUNT = 50
 LARGE = {"x": {f"k{number}": "v" * 50 for number in range(200)}}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 import pytest
@@ -15,7 +17,6 @@ from gpudask.desired.workers import worker_pod
 from gpudask.planning.observed.parser import parse_pod
 from tests.builders import a_cluster, a_pool
 
-Json = dict[str, Any]
 OURS = {
     value for name, value in vars(resource).items() if name.startswith(("LABEL_", "ANNOTATION_")) and "/" in str(value)
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 import pytest
@@ -12,8 +14,6 @@ from gpudask.api.crd import render
 from gpudask.api.spec import Spec
 from gpudask.desired.spec_hash import of_scheduler, of_worker
 from tests.builders import a_pool, a_spec, parsed_spec
-
-Json = dict[str, Any]
 
 
 def hashes(spec: Spec) -> Json:

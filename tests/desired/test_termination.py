@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import socket
 import subprocess
 import sys
@@ -16,8 +18,6 @@ from gpudask.desired.disruption import DO_NOT_DISRUPT, SAFE_TO_EVICT, eviction_p
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
 from tests.builders import a_cluster, a_pool
-
-Json = dict[str, Any]
 
 
 def worker(pool: Json | None = None, **spec: Any) -> Json:

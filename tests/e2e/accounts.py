@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from collections.abc import Sequence
-from typing import Any
 
 from tests.e2e.space import Space
-
-Json = dict[str, Any]
 
 
 def account(space: Space, name: str, rules: Sequence[Json], *, cluster_rules: Sequence[Json] = ()) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
 from tests.e2e.space import Space
 from tests.e2e.tcp_proxy import Proxy, proxy
-
-Json = dict[str, Any]
 
 
 def write_kubeconfig(space: Space, path: Path, *, token: str = "") -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from local.demo.overlay import localize
 
-Json = dict[str, Any]
 
 IDLE_TIMEOUT = "4s"
 # A Dask worker that is told to end while it closes anyway, because its scheduler went first, hangs until it is killed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import contextlib
 import json
 import subprocess
@@ -10,12 +12,11 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-Json = dict[str, Any]
 _RETRY_SECONDS = 0.2
 _POOL = "gpudask.dev/pool"
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.e2e.space import Space
 
-Json = dict[str, Any]
 IMAGE = "localhost/gpudask/dask:dev"
 # Until a file of that name is there: `Program.tell` makes it.
 TOLD_DIRECTORY = "/tmp/told"  # noqa: S108 - in the pod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import itertools
 import json
 import os
@@ -20,7 +22,6 @@ from tests.e2e.platform import Platform
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-Json = dict[str, Any]
 _numbers = itertools.count(1)
 
 

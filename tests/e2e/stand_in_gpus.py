@@ -6,16 +6,16 @@ a machine without any: docs/getting-started.md has them.
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 from tests.eventually import eventually
 
-Json = dict[str, Any]
 
 _RESOURCE = "nvidia.com/gpu"
 _VARIABLES = {"CUDA_VISIBLE_DEVICES": "0", "DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC": "1"}  # for one GPU a pod

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,7 +18,6 @@ from local.demo.overlay import localize
 from tests.e2e.manifests import IDLE_TIMEOUT, QUICK_END
 from tests.e2e.space import Space
 
-Json = dict[str, Any]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 GPU = {"GPU": 1}

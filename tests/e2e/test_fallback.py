@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import pytest
 
-from typing import Any
 
 from gpudask_e2e import ends, processing_on, record, release, work, work_unless_released
 
@@ -16,7 +17,6 @@ from tests.e2e.space import Space
 
 pytestmark = pytest.mark.alone  # it takes all GPUs
 
-Json = dict[str, Any]
 
 ALL_GPUS = DEFAULT_GPUS
 MANY = 300  # tasks of a second: more than the CPU worker ends until the GPU worker is there

@@ -5,6 +5,8 @@ The programs are in in_pods/; they have the rights that docs/kubecluster.md name
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import re
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.rights import documented_rules
-from tests.e2e.manifests import OPEN_TO_NEIGHBOURS, QUICK_END, Json, cluster, cpu, gpu
+from tests.e2e.manifests import OPEN_TO_NEIGHBOURS, QUICK_END, cluster, cpu, gpu
 from tests.e2e.accounts import account
 from tests.e2e.programs import IMAGE, Program
 from tests.e2e.space import Space

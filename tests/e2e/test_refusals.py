@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import logging
 import re
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from distributed import Client
 from gpudask import KubeCluster, KubeClusterError
 from tests.docs.rights import documented_rules
 from tests.e2e.kubeconfigs import write_kubeconfig
-from tests.e2e.manifests import Json, cluster, cpu
+from tests.e2e.manifests import cluster, cpu
 from tests.e2e.accounts import account
 from tests.e2e.space import Space
 

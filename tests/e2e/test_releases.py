@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,7 @@ from distributed import __version__ as of_image
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
-from tests.releases.environment import COMPUTED, NEWEST, OLDEST, TOO_OLD, Json, run_program
+from tests.releases.environment import COMPUTED, NEWEST, OLDEST, TOO_OLD, run_program
 
 CLUSTER = cluster("releases", cpu(), gpu(autoscale={"min": 0, "max": 1, "idleTimeout": "2m"}))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -25,7 +26,6 @@ from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
 from tests.eventually import steadily
 
-Json = dict[str, Any]
 Seen = Callable[[Json], bool]  # whether a container has what the edit gave it
 
 GPU = {"GPU": 1}

@@ -5,6 +5,8 @@ The forwarded port, which everything else goes through, is test_kubecluster.py's
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import os
 import socket
@@ -22,7 +24,7 @@ from distributed import Client
 from gpudask import CreateMode, KubeCluster, KubeClusterError
 from gpudask.kubecluster.timing import Timing
 from tests.e2e.kubeconfigs import write_kubeconfig
-from tests.e2e.manifests import Json, cluster, cpu
+from tests.e2e.manifests import cluster, cpu
 from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from local.worker_image import WORKER_IMAGE, pod_template
 
-Json = dict[str, Any]
 
 IDLE_TIMEOUT = "5s"
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
 
 import kopf
 import pytest
@@ -19,7 +20,6 @@ from kopf._cogs.structs import credentials, references
 from gpudask.api.resource import GROUP, KIND, PLURAL, VERSION, InvalidSpecError, parse
 from gpudask.handlers import session
 
-Json = dict[str, Any]
 RESOURCE = references.Resource(GROUP, VERSION, PLURAL, kind=KIND, namespaced=True)
 FEW_LEVELS, MANY_LEVELS = 3, 9_000
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +15,6 @@ import aiohttp
 
 from gpudask.api.resource import API_VERSION, PLURAL
 
-Json = dict[str, Any]
 # Stands in all text of the attackers: where it is found, text of theirs has come.
 MARK = "mallory-was-here"
 OWN = "own"  # the attackers' cluster that is there, and runs

@@ -6,6 +6,8 @@ cluster: `python impostor.py ANSWERS [ADDRESS]`.
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import contextlib
 import gzip
@@ -16,7 +18,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-Json = dict[str, Any]
 Talk = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
 PORT = 8787
 MARK = "mallory-was-here"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
@@ -13,7 +14,6 @@ from tests.hostile.impostor import Impostor
 from tests.reconcile.fake_dask import free_address
 from tests.reconcile.fake_kubelet import FakeKubelet
 
-Json = dict[str, Any]
 # On a pod: what its status says once it runs, as far as a user's container has a say in it.
 STATUS = "hostile.example/status"
 

@@ -6,6 +6,8 @@ is a pod's own program, and the memory is that of the operator's pod.
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import base64
 import contextlib
@@ -14,7 +16,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import aiohttp
 import yaml
@@ -34,7 +36,6 @@ from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually, staged
 
-Json = dict[str, Any]
 VICTIM = "victim"
 _HOME = "gpudask-system"
 _CONTROLLERS = "garbage-collector-controller,namespace-controller,clusterrole-aggregation-controller"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import itertools
 import json
 import time
@@ -17,7 +19,6 @@ from tests.hostile.impostor import Impostor
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually
 
-Json = dict[str, Any]
 KEEPER = "keeper"
 _OWNED = (("pods", ""), ("services", ""), ("configmaps", ""), ("secrets", ""), ("poddisruptionbudgets", "policy/v1"))
 _EVENTS = ("events", "events.k8s.io/v1")

@@ -4,6 +4,8 @@ It runs in a thread of its own, as a server does. It knows of Kubernetes what th
 server-side apply are checked against the real one in the e2e tests.
 """
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import json
 import re
@@ -13,7 +15,6 @@ from typing import Any, Self
 
 from aiohttp import WSMsgType, web
 
-Json = dict[str, Any]
 CLUSTERS = "/apis/gpudask.dev/v1alpha1/namespaces/lab/gpudaskclusters"
 PODS = "/api/v1/namespaces/lab/pods"
 

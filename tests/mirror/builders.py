@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from gpudask.mirror import objects
@@ -9,7 +11,6 @@ from gpudask.mirror.state import MirrorObject
 from tests.builders import a_pool
 from tests.planning.builders import UID, gpu_pool, scaled
 
-Json = dict[str, Any]
 MIXED = [scaled(least=1, most=6), gpu_pool()]
 FIXED = [a_pool(replicas=3), gpu_pool()]
 CPU_ADAPTED = [{"pool": "cpu", "min": 1, "max": 3, "by": "x"}]

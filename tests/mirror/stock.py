@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import threading
 from collections.abc import Callable
@@ -10,8 +12,6 @@ from typing import Any
 
 from dask_kubernetes.operator import KubeCluster
 from tests.reconcile.stage import Stage
-
-Json = dict[str, Any]
 
 
 class Stock:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,7 +29,6 @@ from tests.reconcile.stage import Stage, defined, operating, staged_alone, stays
 from tests.mirror.stock import in_daemon
 
 pytestmark = pytest.mark.api
-Json = dict[str, Any]
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"
 STOCK = Path(dask_kubernetes.__file__).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator" / "crds"
 

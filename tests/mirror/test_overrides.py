@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 import pytest
@@ -11,8 +13,6 @@ from gpudask.mirror.overrides import requested_overrides, with_overrides
 from gpudask.mirror.state import MirrorObject
 from tests.mirror.builders import CPU_ADAPTED, FIXED, MIXED, autoscaler, group
 from tests.planning.builders import NOW, cluster, gpu_pool, scaled
-
-Json = dict[str, Any]
 
 
 def sizes(entry: Json | None) -> Any:

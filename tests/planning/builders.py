@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +16,6 @@ from gpudask.planning.scheduler import in_force
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.builders import a_manifest, a_pool
 
-Json = dict[str, Any]
 NOW = 1_800_000_000.0
 UID = "11111111-1111-1111-1111-111111111111"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import sys
 from typing import Any
@@ -14,8 +16,6 @@ from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.observed.parser import parse_pod, owner_key
 from gpudask.planning.observed.timestamps import iso
 from tests.builders import a_cluster
-
-Json = dict[str, Any]
 
 
 OWNER = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "uid": "c", "controller": True}

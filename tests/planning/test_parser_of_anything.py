@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import contextlib
 import copy
 import json
@@ -21,7 +23,6 @@ from gpudask.planning.observed.timestamps import iso
 from gpudask.reconcile.context import observe_owned
 from gpudask.reconcile.preload import observe_shared
 
-Json = dict[str, Any]
 REDUCERS: list[Callable[[Any], Any]] = [
     parse_pod,
     observe_owned("Service"),

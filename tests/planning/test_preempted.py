@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,8 +12,6 @@ from gpudask.planning.observed.parser import parse_pod
 from tests.builders import a_pool
 from tests.planning.builders import cluster
 from tests.planning.world import World
-
-Json = dict[str, Any]
 
 
 def failed(reason: str = "", message: str = "", disruption: str = "", exit_code: int | None = None) -> Json:

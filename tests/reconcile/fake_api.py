@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import copy
 import itertools
@@ -26,8 +28,6 @@ from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.support import KINDS
 from tests.planning.builders import NOW
-
-Json = dict[str, Any]
 
 
 class FakeApi(Kubernetes):

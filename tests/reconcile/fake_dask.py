@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import contextlib
 import errno
 import itertools
 import os
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiohttp import web
 
-Json = dict[str, Any]
 _addresses = itertools.count(2)
 
 

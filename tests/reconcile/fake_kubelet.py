@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import logging
 from contextlib import aclosing
@@ -13,7 +15,6 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from tests.reconcile.fake_dask import FakeScheduler
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import contextlib
 import json
@@ -21,8 +23,6 @@ from gpudask.reconcile.support import KINDS
 from tests.builders import a_manifest
 from tests.clients.fake_api_server import FakeApiServer
 from tests.planning.builders import NOW, stored
-
-Json = dict[str, Any]
 
 
 class Operated:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import base64
 import json
 import ssl
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import yaml
 from aiohttp import web
 
-Json = dict[str, Any]
 _EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import contextlib
 import os
@@ -29,8 +31,6 @@ from tests.eventually import steadily_async as stays  # noqa: F401 (the tests' o
 from tests.kubectl import Kubectl
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import FakeKubelet
-
-Json = dict[str, Any]
 
 
 class Stage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,6 @@ from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi
 
-Json = dict[str, Any]
 GRACE_SECONDS, LOST_SECONDS = 30, 10
 HOUR = 3600.0
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from gpudask.api.json_object import Json
+
 
 import pytest
 
@@ -14,7 +15,6 @@ from tests.clients.fake_api_server import refusal
 from tests.reconcile.in_memory import becomes, operated
 from tests.virtual_time import VirtualPolicy
 
-Json = dict[str, Any]
 QUOTA = refusal(403, "exceeded quota: few, requested: pods=1", "Forbidden")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
 
 import pytest
 
@@ -15,7 +16,6 @@ from gpudask.clients.lease import Record
 from gpudask.reconcile.election import Election, Timing
 from tests.virtual_time import in_virtual_time, now
 
-Json = dict[str, Any]
 TIMING = Timing()
 LEASE, RENEW, RETRY = TIMING.lease_seconds, TIMING.renew_seconds, TIMING.retry_seconds
 PAUSE = 1.2 * RETRY  # the longest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +24,6 @@ from gpudask.reconcile.resource import ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning import builders
 from tests.planning.builders import cluster, stored
-
-Json = dict[str, Any]
 
 
 class Answered(ApiServer):

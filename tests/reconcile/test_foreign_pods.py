@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,6 @@ from tests.builders import a_manifest, a_pool
 from tests.planning.builders import UID, cluster, stored
 from tests.reconcile.fake_api import Bench, FakeApi
 
-Json = dict[str, Any]
 CLUSTER = cluster(a_pool(replicas=1))
 FOREIGN: dict[str, tuple[str, Json]] = {
     "of another namespace": ("evil", {}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,6 @@ from gpudask.reconcile.executor import Executor
 from gpudask.reconcile.memory import Memory
 from tests.builders import a_cluster, a_pool
 
-Json = dict[str, Any]
 COUNT = 40
 
 

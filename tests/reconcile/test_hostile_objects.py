@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from typing import Any
 
@@ -13,7 +15,6 @@ from tests.builders import a_pool
 from tests.reconcile.stage import Stage, stays
 
 pytestmark = pytest.mark.api
-Json = dict[str, Any]
 FIRST, SECOND = "demo-cpu-worker-0", "demo-cpu-worker-1"
 HOSTILE = {
     "digits": {"gpudask.dev/gpus": "9" * 5000},

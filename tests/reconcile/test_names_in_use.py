@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from http import HTTPStatus
-from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from tests.builders import a_manifest, a_pool, a_spec
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi
 
-Json = dict[str, Any]
 KUEUE = "kueue.x-k8s.io/managed"
 FIRST, SECOND = "demo-cpu-worker-0", "demo-cpu-worker-1"
 

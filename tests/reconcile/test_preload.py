@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from typing import Any
 
@@ -14,7 +16,6 @@ from tests.clients.fake_api_server import FakeApiServer, refusal
 from tests.reconcile.in_memory import Operated, becomes, operated
 from tests.virtual_time import VirtualPolicy
 
-Json = dict[str, Any]
 THIS, LATER = {"gpudask_entry.py": b"this"}, {"gpudask_entry.py": b"later"}
 NAME, LATER_NAME = preload.name(THIS), preload.name(LATER)
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps/"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -11,8 +13,6 @@ import pytest
 from gpudask.reconcile import registry as module
 from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.supervisor import Supervisor
-
-Json = dict[str, Any]
 
 
 class Loop:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +22,6 @@ from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, defined, eventually, operating, staged_alone
 
-Json = dict[str, Any]
 OLDER = Path(__file__).with_name("older_definition.yaml")
 
 

@@ -5,20 +5,20 @@ Each is from a lock with hashes, and made once.
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from local.commands import run
 from local.hashing import content_key
 from local.layout import REPOSITORY, cache_dir
 from local.lock import exclusive
 
-Json = dict[str, Any]
 
 OLDEST = "2025.4.0"
 """What pyproject.toml promises. Its environment has the oldest of every package that is named there."""

@@ -7,6 +7,8 @@ It runs in environments that know nothing of the tests. Its functions are its ow
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import re
 import sys
@@ -19,7 +21,6 @@ from distributed import Client, get_worker
 
 from gpudask import KubeCluster, KubeClusterError
 
-Json = dict[str, Any]
 
 _SECONDS = 60
 _LARGE_BYTES = 5_000_000  # is compressed on the way where both sides can

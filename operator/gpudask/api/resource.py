@@ -9,10 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpudask.api.json_object import Json
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
 from gpudask.api.status import Status
-
-Json = dict[str, Any]
 
 GROUP = "gpudask.dev"
 VERSION = "v1alpha1"

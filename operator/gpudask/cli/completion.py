@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server
 from gpudask.kubecluster.kube import config as kubeconfig
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 VARIABLE = "_GPUDASK_COMPLETE"
 TIMEOUT_VARIABLE = "GPUDASK_COMPLETION_SECONDS"
 TIMEOUT_SECONDS = 2.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, KIND, Cluster, InvalidSpecError, parse
 from gpudask.cli.exits import CliError, Exit
 
-Json = dict[str, Any]
 _SHAPES: dict[type, str] = {list: "list", str: "plain text"}
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 import yaml
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, SINGULAR
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Json = dict[str, Any]
 _PIPE_COLUMNS = 10_000
 
 

@@ -6,13 +6,14 @@ Columns have no lines, as kubectl's, and stay readable in a narrow terminal. The
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gpudask.api.json_object import Json
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
 
-Json = dict[str, Any]
 Rows = tuple[list[str], list[list[str]]]
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 # What a pool's status leaves out is zero: a program finds it all the same.

@@ -11,8 +11,9 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import PLURAL
 from gpudask.cli.output import say
 from gpudask.kubecluster.errors import KubeClusterError
@@ -20,7 +21,6 @@ from gpudask.kubecluster.errors import KubeClusterError
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 _LEAST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 10.0
 # The server ends a watch after 4 minutes; one that is silent for longer leads nowhere.
 _SILENCE_SECONDS = 270.0

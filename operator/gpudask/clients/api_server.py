@@ -13,12 +13,11 @@ from typing import Any, Self
 import aiohttp
 from kubernetes.aio import client, config
 
+from gpudask.api.json_object import Json
 from gpudask.clients import documents
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import FairQueue
-
-Json = dict[str, Any]
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0

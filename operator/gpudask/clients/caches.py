@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.clients.reflector import Reflector
-
-Json = dict[str, Any]
 
 
 class Caches:

@@ -14,13 +14,12 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, KIND, Identity
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _CONTROLLER = "gpudask.dev/operator"
 _NOTE_LIMIT = 1024  # the API server's

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.api_server import ApiServer
 
-Json = dict[str, Any]
 Marks = dict[str, str | None]
 
 FIELD_MANAGER = "gpudask"

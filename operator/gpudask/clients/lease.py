@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError
 
-Json = dict[str, Any]
 _API_VERSION = "coordination.k8s.io/v1"
 _MERGE_PATCH = "application/merge-patch+json"
 _WATCH_SECONDS = "300"

@@ -26,11 +26,11 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
+from gpudask.api.json_object import Json
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import METADATA, Kubernetes
 from gpudask.planning.observed import fields
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 # Objects of a list that are in memory as JSON at one time: what a larger page takes once, the process keeps.
 _PAGE = "100"

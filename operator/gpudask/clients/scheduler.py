@@ -14,13 +14,13 @@ from typing import Any
 
 import aiohttp
 
+from gpudask.api.json_object import Json
 from gpudask.api.quote import quote
 from gpudask.clients.bounded_http import LengthError, body_length, new_session
 from gpudask.clients.bounded_json import BadJsonError, loads
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.scaling.demand import PROTOCOL, Demand, UnknownProtocolError, parse, parse_health, parse_refusals
 
-Json = dict[str, Any]
 _CONNECT_SECONDS = 5.0
 # A scheduler that unpickles a large graph answers nothing for seconds; longer silence is a lost connection.
 SILENCE_SECONDS = 60.0

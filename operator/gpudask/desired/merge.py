@@ -9,7 +9,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-Json = dict[str, Any]
+from gpudask.api.json_object import Json
+
 Key = tuple[str, ...]
 
 _CONTAINER: dict[str, Key] = {

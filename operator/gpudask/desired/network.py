@@ -6,14 +6,11 @@ What a pod's own node sends, such as probes and forwarded ports, no policy holds
 
 from __future__ import annotations
 
-from typing import Any
-
+from gpudask.api.json_object import Json
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.desired import names, pod
-
-Json = dict[str, Any]
 
 KIND = "NetworkPolicy"
 # As the chart labels the operator's pods, whatever the release's name is.

@@ -7,11 +7,10 @@ import re
 from typing import Any
 
 from gpudask.api import resource
+from gpudask.api.json_object import Json
 from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
 from gpudask.desired.merge import merge_pod
-
-Json = dict[str, Any]
 
 MAIN_CONTAINER = "dask"
 # The node label that GPU feature discovery sets; pods without GPUs prefer other nodes.

@@ -10,11 +10,9 @@ import base64
 import functools
 import hashlib
 import json
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_PRELOAD
-
-Json = dict[str, Any]
 
 PREFIX = "gpudask-preload-"
 # Of SHA-256, so many that nobody finds other contents with the same name.

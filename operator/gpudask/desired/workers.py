@@ -7,12 +7,11 @@ from typing import Any
 
 from gpudask.api import addresses, resource
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu, device_memory
+from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, pod, spec_hash
 from gpudask.desired.spec_hash import Memo
-
-Json = dict[str, Any]
 
 # What stands for a pod's name, and for that of its workers, in what the pods of a pool have in common. No object of
 # Kubernetes has a NUL in it.

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
@@ -29,7 +30,6 @@ from gpudask.kubecluster.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 _MOST_LETTERS = 120  # of `by` the API server takes 128
 
 

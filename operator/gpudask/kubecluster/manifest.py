@@ -17,13 +17,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from gpudask.api.json_object import Json
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
 from gpudask.api.spec import MAX_CLUSTER_NAME
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
 
-Json = dict[str, Any]
 Size = int | tuple[int, int]
 DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)

@@ -18,6 +18,7 @@ from typing import Any
 
 from distributed.client import Client, default_client
 
+from gpudask.api.json_object import Json
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
@@ -30,8 +31,6 @@ from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Clock, Timing
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND
 from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.kubecluster.errors import KubeClusterError
@@ -18,7 +19,6 @@ from gpudask.kubecluster.errors import KubeClusterError
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server  # the command line reads sizes before it needs an API server
 
-Json = dict[str, Any]
 Entries = Mapping[str, Json | None]  # pool -> its override
 Notes = Mapping[str, str | None]  # pool -> what its holds note
 FIELD_MANAGER = "gpudask-client"  # owns overrides alone

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import stock
+from gpudask.api.json_object import Json
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.api.values import seconds
 from gpudask.kubecluster import overrides
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         Server,  # the command line writes manifests before it needs an API server
     )
 
-Json = dict[str, Any]
 _CUDA = ("dask-cuda-worker", "dask cuda worker")
 _PLAIN = ("dask-worker", "dask worker")
 

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
@@ -30,7 +30,6 @@ from gpudask.kubecluster.reasons import (
 )
 from gpudask.kubecluster.timing import Deadline, Timing
 
-Json = dict[str, Any]
 _HEALTH = b"GET /health HTTP/1.0\r\n\r\n"
 _PAUSE_SHARE = 0.1  # of the time for which it was asked
 

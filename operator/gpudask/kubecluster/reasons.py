@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from gpudask.api.json_object import Json
 
-Json = dict[str, Any]
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
 OPERATOR_STEP = (

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import dask.config
 
+from gpudask.api.json_object import Json
 from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.errors import KubeClusterError
@@ -35,8 +35,6 @@ from gpudask.kubecluster.manifest import (
 from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 
 class CreateMode(Enum):

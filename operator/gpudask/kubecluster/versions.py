@@ -12,12 +12,12 @@ from typing import Any
 
 from distributed.versions import get_versions
 
+from gpudask.api.json_object import Json
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 Release = tuple[int, ...]
 # What crosses between them: serialised functions, graphs, messages.
 COMPARED = ("python", "dask", "distributed", "msgpack", "cloudpickle", "toolz", "numpy", "pandas", "lz4")

@@ -6,17 +6,14 @@ it, `1` or `1..8`, by which a person's change is known (`state`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpudask.api import stock
+from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
 from gpudask.api.spec import Override
 from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.desired import names, pod
 from gpudask.planning.overrides import active_override
-
-Json = dict[str, Any]
 
 GROUP = "kubernetes.dask.org"
 API_VERSION = f"{GROUP}/v1"

@@ -7,8 +7,7 @@ pool's; once it is deleted the pool keeps the size that it has, as with the stoc
 
 from __future__ import annotations
 
-from typing import Any
-
+from gpudask.api.json_object import Json
 from gpudask.api.pool import MAX_REPLICAS, Pool
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override
@@ -16,7 +15,6 @@ from gpudask.mirror import objects
 from gpudask.mirror.state import MirrorObject, pool_of
 from gpudask.planning.overrides import active_override
 
-Json = dict[str, Any]
 _BY_LENGTH = 128  # of an override's `by`
 
 

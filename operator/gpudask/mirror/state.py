@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
 from gpudask.mirror import objects
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
 
-Json = dict[str, Any]
 _FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles
 _OURS = "gpudask"
 

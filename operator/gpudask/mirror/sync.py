@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason, Status
 from gpudask.api.stock import MIRROR_MANAGER
@@ -25,7 +26,6 @@ from gpudask.mirror.state import MirrorObject
 from gpudask.planning.actions import Plan
 from gpudask.planning.observed.observation import Observation
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 
 

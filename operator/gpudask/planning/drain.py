@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.planning.actions import Action, DeletePod, MarkRetiring, soonest
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod, Retirement
 from gpudask.planning.pool_view import UNREGISTERED_SECONDS, PoolView
 from gpudask.scaling import retirement
 
-Json = dict[str, Any]
 # A drain that takes longer than this is reported: a task that does not end holds the pod.
 _HUNG_SECONDS = 600.0
 

@@ -8,8 +8,8 @@ import random
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.limits import Limits
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Identity
 from gpudask.clients.caches import Caches
@@ -26,8 +26,6 @@ from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ import json
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
+from gpudask.api.json_object import Json
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.planning.observed.pods import Pod
@@ -17,7 +18,6 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.scaling.demand import Demand, is_urgent
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 30.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0

@@ -19,12 +19,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
+from gpudask.api.json_object import Json
 from gpudask.clients.errors import ApiError
 from gpudask.clients.lease import Record
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _LONGEST_SECONDS = 60.0  # of another's Lease: a number in it that makes no sense does not lock everybody out
 _NEVER = float("-inf")

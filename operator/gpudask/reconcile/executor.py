@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.api.status import Reason
@@ -39,7 +40,6 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.memory import Memory
 from gpudask.reconcile.retries import Work
 
-Json = dict[str, Any]
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 # Surprises in a row, such as a pod that changed meanwhile, after which the next pass comes at once.

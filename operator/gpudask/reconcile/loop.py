@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
@@ -19,7 +19,6 @@ from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
 from gpudask.reconcile.resource import News, ResourceCopy
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot be made at all
 # How soon demand is looked at again of which only counts have changed; the preload says them about as often.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.caches import Caches
@@ -34,7 +35,6 @@ from gpudask.reconcile.supervisor import Supervisor
 from gpudask.reconcile.support import KINDS
 from gpudask.settings import Settings
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 3.0
 # The Lease is asked for every second: without an answer for so long the API server is away.

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
 from gpudask.api import resource
+from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
 from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
@@ -32,7 +32,6 @@ from gpudask.planning.observed import fields
 from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.retries import Work
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 # Of what nobody needs any more so many are let go in one pass: anybody may have made thousands.
 _LET_GO_AT_ONCE = 8

@@ -11,8 +11,9 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
+from gpudask.api.json_object import Json
 from gpudask.api.limits import excesses
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
@@ -40,7 +41,6 @@ from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.support import Support
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 # The slow resync, which reads the caches only.
 RESYNC_SECONDS = 600.0

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import owner_key, parse_status
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
@@ -14,7 +15,6 @@ from gpudask.mirror.state import MirrorObject
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.loop import ClusterLoop
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 
 

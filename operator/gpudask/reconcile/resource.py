@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
 from gpudask.clients.errors import ApiError
 from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.reconcile.context import Context
-
-Json = dict[str, Any]
 
 # A copy of the resource older than this, or than the loss of a pod, is looked at again before pods are made from it:
 # it may be gone, and its pods with it.

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpudask.api import crd
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, KIND
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
-Json = dict[str, Any]
 _LOG = logging.getLogger(__name__)
 
 

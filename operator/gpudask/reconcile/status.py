@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError
@@ -15,7 +14,6 @@ from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.resource import ResourceCopy
 
-Json = dict[str, Any]
 # How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
 _PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 

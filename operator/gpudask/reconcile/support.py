@@ -12,6 +12,7 @@ import json
 from functools import partial
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network
@@ -20,7 +21,6 @@ from gpudask.planning.observed.observation import Failure
 from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
 
-Json = dict[str, Any]
 _What = tuple[str, str]  # kind and name
 _DIGEST_CHARACTERS = 16
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from local.operator_release import NAMESPACE
 from tests.chaos import processes
 from tests.chaos.stage import NoVictimError, Stage
-
-Json = dict[str, Any]
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tests.chaos.stage import ADMISSION, OBJECTS, Stage
 
-Json = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io/v1"
 _PODS: Json = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 _SUPPORT: Json = _PODS | {"operations": ["CREATE", "UPDATE"], "resources": ["services", "configmaps"]}

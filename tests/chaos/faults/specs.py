@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from tests.chaos.stage import NoVictimError, Stage, chosen
 
-Json = dict[str, Any]
 _MISSING = "localhost/gpudask/missing:1"
 
 

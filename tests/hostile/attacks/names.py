@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 from functools import partial
-from typing import Any
 
 from gpudask.api.resource import PLURAL
 from gpudask.desired import names, preload
@@ -12,7 +13,6 @@ from gpudask.preload import files
 from tests.hostile.attack import Attack, Attacker, create, delete, read
 from tests.hostile.attacks.objects import cluster, plain, pod
 
-Json = dict[str, Any]
 _DATA = {"x": "mallory-was-here"}
 
 

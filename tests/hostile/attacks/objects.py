@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from gpudask.api.resource import API_VERSION, KIND, LABEL_CLUSTER, LABEL_POOL
@@ -9,7 +11,6 @@ from tests.builders import a_manifest, a_pool
 from tests.hostile.attack import OWN
 from tests.planning.builders import gpu_pool
 
-Json = dict[str, Any]
 COMPONENT = "dask.org/component"
 
 

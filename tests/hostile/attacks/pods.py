@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import asyncio
 import itertools
 import json
@@ -12,7 +14,6 @@ from tests.hostile.attacks.objects import cluster, pod, worker
 from tests.hostile.node import STATUS
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_CLUSTER, PLURAL
 
-Json = dict[str, Any]
 _FORGED = f"{MARK}\n[2026-01-01 00:00:00,000] gpudask [ERROR] forged\x1b[31m"
 _WORKERS = [f"own-cpu-worker-{n}" for n in range(3)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 import json
 from typing import Any
 
@@ -11,7 +13,6 @@ from tests.hostile.attack import MARK, Attack, Request, create, path
 from tests.hostile.attacks.objects import cluster
 from tests.planning.builders import gpu_pool
 
-Json = dict[str, Any]
 _FORGED = f"{MARK}\n[2026-01-01 00:00:00,000] gpudask [ERROR] forged\x1b[31m\u202e"
 
 

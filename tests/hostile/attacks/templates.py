@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from gpudask.api.json_object import Json
+
 from typing import Any
 
 from gpudask.api.resource import PLURAL
 from tests.builders import a_pool
 from tests.hostile.attack import MARK, Attack, create
 from tests.hostile.attacks.objects import cluster
-
-Json = dict[str, Any]
 
 
 def _template(name: str, slug: str, spec: Any, *, replicas: int = 2, **metadata: Any) -> Attack:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpudask.api.addresses import UCXX
+from gpudask.api.json_object import Json
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError, ended
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 _LIMIT_SECONDS = 30.0  # a plain Client does not try again: a scheduler may be busy for so long
 _SECURE = {"tls", "wss"}
 

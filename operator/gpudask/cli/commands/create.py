@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import astuple, dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
@@ -19,7 +20,6 @@ from gpudask.kubecluster.errors import KubeClusterError
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 _SIZE = "a number, or MIN-MAX to follow demand."
 _SIZE_PATTERN = re.compile(r"^(?P<least>\d+)(-(?P<most>\d+))?$")
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
-
-Json = dict[str, Any]
 
 
 def delete_command(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
@@ -16,7 +17,6 @@ from gpudask.cli.watch import follow
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 Wanted = Annotated[
     list[str] | None, typer.Argument(metavar="NAME...", help="Clusters; all without it.", autocompletion=clusters)
 ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import pools
@@ -17,7 +18,6 @@ from gpudask.kubecluster.errors import KubeClusterError
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 SCHEDULER = "scheduler"
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.cli import output
@@ -19,7 +20,6 @@ from gpudask.desired.workers import worker_pod
 from gpudask.planning.overrides import active_override
 from gpudask.preload import files
 
-Json = dict[str, Any]
 Form = Annotated[Format, typer.Option("--output", "-o", help="What to write.")]
 OneOfEach = Annotated[bool, typer.Option("--one-of-each", help="One worker pod a pool, whatever its size.")]
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"

@@ -6,10 +6,11 @@ They are written as overrides: the same entries under the same field manager as 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import sizes as complete_sizes
 from gpudask.cli.exits import CliError, Exit
@@ -20,7 +21,6 @@ from gpudask.kubecluster.manifest import user
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 Sizes = Annotated[
     list[str] | None,
     typer.Argument(metavar="POOL=N...", help="Pods, or auto to give it back.", autocompletion=complete_sizes),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
-
-Json = dict[str, Any]
 
 
 def suspend_command(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
 from gpudask.cli.exits import CliError, Exit
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 Wanted = Annotated[
     str | None, typer.Argument(metavar="NAME", help="One cluster; all without it.", autocompletion=clusters)
 ]

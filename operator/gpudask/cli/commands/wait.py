@@ -7,10 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import goals
@@ -24,7 +25,6 @@ from gpudask.kubecluster.reasons import unseen, where_to_look, why_not_ready, wh
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 _LOOK_SECONDS = 5.0
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
 from gpudask.api.resource import API_VERSION, KIND, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
@@ -17,7 +18,6 @@ from gpudask.cli.convert.schema import misshapen
 from gpudask.cli.convert.section import Resources, Section, preload_env, read_section, template_metadata
 from gpudask.mirror.objects import GROUP
 
-Json = dict[str, Any]
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
 _POOL_LENGTH = 15
 

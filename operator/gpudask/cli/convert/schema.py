@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, StrictInt, ValidationError
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import advice
-
-Json = dict[str, Any]
 
 
 class _Metadata(BaseModel):

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
+from gpudask.api.json_object import Json
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert import launch
 from gpudask.cli.convert.notes import Notes
 
-Json = dict[str, Any]
 MAIN = "dask"
 _PARTS = ("spec", "metadata", "replicas", "service")
 _SCHEDULER_PORTS = {COMM_PORT, DASHBOARD_PORT}

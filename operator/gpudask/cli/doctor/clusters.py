@@ -5,8 +5,7 @@ An operator runs their namespace, and has looked at them; and the very pods that
 
 from __future__ import annotations
 
-from typing import Any
-
+from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, InvalidSpecError, parse
 from gpudask.api.values import number
 from gpudask.cli.doctor import gpus
@@ -14,7 +13,6 @@ from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched
 from gpudask.desired.workers import worker_pod
 from gpudask.kubecluster.reasons import unseen
 
-Json = dict[str, Any]
 _TOLD = ("Accepted", "Mirrored")
 _BLOCKING = ("NoSchedule", "NoExecute")
 _CORDONED, _AWAY = (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from gpudask.api import crd
+from gpudask.api.json_object import Json
 from gpudask.api.resource import VERSION
 from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level
 
-Json = dict[str, Any]
 _CHECK = "resource definition"
 _NAMED = 3
 _MISSING, _UNKNOWN, _CHANGED = "missing", "unknown", "changed"

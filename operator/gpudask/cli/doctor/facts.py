@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.cli.doctor.rights import Right
 from gpudask.mirror.objects import CATEGORY
 
-Json = dict[str, Any]
 CRD = f"{PLURAL}.{GROUP}"
 _LABELS = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
 

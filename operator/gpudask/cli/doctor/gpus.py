@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
+from gpudask.api.json_object import Json
 from gpudask.api.values import number
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels
 
-Json = dict[str, Any]
 _NODES, _PLUGIN = "GPU nodes", "device plugin"
 _PRESENT = "nvidia.com/gpu.present"
 _FAMILIES = ("nvidia.com/gpu", "nvidia.com/mig-", "gpu.intel.com/")  # of nvidia.com/ there are network devices as well

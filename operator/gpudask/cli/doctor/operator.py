@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.cli.doctor.definition import INSTALL
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, place, watched
 from gpudask.kubecluster.reasons import why_pod_waits
 
-Json = dict[str, Any]
 _CHECK, _RIGHTS = "operator", "operator's rights"
 _NAMED = 10
 

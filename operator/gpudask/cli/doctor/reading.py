@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.cli.doctor.facts import CRD, Facts, mirrors, setting, watched
 from gpudask.cli.doctor.rights import MIRROR, OPERATOR, USER, Right, of_key
@@ -16,7 +17,6 @@ from gpudask.mirror import objects
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-Json = dict[str, Any]
 _APPS, _REVIEWS = "apps/v1", "authorization.k8s.io/v1"
 _AT_ONCE = 8
 

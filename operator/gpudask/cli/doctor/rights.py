@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.mirror import objects
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

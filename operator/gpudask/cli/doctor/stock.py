@@ -5,12 +5,10 @@ Whose the kinds are is told by a category that our chart gives them, as the char
 
 from __future__ import annotations
 
-from typing import Any
-
+from gpudask.api.json_object import Json
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, mirrors, place
 from gpudask.mirror.objects import GROUP, KINDS
 
-Json = dict[str, Any]
 _STOCK, _MIRROR = "stock Dask operator", "mirror"
 _NAME = "dask-kubernetes-operator"
 _PLURALS = {kind: f"{kind.lower()}s.{GROUP}" for kind in (*KINDS, "DaskJob")}

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import urlsplit
 
 import dask.config
@@ -20,6 +19,7 @@ from distributed.comm.core import connect
 
 from gpudask.api import addresses
 from gpudask.api.addresses import UCXX
+from gpudask.api.json_object import Json
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward.port_forward import PortForward
@@ -29,7 +29,6 @@ from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 _NODES = 3
 Forwards = dict[int, PortForward]  # by the pod's port
 _TRIES = 3

@@ -21,11 +21,11 @@ from urllib.parse import quote
 import anyio
 from kr8s.asyncio import Api
 
+from gpudask.api.json_object import Json
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Choice
 from gpudask.kubecluster.timing import Timing
 
-Json = dict[str, Any]
 # What may stand in a header's name (RFC 9110), apart from letters and digits; `%` itself is escaped, too.
 _IN_A_NAME = "!#$&'*+-.^_`|~"
 _NO_FILE = "(no kubeconfig)"  # kr8s would look for one by itself; where what it is given is missing, it asks the pod

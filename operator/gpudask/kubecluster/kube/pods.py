@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.request import Connection
 from gpudask.kubecluster.reasons import why_pod_waits
 
-Json = dict[str, Any]
 CONTAINER = "dask"
 _ENDED = ("Succeeded", "Failed")
 _LOGS_AT_ONCE = 10

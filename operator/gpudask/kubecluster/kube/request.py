@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.session import Session
 from gpudask.kubecluster.timing import Timing
 
-Json = dict[str, Any]
 UNAUTHORIZED = 401
 FORBIDDEN = 403
 NOT_FOUND = 404

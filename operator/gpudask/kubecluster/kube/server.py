@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
 
 import httpx
 
+from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube import credentials
@@ -21,7 +21,6 @@ from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND, Con
 from gpudask.kubecluster.kube.session import Session
 from gpudask.kubecluster.timing import Timing
 
-Json = dict[str, Any]
 CREATOR = "gpudask-client-spec"  # field manager of what this client created or edited: pools, suspend
 _ATTEMPTS = 5
 

@@ -6,9 +6,8 @@ Null and missing are the same, and are empty: so Kubernetes writes what is not s
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-Json = dict[str, Any]
+from gpudask.api.json_object import Json
 
 NAME_LENGTH = 253  # of names in Kubernetes
 TEXT_LENGTH = 1024

@@ -15,6 +15,7 @@ import sys
 from typing import Any, get_args
 
 from gpudask.api import resource
+from gpudask.api.json_object import Json
 from gpudask.api.quote import quote
 from gpudask.api.spec import Protocol
 from gpudask.desired.disruption import EVICTION_ANNOTATIONS
@@ -24,7 +25,6 @@ from gpudask.planning.observed import fields
 from gpudask.planning.observed.fields import TEXT_LENGTH
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 
-Json = dict[str, Any]
 _LABEL_LENGTH = 63
 _RETIREMENT_LENGTH = 4096  # of the annotation's text: ours has some 200 characters
 _GPU_DIGITS = 4
