@@ -24,6 +24,7 @@ _RECOVERS_SECONDS = 30
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.alone  # its clusters ask for the whole cores of the defaults
 def test_a_pod_does_all_that_kubecluster_does(space: Space) -> None:
     namespace = space.kubectl.namespace
     pools = [pool | {"template": QUICK_END} for pool in cluster("full", cpu(), gpu())["spec"]["pools"]]

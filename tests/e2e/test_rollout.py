@@ -137,7 +137,8 @@ def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get
         space.wait(lambda: space.names("roll") and not space.names("roll") & scheduler, "then the scheduler is new")
     space.wait(lambda: space.pool("roll", "cpu")["outdated"] == 0, "and all workers are")
     space.wait_workers("roll", "cpu", 2)
-    assert all(has_new_image(pod["spec"]["containers"][0]) for pod in space.get("pods"))
+    stay = [pod for pod in space.get("pods") if "deletionTimestamp" not in pod["metadata"]]
+    assert all(has_new_image(pod["spec"]["containers"][0]) for pod in stay)
 
 
 def test_an_edited_scheduler_waits_for_running_tasks_and_for_held_results_and_says_so(space: Space) -> None:

@@ -71,7 +71,7 @@ def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(sp
         space.wait(lambda: is_healthy(f"{_BALANCER}:8787"), "the address leads to the scheduler", seconds=30)
         with KubeCluster.from_name("ported", quiet=True, timing=timing) as balanced:
             assert balanced.scheduler_address == f"tcp://{_BALANCER}:8786"
-            assert balanced._forwards == {}
+            assert balanced._connection.forwards == {}
             computes(balanced)
             assert balanced.dashboard_link == f"http://{_BALANCER}:8787/status"
             assert httpx.get(balanced.dashboard_link, timeout=10).status_code == 200
