@@ -1,9 +1,11 @@
-"""The map for contributors: the files that it names exist, and no package and no part of the preload is left out."""
+"""The house: the map for contributors is true, no room is crowded, no file is long, and imports make no circle."""
 
 from __future__ import annotations
 
+import graphlib
 import re
 
+import grimp
 import pytest
 
 from tests.conftest import ROOT
@@ -41,3 +43,29 @@ def test_a_path_is_short(path: re.Match[str]):
 
 def test_there_are_paths():
     assert len(_PATH.findall(MAP)) == 4
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+# A newcomer looks over so many names at a glance; files and rooms of a room, without `__init__`.
+_AT_A_GLANCE = 20
+_CROWDED = {"preload": 33}  # flat, since it travels as it is; to become fewer
+_LONGEST = 500  # lines that one reads in one go
+
+
+@pytest.mark.parametrize("room", sorted({path.parent.relative_to(PACKAGE).as_posix() for path in MODULES}))
+def test_a_room_is_not_crowded(room: str):
+    within = [path for path in (PACKAGE / room).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    names = [path.name for path in within if path.name != "__init__.py"]
+    assert len(names) <= _CROWDED.get(room, _AT_A_GLANCE), f"{room} has {len(names)}: merge what has one importer"
+
+
+def test_no_file_is_too_long_to_be_read_in_one_go():
+    lines = {str(path.relative_to(PACKAGE)): path.read_text().count("\n") for path in MODULES}
+    assert not {name: count for name, count in lines.items() if count >= _LONGEST}
+
+
+def test_imports_make_no_circle():
+    """Else none of its files can be understood, or tested, without the others."""
+    graph = grimp.build_graph("gpudask", exclude_type_checking_imports=True, cache_dir=None)
+    order = graphlib.TopologicalSorter({each: graph.find_modules_directly_imported_by(each) for each in graph.modules})
+    order.prepare()  # raises CycleError, which names it
