@@ -42,7 +42,9 @@ SEQUENCES = {
     "one wants 5,000": ({"a": 5000}, 2),
     "one wants a few": ({"a": 3}, 3),
     "ten want 100 each": ({f"a{n}": 100 for n in range(10)}, 64 + 10),
-    "a thousand want one each": ({f"a{n}": 1 for n in range(1000)}, 1000),
+    "a thousand of a thousand namespaces want one each": ({f"a{n}": 1 for n in range(1000)}, 1000),
+    "a thousand of one namespace want one each": ({f"theirs/a{n}": 1 for n in range(1000)}, 2),
+    "a thousand of one namespace want ten each": ({f"theirs/a{n}": 10 for n in range(1000)}, 2),
 }
 
 
@@ -50,7 +52,7 @@ SEQUENCES = {
 async def test_the_first_pod_of_a_cluster_comes_within_a_few_requests_whatever_others_want(
     server: FakeApiServer, others: dict[str, int], before: int
 ):
-    wanted = [asks(name, server, f"{name}-{n}", bulk=n > 0) for name, many in others.items() for n in range(many)]
+    wanted = [asks(name, server, f"{name.replace('/', '-')}-{n}", bulk=n > 0) for name, many in others.items() for n in range(many)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     already = len(server.log)
@@ -108,6 +110,27 @@ async def test_the_total_stays_bounded_and_one_cluster_has_a_part_of_it(server: 
     assert max(most) == 3
     await asyncio.gather(*(asyncio.create_task(work(name)) for name in "abcdef" for _ in range(20)))
     assert max(most) == 8
+
+
+async def test_namespaces_take_turns_and_within_each_its_clusters(server: FakeApiServer):
+    server._queue = FairQueue(1, 1)
+    async with server._queue.turn():
+        tasks = [asks(f"a/{name}", server, f"a{name}{n}") for name in range(3) for n in range(2)]
+        tasks += [asks("b/0", server, f"b{n}") for n in range(3)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    said = [line.split()[-1] for line in server.log]
+    assert said == ["a00", "b0", "a10", "b1", "a20", "b2", "a01", "a11", "a21"]
+
+
+async def test_requests_of_a_namespace_that_hang_leave_the_other_namespaces_theirs(server: FakeApiServer):
+    over = asyncio.Event()
+    server.fail("POST", "/pods", until=over, name="a-")
+    hanging = [asks(f"theirs/{n}", server, f"a-{n}") for n in range(1000)]
+    async with asyncio.timeout(5):
+        await asks("ours/1", server, "b-gpu")
+    over.set()
+    await asyncio.gather(*hanging)
 
 
 async def test_requests_that_hang_leave_the_other_clusters_theirs(server: FakeApiServer):

@@ -10,7 +10,7 @@ import pytest
 from gpudask.api.status import Condition, PoolStatus, Status
 from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.schema import Schema
-from gpudask.reconcile.rate_limiter import RateLimiter
+from gpudask.reconcile.rate_limiter import FairRateLimiter, RateLimiter
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
 
@@ -34,7 +34,7 @@ class Written:
 
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
-        self.turns = RateLimiter(0.5)
+        self.turns = FairRateLimiter(0.5)
         context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns, schema=Schema())
         body = {"metadata": {}, "status": status().model_dump(mode="json", by_alias=True, exclude_none=True)}
         copy: Any = SimpleNamespace(body=body, version="1", wrote=lambda _: None)
@@ -72,7 +72,7 @@ async def test_what_is_new_decides_when_it_is_written(new: Status, seconds: floa
 async def test_live_figures_of_many_clusters_take_turns_and_what_presses_does_not():
     ours = Written()
     for _ in range(2):
-        ours.turns.take(NOW + 5)  # other clusters', each for two seconds
+        ours.turns.take("default", NOW + 5)  # other clusters', each for two seconds
 
     assert await ours.after(5, status(busy=1)) == (4.0, 0)
     assert await ours.after(6, status(busy=2)) == (3.0, 0), "the turn that it has is kept"

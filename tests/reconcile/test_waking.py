@@ -14,7 +14,8 @@ from gpudask.clients.errors import ApiError
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.reconcile.rate_limiter import RateLimiter
+from gpudask.clients.fair_queue import CLUSTER, FairQueue
+from gpudask.reconcile.rate_limiter import FairRateLimiter, RateLimiter
 from tests.builders import a_manifest, a_pool
 from tests.cancelling import ends_at_any_moment
 from tests.eventually import eventually_async, steadily_async
@@ -66,8 +67,9 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(under_test, "_COUNTS_SECONDS", COUNTS_SECONDS)
     return SimpleNamespace(
         clock=lambda: 1000.0,
-        count_turns=RateLimiter(100.0),
-        first_turns=RateLimiter(200.0, 4.0),
+        pass_turns=FairQueue(1, 1),
+        count_turns=FairRateLimiter(100.0),
+        first_turns=FairRateLimiter(200.0, 4.0),
         supervisor=Supervisor(),
         random=lambda: 0.5,
         patience_seconds=1.0,
@@ -109,10 +111,10 @@ async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterL
 
 
 async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoop, context: Any, passes: Passes):
-    turns = context.count_turns = RateLimiter(5.0)
+    turns = context.count_turns = FairRateLimiter(5.0)
     began = asyncio.get_running_loop().time() + COUNTS_SECONDS
     for _ in range(3):
-        turns.take(began)
+        turns.take("default", began)
 
     running.heard(urgent=False)
     await passes.count(2)
@@ -121,8 +123,8 @@ async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoo
 
 
 async def test_what_is_urgent_does_not_wait_for_a_turn(running: ClusterLoop, context: Any, passes: Passes):
-    context.count_turns = RateLimiter(0.001)
-    context.count_turns.take(asyncio.get_running_loop().time())
+    context.count_turns = FairRateLimiter(0.001)
+    context.count_turns.take("default", asyncio.get_running_loop().time())
     running.heard(urgent=False)
     await passes.stay(1, 2 * COUNTS_SECONDS)
     running.heard(urgent=True)
@@ -184,3 +186,48 @@ def test_turns_may_be_taken_at_once_after_a_rest_and_several_for_one_thing():
     assert [turns.take(10.0) for _ in range(5)] == [10.0, 10.0, 10.0, 10.25, 10.5]
     assert turns.take(20.0, 9) == 20.0
     assert turns.take(20.0) == 21.75
+
+
+def test_who_takes_a_thousand_turns_waits_for_them_alone():
+    turns = FairRateLimiter(100.0)
+    theirs = [turns.take("theirs", 10.0) for _ in range(1000)]
+    assert theirs[-1] == pytest.approx(19.99)
+    assert turns.take("ours", 10.0) == 10.0
+    assert turns.take("ours", 10.0) == pytest.approx(10.02), "half of what there is, beside one other"
+    assert turns.take("ours", 30.0) == 30.0, "nothing is saved up"
+    assert turns.take("ours", 30.0) == pytest.approx(30.01), "nobody else takes turns any more"
+
+
+async def test_the_passes_of_one_namespace_do_not_hold_back_the_pass_of_another(context: Any):
+    order: list[str] = []
+
+    async def begins(cluster: str) -> None:
+        CLUSTER.set(cluster)
+        await context.pass_turns.begin()
+        order.append(cluster)
+
+    many = [asyncio.create_task(begins(f"theirs/{number}")) for number in range(1000)]
+    await asyncio.sleep(0)
+    await asyncio.create_task(begins("ours/1"))
+    assert len(order) <= 4, "one was under way, and one had its turn"
+    await asyncio.gather(*many)
+
+
+async def test_between_two_passes_the_event_loop_goes_round(context: Any):
+    """Answers that have come are taken in before the next plan is made."""
+    rounds = [0]
+
+    async def count_rounds() -> None:
+        while True:
+            await asyncio.sleep(0)
+            rounds[0] += 1
+
+    async def begins(cluster: str) -> int:
+        CLUSTER.set(cluster)
+        await context.pass_turns.begin()
+        return rounds[0]
+
+    counter = asyncio.create_task(count_rounds())
+    began = await asyncio.gather(*(asyncio.create_task(begins(f"ours/{number}")) for number in range(20)))
+    counter.cancel()
+    assert len(set(began)) == 20

@@ -21,7 +21,8 @@ from gpudask.clients.fair_queue import FairQueue
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
-_AT_ONCE, _AT_ONCE_EACH = 64, 16  # requests in all, and of one cluster; watches and lists take no turn
+# Requests in all, of one cluster, and of the clusters of one namespace; watches and lists take no turn.
+_AT_ONCE, _AT_ONCE_EACH, _AT_ONCE_NAMESPACE = 64, 16, 48
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
 # An object has 1.5 MB at most in etcd; in JSON a character may take six. Twice that is none.
 _LONGEST_LINE_BYTES = 20_000_000
@@ -38,7 +39,7 @@ class ApiServer:
         configuration.connection_pool_maxsize = 0  # watches must not starve the rest
         configuration.retries = None
         self._api = client.ApiClient(configuration)
-        self._queue = FairQueue(_AT_ONCE, _AT_ONCE_EACH)
+        self._queue = FairQueue(_AT_ONCE, _AT_ONCE_EACH, _AT_ONCE_NAMESPACE)
         self.clock = Clock()
         self.may_write: Callable[[], bool] = _always
 

@@ -1,7 +1,8 @@
-"""A fair queue for requests to one server: round robin over the clusters with waiting requests.
+"""A fair queue: round robin over the namespaces that wait, and within each over its clusters.
 
 A plain semaphore serves first come, first served: 5,000 creations of one cluster would stand before another's first
-GPU pod. The API server's own priority and fairness cannot tell clusters apart, since the operator is one user to it.
+GPU pod. Turns by cluster alone leave a thousand clusters of one namespace before the one of another. The API server's
+own priority and fairness cannot tell them apart, since the operator is one user to it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-# The uid of the cluster for which the running task works. A cluster's loop sets it once, and every task that it starts
-# inherits it, so that no request can be made past its cluster's share. Empty: the operator's own requests.
+# The cluster for which the running task works, as `owner_key` has it: its namespace, a slash, its uid. A cluster's loop
+# sets it once, and every task that it starts inherits it, so that no request can be made past its cluster's share.
+# Empty: the operator's own requests.
 CLUSTER: ContextVar[str] = ContextVar("cluster", default="")
+
+
+def namespace_of(cluster: str) -> str:
+    """The namespace of a value of `CLUSTER`: whose users share one turn in the round."""
+    return cluster.partition("/")[0]
 
 
 @dataclass
@@ -32,14 +39,22 @@ class _Waiting:
         return (self.first or self.bulk).popleft()
 
 
-class FairQueue:
-    """Admits `at_once` requests at a time, of one cluster at most `each`: one whose requests hang leaves room."""
+# By namespace and by cluster: at each level, whose turn is next stands first.
+_Round = OrderedDict[str, OrderedDict[str, _Waiting]]
 
-    def __init__(self, at_once: int, each: int) -> None:
+
+class FairQueue:
+    """Admits `at_once` requests at a time: where requests hang, others have room.
+
+    `each`: of them at most so many are one cluster's. `each_namespace`: one namespace's; `at_once` without.
+    """
+
+    def __init__(self, at_once: int, each: int, each_namespace: int | None = None) -> None:
         self._free = at_once
         self._each = each
-        self._active: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()  # the cluster whose turn is next stands first
+        self._each_namespace = at_once if each_namespace is None else each_namespace
+        self._active: Counter[str] = Counter()  # by cluster, and by namespace
+        self._waiting: _Round = OrderedDict()
 
     @asynccontextmanager
     async def turn(self, *, bulk: bool = False) -> AsyncGenerator[None]:
@@ -51,9 +66,19 @@ class FairQueue:
         finally:
             self._leave(cluster)
 
+    async def begin(self) -> None:
+        """Wait for a turn of the running task's cluster, and hold it for one step of the event loop.
+
+        It is for work of the processor: what the task does until it next waits is done within its turn.
+        """
+        cluster = CLUSTER.get()
+        await self._enter(cluster, bulk=False)
+        asyncio.get_running_loop().call_soon(self._leave, cluster)
+
     async def _enter(self, cluster: str, *, bulk: bool) -> None:
         turn = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(cluster, _Waiting())
+        clusters = self._waiting.setdefault(namespace_of(cluster), OrderedDict())
+        waiting = clusters.setdefault(cluster, _Waiting())
         (waiting.bulk if bulk else waiting.first).append(turn)
         self._admit()
         try:
@@ -65,23 +90,44 @@ class FairQueue:
 
     def _leave(self, cluster: str) -> None:
         self._free += 1
-        self._active[cluster] -= 1
-        if not self._active[cluster]:
-            del self._active[cluster]
+        for key in (cluster, _total(cluster)):
+            self._active[key] -= 1
+            if not self._active[key]:
+                del self._active[key]
         self._admit()
 
     def _admit(self) -> None:
         while self._free and (cluster := self._next()) is not None:
-            waiting = self._waiting[cluster]
-            turn = waiting.pop()
+            turn = self._pop(cluster)
             if not turn.cancelled():
                 self._free -= 1
-                self._active[cluster] += 1
+                self._active.update((cluster, _total(cluster)))
                 turn.set_result(None)
-                self._waiting.move_to_end(cluster)
-            if not waiting:
-                del self._waiting[cluster]
 
     def _next(self) -> str | None:
-        """The first cluster that waits and holds less than `each`."""
-        return next((cluster for cluster in self._waiting if self._active[cluster] < self._each), None)
+        """The first cluster that waits and may have another turn, of the first such namespace."""
+        for namespace, clusters in self._waiting.items():
+            if self._active[_total(namespace)] < self._each_namespace:
+                found = next((cluster for cluster in clusters if self._active[cluster] < self._each), None)
+                if found is not None:
+                    return found
+        return None
+
+    def _pop(self, cluster: str) -> asyncio.Future[None]:
+        """The next waiting request of `cluster`, which stands last from now on, as does its namespace."""
+        namespace = namespace_of(cluster)
+        clusters = self._waiting[namespace]
+        waiting = clusters[cluster]
+        turn = waiting.pop()
+        clusters.move_to_end(cluster)
+        self._waiting.move_to_end(namespace)
+        if not waiting:
+            del clusters[cluster]
+        if not clusters:
+            del self._waiting[namespace]
+        return turn
+
+
+def _total(cluster: str) -> str:
+    """Under which key the turns of a whole namespace are counted: no cluster's key ends so."""
+    return f"{namespace_of(cluster)}/*"

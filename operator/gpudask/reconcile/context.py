@@ -15,6 +15,7 @@ from gpudask.api.resource import ANNOTATION_SPEC_HASH, Identity
 from gpudask.clients.caches import Caches
 from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
+from gpudask.clients.fair_queue import FairQueue
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.observed import fields
@@ -23,7 +24,7 @@ from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.timestamps import sighted
 from gpudask.reconcile.memory import KnownStarts
 from gpudask.reconcile.preload import Preloads
-from gpudask.reconcile.rate_limiter import RateLimiter
+from gpudask.reconcile.rate_limiter import FairRateLimiter
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
 
@@ -58,11 +59,12 @@ class Context:
 
     `clock`: seconds since the epoch, which never jump; `server_ahead`, `wall_ahead`: as `clients.clock.Clock`'s.
 
-    `count_turns`: of all clusters' passes in which nothing but counts is new. `figure_turns`: of all clusters' statuses
-    in which nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
-    `first_turns`: of all clusters' first passes, a thousand of them where an operator begins to lead: not all at once,
+    Turns are shared by all clusters, and fairly by namespace. `pass_turns`: to begin a pass, whose plan holds the event
+    loop. `count_turns`: of passes in which nothing but counts is new. `figure_turns`: of statuses in which
+    nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
+    `first_turns`: of first passes, a thousand of them where an operator begins to lead: not all at once,
     so that what one of them asks for is answered before the others have been looked at.
-    `check_turns`: of all clusters whose objects beside the pods somebody applied who led before.
+    `check_turns`: of clusters whose objects beside the pods somebody applied who led before.
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
     `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
     `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
@@ -82,10 +84,11 @@ class Context:
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
     wall_ahead: Callable[[], float] = lambda: 0.0
-    count_turns: RateLimiter = field(default_factory=lambda: RateLimiter(100.0))
-    figure_turns: RateLimiter = field(default_factory=lambda: RateLimiter(40.0))
-    first_turns: RateLimiter = field(default_factory=lambda: RateLimiter(200.0, 4.0))
-    check_turns: RateLimiter = field(default_factory=lambda: RateLimiter(5.0))
+    pass_turns: FairQueue = field(default_factory=lambda: FairQueue(1, 1))
+    count_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(100.0))
+    figure_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
+    first_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 4.0))
+    check_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(5.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: Schema = field(default_factory=Schema)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 
 from gpudask.api.json_object import Json
+from gpudask.api.resource import owner_key
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER
@@ -35,6 +36,9 @@ class ClusterLoop:
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
+        metadata = body["metadata"]
+        self._namespace = metadata["namespace"]
+        self._owner = owner_key(self._namespace, metadata["uid"])
         self._turns = RateLimiter(_PASSES_A_SECOND, _PASSES_AT_ONCE)
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
@@ -70,14 +74,14 @@ class ClusterLoop:
 
     def _wake_in_turn(self) -> None:
         loop = asyncio.get_running_loop()
-        self._soon = loop.call_at(self._context.count_turns.take(loop.time()), self.wake)
+        self._soon = loop.call_at(self._context.count_turns.take(self._namespace, loop.time()), self.wake)
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
-        CLUSTER.set(self._copy.body["metadata"]["uid"])  # from here on requests take this cluster's turns
+        CLUSTER.set(self._owner)  # from here on requests take this cluster's turns
         self._wake.set()
         now = asyncio.get_running_loop().time()
-        await asyncio.sleep(self._context.first_turns.take(now) - now)
+        await asyncio.sleep(self._context.first_turns.take(self._namespace, now) - now)
         failures, wait = 0, RESYNC_SECONDS
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         try:
@@ -86,6 +90,7 @@ class ClusterLoop:
                     async with asyncio.timeout(wait):
                         await self._wake.wait()
                 await self._turn()
+                await self._context.pass_turns.begin()
                 self._wake.clear()
                 try:
                     wait = await self._reconciler.make()

@@ -129,7 +129,7 @@ class Support:
         """Take for applied what says so, until it is this cluster's turn."""
         now = self._context.clock()
         if self._check_at is None:
-            self._check_at = self._context.check_turns.take(now) if existing else now
+            self._check_at = self._context.check_turns.take(cluster.namespace, now) if existing else now
             for body, digest in self._make(cluster, scheduler) if existing else ():
                 what = body["kind"], body["metadata"]["name"]
                 found = existing.get(what)
