@@ -52,7 +52,11 @@ SEQUENCES = {
 async def test_the_first_pod_of_a_cluster_comes_within_a_few_requests_whatever_others_want(
     server: FakeApiServer, others: dict[str, int], before: int
 ):
-    wanted = [asks(name, server, f"{name.replace('/', '-')}-{n}", bulk=n > 0) for name, many in others.items() for n in range(many)]
+    wanted = [
+        asks(name, server, f"{name.replace('/', '-')}-{n}", bulk=n > 0)
+        for name, many in others.items()
+        for n in range(many)
+    ]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     already = len(server.log)

@@ -56,7 +56,8 @@ class StatusWriter:
             if form(status) != form(self._written):
                 wait = self._written_at + seconds - seen.now
                 if wait <= 0 and form is lively:
-                    self._turn = self._context.figure_turns.take(cluster.namespace, seen.now) if self._turn is None else self._turn
+                    if self._turn is None:
+                        self._turn = self._context.figure_turns.take(cluster.namespace, seen.now)
                     wait = self._turn - seen.now
                 if wait > 0:
                     return wait
