@@ -23,12 +23,18 @@ _ASK = "or ask the operator's administrators for"
 
 
 class Limits(Model):
-    """The limits of an installation. By default none: the chart sets those that it documents."""
+    """The limits of an installation. By default none: the chart sets those that it documents.
+
+    Of a spec alone it cannot be said whether it is within those of a namespace: `reconcile.namespace_limits` holds
+    creations to them. `creations_per_second`: pods, of each namespace.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     pods_per_cluster: Annotated[int, Field(ge=1)] | None = None
     gpus_per_cluster: Annotated[int, Field(ge=0)] | None = None
+    pods_per_namespace: Annotated[int, Field(ge=1)] | None = None
+    creations_per_second: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     service_types: tuple[Literal["ClusterIP", "NodePort", "LoadBalancer"], ...] = (
         "ClusterIP",
         "NodePort",

@@ -18,6 +18,10 @@ class Caches:
         """The objects of the cluster with this `Identity.owner_key`, or of the mirror of the one of this key."""
         return tuple(item for reflector in self.reflectors for item in reflector.owned(owner))
 
+    def in_namespace(self, namespace: str) -> tuple[Any, ...]:
+        """The objects of all clusters of `namespace`."""
+        return tuple(item for reflector in self.reflectors for item in reflector.in_namespace(namespace))
+
     def know(self, namespace: str) -> bool:
         """Whether what there is in `namespace` is known."""
         return self._of(namespace).synced.is_set()

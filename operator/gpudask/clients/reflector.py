@@ -122,6 +122,11 @@ class Reflector(Generic[T]):
         """The objects whose `owner` is this."""
         return tuple(self._by_owner.get(owner, {}).values())
 
+    def in_namespace(self, namespace: str) -> tuple[T, ...]:
+        """The objects of all clusters of `namespace`, as far as known."""
+        groups = (group for owner, group in self._by_owner.items() if owner.startswith(f"{namespace}/"))
+        return tuple(item for group in groups for item in group.values())
+
     @property
     def unreadable(self) -> int:
         """How many objects there are that cannot be read."""

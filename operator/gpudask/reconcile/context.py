@@ -23,6 +23,7 @@ from gpudask.planning.observed.parser import owner_key
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.timestamps import sighted
 from gpudask.reconcile.memory import KnownStarts
+from gpudask.reconcile.namespace_limits import NamespaceLimits
 from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.rate_limiter import FairRateLimiter
 from gpudask.reconcile.schema import Schema
@@ -84,6 +85,7 @@ class Context:
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
     wall_ahead: Callable[[], float] = lambda: 0.0
+    namespace_limits: NamespaceLimits = field(init=False)
     pass_turns: FairQueue = field(default_factory=lambda: FairQueue(1, 1))
     count_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(100.0))
     figure_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
@@ -96,6 +98,9 @@ class Context:
     look_again_seconds: float = 1.0
     patience_seconds: float = 1.0
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
+
+    def __post_init__(self) -> None:
+        self.namespace_limits = NamespaceLimits(self.limits, self.pods)
 
     def wall_time(self) -> float:
         """The time by which people ask for something, in seconds since the epoch."""

@@ -96,15 +96,25 @@ class Executor:
         As the ReplicaSet controller does, whose slow start this is:
         https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/replicaset/replica_set.go
         """
-        batch, made = 1, 0
+        batch, made, pool = 1, 0, _pool_of(creations[0])
         while made < len(creations):
-            group = creations[made : made + batch]
-            outcomes = await _together(*(self._create(cluster, action, bulk=made > 0) for action in group))
+            wanted = len(creations[made : made + batch])
+            now = self._context.clock()
+            with self._context.namespace_limits.admit(cluster.namespace, wanted, now) as admission:
+                group = creations[made : made + admission.pods]
+                outcomes = await _together(*(self._create(cluster, action, bulk=made > 0) for action in group))
             if _Outcome.REFUSED in outcomes:
                 return False
             if _Outcome.NAME_IN_USE in outcomes:
                 return True
-            self._memory.created(_pool_of(group[0]))
+            if group:
+                self._memory.created(pool)
+            if admission.refusal is not None:
+                self._memory.refused(pool, admission.refusal, now)
+                return True
+            if admission.not_before:
+                self._memory.wait(pool, admission.not_before)
+                return True
             made, batch = made + len(group), 2 * batch
         return True
 

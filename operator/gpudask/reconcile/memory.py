@@ -104,9 +104,11 @@ class Memory:
         if past.count and now - past.last < _SAME_SECONDS / 10:
             return  # pods that are created together are one try
         self._met[pool] = _Failures(past.count + 1, now)
-        not_before = now + _pause_seconds(past.count + 1)
-        if not_before > now:
-            self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
+        self.wait(pool, now + _pause_seconds(past.count + 1))
+
+    def wait(self, pool: str, not_before: float) -> None:
+        """Create no pod of `pool` before then."""
+        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
     def name_taken(self, pool: str, name: str) -> None:
         """A name belongs to somebody else: the next number serves."""
