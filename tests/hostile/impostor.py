@@ -6,8 +6,6 @@ cluster: `python impostor.py ANSWERS [ADDRESS]`.
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
-
 import asyncio
 import contextlib
 import gzip
@@ -16,11 +14,15 @@ import json
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # no gpudask is where it runs as a program
+    from gpudask.api.json_object import Json
 
 Talk = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
 PORT = 8787
 MARK = "mallory-was-here"
+ASKED = "somebody asked"  # what the program prints then
 ELSEWHERE = "127.99.99.99"  # where redirects lead: nobody should ever come there
 # More than any honest peer sends; a reader that goes on after so much would go on for ever.
 _FLOOD_BYTES = 300_000_000
@@ -159,9 +161,10 @@ _BOMB = gzip.compress(b" " * 50_000_000)
 class Impostor:
     """A hostile scheduler that listens. `asked`: how often; `tokens`: what it was shown."""
 
-    def __init__(self, answers: str, address: str) -> None:
+    def __init__(self, answers: str, address: str, on_first_request: Callable[[], None] = lambda: None) -> None:
         self.answers = answers
         self.address = address
+        self.on_first_request = on_first_request
         self.asked = 0
         self.tokens: set[str] = set()
         self._server: asyncio.Server | None = None
@@ -188,6 +191,8 @@ class Impostor:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             self.asked += 1
+            if self.asked == 1:
+                self.on_first_request()
             self.tokens |= {line[22:] for line in head.splitlines() if line.startswith("Authorization: Bearer ")}
             await ANSWERS[self.answers](writer, head.split()[1])
             await writer.drain()
@@ -196,7 +201,8 @@ class Impostor:
 
 
 async def _main() -> None:
-    impostor = Impostor(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "0.0.0.0")  # noqa: S104 - a pod's own
+    address = sys.argv[2] if len(sys.argv) > 2 else "0.0.0.0"  # noqa: S104 - a pod's own
+    impostor = Impostor(sys.argv[1], address, lambda: print(ASKED, flush=True))
     await impostor.start()
     await asyncio.Event().wait()
 

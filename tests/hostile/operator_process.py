@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from local.operator_process import OperatorProcess, leading
+from tests.conftest import ROOT
+
+VALUES = ROOT / "charts" / "gpudask" / "values.yaml"
 
 # What kopf puts before each line of a plain log: one that begins otherwise is a traceback's, or a forged one.
 _LINE = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] \S+ +\[(DEBUG|INFO|WARNING|ERROR|CRITICAL) *\] ")
@@ -58,6 +64,11 @@ class AttackedOperator:
 
 @contextlib.asynccontextmanager
 async def operating(kubeconfig: Path, namespace: str, log: Path) -> AsyncIterator[AttackedOperator]:
-    """The operator of this checkout, acting on all namespaces, until the block ends."""
-    async with leading(kubeconfig, log, {"GPUDASK_NAMESPACE": namespace}) as process:
+    """The operator of this checkout, acting on all namespaces, until the block ends.
+
+    Of the chart's limits it has the rate of creations alone: the others refuse what the attacks are about.
+    """
+    rate = yaml.safe_load(VALUES.read_text())["limits"]["creationsPerSecond"]
+    settings = {"GPUDASK_NAMESPACE": namespace, "GPUDASK_LIMITS": json.dumps({"creationsPerSecond": rate})}
+    async with leading(kubeconfig, log, settings) as process:
         yield AttackedOperator(process, log)

@@ -88,12 +88,10 @@ class BarePlatform:
         namespace = f"camp-{number}"
         self.kubectl("create", "namespace", namespace)
         camp = self.kubectl.inside(namespace)
-        camp("create", "serviceaccount", _USER)
-        camp("create", "rolebinding", _USER, "--clusterrole=edit", f"--serviceaccount={namespace}:{_USER}")
         node = Node(self.api, namespace, answers)
         node.start()
         try:
-            async with _session(self.kubectl.kubeconfig, camp) as session:
+            async with editing(self.kubectl.kubeconfig, camp) as session:
                 uid = await self._own_cluster(Attacker(session, {"@NAMESPACE@": namespace}), namespace)
                 known = {"@NAMESPACE@": namespace, "@OWN_UID@": uid, "@HOME@": _HOME, **self.victim_known}
                 yield Camp(namespace, session, known, node.impostors)
@@ -207,8 +205,10 @@ def _kubeconfig(administrator: Path, token: str, path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _session(administrator: Path | None, camp: Kubectl) -> AsyncIterator[aiohttp.ClientSession]:
-    """HTTP to the API server, with the token of the attackers' account and nothing else."""
+async def editing(administrator: Path | None, camp: Kubectl) -> AsyncIterator[aiohttp.ClientSession]:
+    """HTTP to the API server as a new account that may edit in the namespace of `camp`, and nothing else."""
+    camp("create", "serviceaccount", _USER)
+    camp("create", "rolebinding", _USER, "--clusterrole=edit", f"--serviceaccount={camp.namespace}:{_USER}")
     token = camp("create", "token", _USER, "--duration=24h").stdout.strip()
     cluster = _configured(administrator)["clusters"][0]["cluster"]
     trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())

@@ -36,6 +36,7 @@ ATTACKS = (
     _spec("the operator's label in the template of all pods", template=_LABELS),
     _spec("the operator's annotation in a pool's template", a_pool(template=_RETIRE)),
     _spec("Dask's label in a template", template={"metadata": {"labels": {"dask.org/component": "scheduler"}}}),
+    _spec("a label that is too long", template={"metadata": {"labels": {"a": "b" * 64}}}),
     _spec("the operator's annotation on the Service", scheduler={"service": {"annotations": {"gpudask.dev/x": ""}}}),
     _spec("the preload's variables in env", env=[{"name": "GPUDASK_TOKEN", "value": MARK}]),
     _spec("other ports for the scheduler", scheduler={"extraArgs": ["--port=1", "--dashboard-address=:2"]}),

@@ -46,7 +46,7 @@ ATTACKS = (
     _template("a thousand tolerations", "tolerant", {"tolerations": _TOLERATIONS}),
     _template("eight hundred volumes", "volumes", {"volumes": _VOLUMES}),
     _template("ports that are taken", "ports", _container(ports=[{"name": "tcp-comm", "containerPort": 8786}] * 3)),
-    _template("labels that are none", "labels", {}, labels={"not a label!": "x y", "a": "b" * 64}),
+    _template("labels that are none", "labels", {}, labels={"not a label!": "x y", "a": "-"}),
     _template("annotations of 100 kB", "annotated", {}, annotations={f"x{n}": "y" * 10_000 for n in range(10)}),
     _template("fields that Kubernetes does not know", "unknown", {"x": {"y": [MARK]}, "hostUsers": "maybe"}),
     _template("another account", "account", {"serviceAccountName": "nobody", "automountServiceAccountToken": True}),
