@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.fair_queue import CLUSTER, FairQueue
 from tests.clients.fake_api_server import FakeApiServer, refusal
@@ -125,6 +126,26 @@ async def test_namespaces_take_turns_and_within_each_its_clusters(server: FakeAp
     await asyncio.gather(*tasks)
     said = [line.split()[-1] for line in server.log]
     assert said == ["a00", "b0", "a10", "b1", "a20", "b2", "a01", "a11", "a21"]
+
+
+async def test_the_statuses_of_a_thousand_clusters_hold_back_none_of_another_namespace(server: FakeApiServer):
+    def written(namespace: str, name: str) -> asyncio.Task[Any]:
+        there = {"apiVersion": API_VERSION, "metadata": {"name": name, "namespace": namespace}}
+        body = server.put(f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}", there)
+        uid, version = body["metadata"]["uid"], body["metadata"]["resourceVersion"]
+
+        async def write() -> None:
+            CLUSTER.set(f"{namespace}/{name}")
+            await server.write_status(namespace, name, uid=uid, version=version, status={})
+
+        return asyncio.create_task(write())
+
+    theirs = [written("theirs", f"a{n}") for n in range(1000)]
+    await asyncio.sleep(0)
+    await written("ours", "b")
+    assert len(server.log) <= 20, "those under way, and as many again"
+    await asyncio.gather(*theirs)
+    assert len(server.log) == 1001
 
 
 async def test_requests_of_a_namespace_that_hang_leave_the_other_namespaces_theirs(server: FakeApiServer):

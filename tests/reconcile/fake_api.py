@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpudask.api.json_object import Json
 
-import asyncio
 import copy
 import itertools
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
+from gpudask.clients.fair_queue import FairQueue
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
@@ -37,7 +37,7 @@ class FakeApi(Kubernetes):
     """
 
     def __init__(self) -> None:
-        self._status_limit = asyncio.Semaphore(1)
+        self._statuses = FairQueue(1, 1)
         self._versions = itertools.count(10)
         self.objects: dict[str, Json] = {}
         self.asked: list[str] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.api_server import ApiServer
+from gpudask.clients.fair_queue import FairQueue
 
 Marks = dict[str, str | None]
 
@@ -18,8 +18,8 @@ _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 # Of all requests, statuses: where the API server is the slowest, pods come first, and what changes meanwhile is one
-# write.
-_STATUSES_AT_ONCE = 8
+# write. Of one namespace fewer: a thousand clusters of it wait for each other, and for nobody else's.
+_STATUSES_AT_ONCE, _STATUSES_AT_ONCE_NAMESPACE = 8, 6
 _PLURALS = {"NetworkPolicy": "networkpolicies"}  # of the others it is the name with an s
 
 
@@ -28,7 +28,7 @@ class Kubernetes(ApiServer):
 
     def __init__(self, configuration: Any) -> None:
         super().__init__(configuration)
-        self._status_limit = asyncio.Semaphore(_STATUSES_AT_ONCE)
+        self._statuses = FairQueue(_STATUSES_AT_ONCE, 1, _STATUSES_AT_ONCE_NAMESPACE)
 
     async def create(self, body: Json, *, dry_run: bool = False, bulk: bool = False) -> Json:
         """Create an object, strictly: a field that Kubernetes does not know is refused, not dropped.
@@ -126,7 +126,7 @@ class Kubernetes(ApiServer):
             {"op": "add", "path": "/status", "value": status},
         ]
         path = f"{_clusters(namespace, name)}/status"
-        async with self._status_limit:
+        async with self._statuses.turn():
             return await self.request("PATCH", path, body=body, content_type=_JSON_PATCH)
 
 
