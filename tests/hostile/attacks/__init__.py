@@ -31,10 +31,15 @@ ALL: tuple[Attack, ...] = (
 )
 
 
+# Of attacks that go on beside the victim. Each is a load of its own: eight of them leave two processors no time for the
+# API server, which slows everybody down whatever the operator does.
+_BUSY_AT_ONCE = 2
+
+
 def groups(attacks: Sequence[Attack], size: int) -> Iterator[tuple[str, list[Attack]]]:
-    """Those of a section together, at most `size` at once; a heavy one is alone."""
-    for (section, heavy), group in groupby(attacks, lambda attack: (attack.section, attack.heavy)):
+    """Those of a section together, at most `size` at once; a few of those that go on; a heavy one is alone."""
+    for (section, heavy, busy), group in groupby(attacks, lambda it: (it.section, it.heavy, it.acts is not None)):
         found = list(group)
-        each = 1 if heavy else size
-        for start in range(0, len(found), each):
-            yield section, found[start : start + each]
+        at_once = 1 if heavy else min(size, _BUSY_AT_ONCE) if busy else size
+        for start in range(0, len(found), at_once):
+            yield section, found[start : start + at_once]
