@@ -18,11 +18,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from distributed.versions import VersionMismatchWarning
 
-from benchmarks.startup.operators import Participant
+from benchmarks.startup.participants import Participant
 from benchmarks.startup.peer import Peer, PeerEnvironment, PeerProcess, version
 from benchmarks.startup.report import Results
-from benchmarks.testbed.machine import describe
-from benchmarks.testbed.report import keep
+from benchmarks.testbed.report import describe, keep
 from benchmarks.testbed.watch import PodWatch
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
