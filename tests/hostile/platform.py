@@ -53,12 +53,14 @@ class Platform(Protocol):
     elsewhere: Impostor
     victim_known: dict[str, str]
 
-    def camp(self, number: int, answers: Mapping[str, str]) -> contextlib.AbstractAsyncContextManager[Camp]:
+    def attackers_namespace(
+        self, number: int, answers: Mapping[str, str]
+    ) -> contextlib.AbstractAsyncContextManager[AttackersNamespace]:
         """A namespace of the attackers' own, until the block ends: then nothing of theirs is left."""
 
 
 @dataclass
-class Camp:
+class AttackersNamespace:
     """The attackers' namespace. `impostors`: cluster -> its hostile scheduler, once its pod runs."""
 
     namespace: str
@@ -83,20 +85,20 @@ class BarePlatform:
     victim_known: dict[str, str] = field(default_factory=dict)
 
     @contextlib.asynccontextmanager
-    async def camp(self, number: int, answers: Mapping[str, str]) -> AsyncIterator[Camp]:
+    async def attackers_namespace(self, number: int, answers: Mapping[str, str]) -> AsyncIterator[AttackersNamespace]:
         """A namespace with one account that may edit in it, a node, and a running cluster."""
         namespace = f"camp-{number}"
         self.kubectl("create", "namespace", namespace)
-        camp = self.kubectl.inside(namespace)
-        camp("create", "serviceaccount", _USER)
-        camp("create", "rolebinding", _USER, "--clusterrole=edit", f"--serviceaccount={namespace}:{_USER}")
+        theirs = self.kubectl.inside(namespace)
+        theirs("create", "serviceaccount", _USER)
+        theirs("create", "rolebinding", _USER, "--clusterrole=edit", f"--serviceaccount={namespace}:{_USER}")
         node = Node(self.api, namespace, answers)
         node.start()
         try:
-            async with _session(self.kubectl.kubeconfig, camp) as session:
+            async with _session(self.kubectl.kubeconfig, theirs) as session:
                 uid = await self._own_cluster(Attacker(session, {"@NAMESPACE@": namespace}), namespace)
                 known = {"@NAMESPACE@": namespace, "@OWN_UID@": uid, "@HOME@": _HOME, **self.victim_known}
-                yield Camp(namespace, session, known, node.impostors)
+                yield AttackersNamespace(namespace, session, known, node.impostors)
         finally:
             await self._clear(namespace)
             await node.stop()
@@ -207,9 +209,9 @@ def _kubeconfig(administrator: Path, token: str, path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _session(administrator: Path | None, camp: Kubectl) -> AsyncIterator[aiohttp.ClientSession]:
+async def _session(administrator: Path | None, theirs: Kubectl) -> AsyncIterator[aiohttp.ClientSession]:
     """HTTP to the API server, with the token of the attackers' account and nothing else."""
-    token = camp("create", "token", _USER, "--duration=24h").stdout.strip()
+    token = theirs("create", "token", _USER, "--duration=24h").stdout.strip()
     cluster = _configured(administrator)["clusters"][0]["cluster"]
     trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
     headers = {"Authorization": f"Bearer {token}"}

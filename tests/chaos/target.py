@@ -45,7 +45,7 @@ class NoVictimError(Exception):
 
 
 @dataclass
-class Stage:
+class Target:
     """`hits`: the schedulers that faults ended. `troubles`: what could not be undone. Times are `time.monotonic`'s."""
 
     platform: Platform
@@ -57,19 +57,19 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def set_up(cls, seed: int, platform: Platform | None = None) -> Iterator[Stage]:
+    def set_up(cls, seed: int, platform: Platform | None = None) -> Iterator[Target]:
         """The platform, or one with this checkout's operator, and a namespace that goes afterwards."""
         mend(Cluster.find() if _is_there() else None)
         platform = platform or Platform.up()
         namespace = f"chaos-{os.getpid()}"
         try:
             with Proxy.listening(platform.cluster, seed) as proxy:
-                stage = cls(platform, namespace, proxy)
+                target = cls(platform, namespace, proxy)
                 platform.kubectl("create", "namespace", namespace)
                 try:
                     _redirect(proxy.port, platform.cluster.control_plane.endpoints.address)
                     renew_operators(platform)
-                    yield stage
+                    yield target
                 finally:
                     mend(platform.cluster)
                     platform.kubectl.attempt("delete", "namespace", namespace, "--wait=false")
