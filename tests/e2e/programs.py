@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.provider import chosen
 from tests.e2e.space import Space
 
-IMAGE = "localhost/gpudask/dask:dev"
+IMAGE = chosen().image
 # Until a file of that name is there: `Program.tell` makes it.
 TOLD_DIRECTORY = "/tmp/told"  # noqa: S108 - in the pod
 _AT = "/program"
@@ -56,7 +57,7 @@ class Program:
         container = {
             "name": "program",
             "image": image,
-            "imagePullPolicy": "Never",
+            "imagePullPolicy": chosen().pull_policy,
             "command": ["python", "-u", f"{_AT}/main.py", *arguments],
             "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
             "volumeMounts": places,

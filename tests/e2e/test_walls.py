@@ -14,11 +14,15 @@ from distributed import Client, wait
 from gpudask import KubeCluster
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.programs import IMAGE
+from tests.e2e.provider import chosen
 from tests.e2e.space import Space
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-pytestmark = pytest.mark.alone  # it installs the operator with other values
+pytestmark = [
+    pytest.mark.alone,  # it installs the operator with other values
+    pytest.mark.local_cluster("it needs a firewall that enforces NetworkPolicies, and the pods' network"),
+]
 
 _KNOCK = """
 import json, socket, sys
@@ -49,7 +53,7 @@ class Visitor:
         container = {
             "name": "visitor",
             "image": IMAGE,
-            "imagePullPolicy": "Never",
+            "imagePullPolicy": chosen().pull_policy,
             "command": ["python", "-c", "import signal; signal.pause()"],
         }
         spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
