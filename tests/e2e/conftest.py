@@ -41,8 +41,10 @@ def platform() -> Platform:
 
 @pytest.fixture
 def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]:
-    """A namespace of the test's own."""
-    with Space.opened(platform) as room:
+    """A namespace of the test's own, of the Pod Security level that its mark says."""
+    mark = request.node.get_closest_marker("pod_security")
+    level = mark.args[0] if mark else "restricted"
+    with Space.opened(platform, pod_security=level) as room:
         yield room
         outcome = getattr(request.node, "outcome_of_call", None)
         if outcome is not None and outcome.failed:

@@ -15,6 +15,9 @@ from tests.e2e.provider import chosen
 IDLE_TIMEOUT = "4s"
 # A Dask worker that is told to end while it closes anyway, because its scheduler went first, hangs until it is killed.
 QUICK_END = {"spec": {"terminationGracePeriodSeconds": 5}}
+# Of pods that the tests make by themselves: their namespaces enforce the restricted level of Pod Security.
+RESTRICTED_POD = {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}}
+RESTRICTED_CONTAINER = {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}
 OPEN_TO_NEIGHBOURS = {"allowFrom": [{"podSelector": {}}]}
 """As `spec.network`: lets the pods of the cluster's own namespace in, such as a program that did not create it."""
 

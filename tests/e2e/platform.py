@@ -45,6 +45,12 @@ class Platform:
         """`helm upgrade --install`, with more values if given, and perhaps another version's image."""
         self.provider.install(image or self.operator_image, *settings)
 
+    def create_namespace(self, name: str, *, pod_security: str = "restricted") -> None:
+        """Make a namespace where Pod Security enforces a level: pods that violate it are refused."""
+        labels = {"pod-security.kubernetes.io/enforce": pod_security}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(body))
+
     def scale_operator(self, replicas: int) -> None:
         """Take the operators away (0) or bring so many back."""
         operator = self.kubectl.inside(NAMESPACE)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD
 from tests.e2e.provider import chosen
 from tests.e2e.space import Space
 
@@ -61,12 +62,14 @@ class Program:
             "command": ["python", "-u", f"{_AT}/main.py", *arguments],
             "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
             "volumeMounts": places,
+            **RESTRICTED_CONTAINER,
         }
         spec = {
             "serviceAccountName": user,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
+            **RESTRICTED_POD,
             "volumes": volumes,
         }
         space.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})

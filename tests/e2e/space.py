@@ -34,10 +34,13 @@ class Space:
 
     @classmethod
     @contextmanager
-    def opened(cls, platform: Platform) -> Iterator[Space]:
-        """A new namespace; it goes afterwards, and its GPUs are free for the next. Other pods may still be ending."""
+    def opened(cls, platform: Platform, *, pod_security: str = "restricted") -> Iterator[Space]:
+        """A new namespace; it goes afterwards, and its GPUs are free for the next. Other pods may still be ending.
+
+        `pod_security`: the level that is enforced there. The operator's pods pass the strictest.
+        """
         namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
-        platform.kubectl("create", "namespace", namespace)
+        platform.create_namespace(namespace, pod_security=pod_security)
         room = cls(platform, platform.kubectl.inside(namespace))
         try:
             yield room

@@ -11,7 +11,7 @@ from gpudask_e2e import ends, processing_on, record, release, work, work_unless_
 
 from gpudask.kubecluster.placement import pool_of
 from local.settings import DEFAULT_GPUS
-from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
+from tests.e2e.manifests import QUICK_END, RESTRICTED_CONTAINER, RESTRICTED_POD, cluster, cpu, gpu
 from tests.e2e.space import Space
 
 pytestmark = [
@@ -68,11 +68,13 @@ def _taking_all_gpus() -> Json:
         "image": image,
         "command": ["sleep", "600"],
         "resources": {"limits": {"nvidia.com/gpu": str(ALL_GPUS)}},
+        **RESTRICTED_CONTAINER,
     }
     spec = {
         "containers": [container],
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "restartPolicy": "Never",
+        **RESTRICTED_POD,
         **QUICK_END["spec"],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "others"}, "spec": spec}

@@ -20,6 +20,7 @@ from tests.releases.environment import STOCK, Environment
 pytestmark = [
     pytest.mark.alone,  # it installs the operator with other values
     pytest.mark.local_cluster("pods mount this machine's directories"),
+    pytest.mark.pod_security("privileged"),  # hostPath is of no stricter level
 ]
 
 PAGE = ROOT / "docs" / "stock-client.md"

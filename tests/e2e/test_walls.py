@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, wait
 
 from gpudask import KubeCluster
-from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, cluster, cpu, gpu
 from tests.e2e.programs import IMAGE
 from tests.e2e.provider import chosen
 from tests.e2e.space import Space
@@ -55,8 +55,9 @@ class Visitor:
             "image": IMAGE,
             "imagePullPolicy": chosen().pull_policy,
             "command": ["python", "-c", "import signal; signal.pause()"],
+            **RESTRICTED_CONTAINER,
         }
-        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **RESTRICTED_POD}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": cls.name}, "spec": spec}
         kubectl("apply", "-f", "-", stdin=json.dumps(pod))
         try:
@@ -89,7 +90,7 @@ class Visitor:
 def stranger(space: Space) -> Iterator[Visitor]:
     """A pod of another namespace."""
     namespace = f"{space.kubectl.namespace}-strangers"
-    space.platform.kubectl("create", "namespace", namespace)
+    space.platform.create_namespace(namespace)
     try:
         with Visitor.arrives(space.platform.kubectl.inside(namespace)) as visitor:
             yield visitor

@@ -73,7 +73,7 @@ def several_gpus(gpus: int) -> int:
 @pytest.fixture
 def room(platform: Platform) -> Iterator[Space]:
     """A namespace of the test's own."""
-    with Space.opened(platform) as space:
+    with Space.opened(platform, pod_security="privileged") as space:  # the driver comes by hostPath
         yield space
 
 
