@@ -20,7 +20,7 @@ PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large each measurement is."""
+    """The sizes of the measurements."""
 
     clusters: int
     gpu_clusters: int

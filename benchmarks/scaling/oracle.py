@@ -1,4 +1,4 @@
-"""What an oracle that knows the future would need: the least makespan, and the least GPU-seconds held.
+"""The oracle, which knows the future: the least makespan, and the least GPU-seconds held.
 
 Both are lower bounds, given the same nodes: nobody, whatever he knows, does better.
 
@@ -243,7 +243,7 @@ def _ramps(grid: Floats, begins: Floats, ends: Floats, slopes: Floats) -> Floats
 
 
 class ImpossibleError(ValueError):
-    """What is due cannot be done in time, however much is held."""
+    """Work that cannot be done in time, however much is held."""
 
 
 @dataclass(frozen=True)

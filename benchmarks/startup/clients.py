@@ -1,4 +1,4 @@
-"""How long a program waits for a cluster of two workers: gpudask's `KubeCluster` beside the stock client's.
+"""A program's wait for a cluster of two workers: gpudask's `KubeCluster` beside the stock client's.
 
 Built on the rounds, the pods by hand and the peer's operator of the start-up benchmark. `program.py` is the user's
 program, the same for both clients, run in a process of its own, as a notebook's kernel is one.

@@ -1,4 +1,4 @@
-"""What the benchmarks share: on what they run, what they look at, and how figures are told and kept.
+"""The testbed that the benchmarks share: clusters, watches, and the report of figures.
 
 Clusters: `cluster` is an API server of its own with fake nodes and the fake Dask schedulers of `schedulers`; the
 objects of `manifests` are made there by the operator, or by hand with `bare_client`. Watching: `watch` follows an API

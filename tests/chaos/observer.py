@@ -1,4 +1,4 @@
-"""What can be seen of a run from outside: statuses, schedulers and operators' logs, looked at about once a second."""
+"""The observer of a run: statuses, schedulers and operators' logs, read about once a second."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass
 class Faults:
-    """What is inflicted: `done` by kind, and what found no victim or could not begin, with why."""
+    """The faults that are inflicted: `done` by kind, and what found no victim or could not begin, with why."""
 
     target: Target
     tell: Tell

@@ -1,4 +1,4 @@
-"""What a run acts on: the platform, a namespace of its own, the way of its pods to the API server, and who was hit."""
+"""The target of a run: the platform, a namespace, the way of its pods to the API server, and who was hit."""
 
 from __future__ import annotations
 

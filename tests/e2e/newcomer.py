@@ -1,4 +1,4 @@
-"""Somebody who does what docs/tasks.md says, step by step, in a directory and a namespace of their own."""
+"""A user who follows docs/tasks.md step by step, in a directory and a namespace of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One test's room: a namespace of its own, the clusters in it, and what they say."""
+"""A test's own namespace, and the clusters in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the local cluster's pretended GPUs need, added to pods by the API server: manifests stay as people write them.
+"""Variables that the local cluster's pretended GPUs need, added to pods by the API server: manifests stay as written.
 
 A real device plugin sets variables in the containers that get a device, too. Here they are dask-cuda's own switches for
 a machine without any: docs/getting-started.md has them.

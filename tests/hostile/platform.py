@@ -1,4 +1,4 @@
-"""Where the attacks are made: an API server with the controllers that clean up, played nodes, and the operator.
+"""The platform of the attacks: an API server with the controllers that clean up, played nodes, and the operator.
 
 `Platform` is what the trials need of it. `tests/e2e/platform.py` can stand behind the same methods: there an impostor
 is a pod's own program, and the memory is that of the operator's pod.
@@ -46,7 +46,7 @@ _HELD = (f"apis/{API_VERSION}/{PLURAL}", "api/v1/pods", "api/v1/services", "api/
 
 
 class Platform(Protocol):
-    """What a trial needs. `elsewhere`: where redirects lead. `victim_known`: what attackers know of the victim."""
+    """A platform for trials. `elsewhere`: where redirects lead. `victim_known`: what attackers know of the victim."""
 
     operator: AttackedOperator
     victim: Stage

@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What is no harm. `memory_share`: of the operator's memory at rest, so much may have come to it in the end."""
+    """Limits of harm. `memory_share`: of the operator's memory at rest, so much may have come to it in the end."""
 
     floor_seconds: float = 1.5
     longest_seconds: float = 10.0

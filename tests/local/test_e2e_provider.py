@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from local.api_server import ApiServer
+from local.errors import LocalClusterError
 from tests.conftest import ROOT
 from tests.e2e.provider import (
     E2E_IMAGE,
@@ -88,3 +91,37 @@ def test_make_says_that_a_cluster_of_ones_own_takes_all_three(words: list[str]) 
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "a cluster of your own takes all three" in done.stderr
+
+
+@pytest.fixture
+def on_api_server(api_server: ApiServer) -> GivenProvider:
+    """A given cluster, as far as an API server without nodes is one."""
+    return GivenProvider(api_server.kubeconfig, "you/dask:1", "you/operator:1")
+
+
+@pytest.mark.api
+def test_objects_of_a_given_cluster_are_read_and_one_that_is_not_there_is_none(on_api_server: GivenProvider) -> None:
+    found = on_api_server.get("/api/v1/namespaces/default")
+    assert found is not None
+    assert found["metadata"]["name"] == "default"
+    assert on_api_server.get("/api/v1/namespaces/nobody") is None
+    with pytest.raises(LocalClusterError, match="GET /api/v1/namespaces"):
+        on_api_server.get("/api/v1/namespaces?limit=x")
+
+
+@pytest.mark.api
+def test_the_tests_get_a_kubeconfig_of_its_own_that_holds_all_it_needs(on_api_server: GivenProvider) -> None:
+    kubeconfig = on_api_server.kubectl.kubeconfig
+    assert kubeconfig is not None
+    assert kubeconfig.stat().st_mode & 0o077 == 0, "it has credentials"
+    (entry,) = yaml.safe_load(kubeconfig.read_text())["clusters"]
+    assert "certificate-authority-data" in entry["cluster"]
+
+
+@pytest.mark.api
+def test_a_cluster_of_fewer_than_two_nodes_is_refused_and_what_lacks_gpus_says_so(
+    on_api_server: GivenProvider,
+) -> None:
+    with pytest.raises(ProviderError, match="has 0 nodes: the tests take 2"):
+        on_api_server.start()
+    assert on_api_server.lacks_gpus() == "the nodes offer 0 nvidia.com/gpu, and the tests take 4"

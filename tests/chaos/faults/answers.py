@@ -1,4 +1,4 @@
-"""What the operator hears from the API server: refusals, nothing, late, too old, or the wrong time."""
+"""Faults in the API server's answers: refusals, none, late, too old, or with the wrong time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do while all goes wrong: a wrong image, another size, an edit of what is the operator's."""
+"""Edits by people meanwhile: a wrong image, another size, a change of what is the operator's."""
 
 from __future__ import annotations
 
