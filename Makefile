@@ -11,11 +11,14 @@ FAST := -m "not api and not dask and not e2e and not registry"
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup lock generate manifests lint test test-fast properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+# To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
+GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
+
+.PHONY: help setup lock generate manifests lint test test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -ts $$'\t'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -ts $$'\t'
 
 setup: $(STAMP) ## make .venv from the lock file
 
@@ -59,6 +62,21 @@ test: setup lint ## everything: lint, unit, API server, chart, real schedulers, 
 	@$(PY) -m local install
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
 	@$(PY) -m pytest -m "e2e and alone" tests/e2e
+
+test-e2e: setup ## the tests on a real cluster: the local one (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=... with two nodes)
+ifneq ($(IMAGE)$(OPERATOR_IMAGE),)
+	@: $(if $(and $(KUBECONFIG),$(IMAGE),$(OPERATOR_IMAGE)),,$(error a cluster of your own takes all three: \
+	  KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...))
+	@$(GIVEN) $(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e $(ARGS)
+	@$(GIVEN) $(PY) -m pytest -m "e2e and alone" tests/e2e $(ARGS)
+else
+	@: $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(error a cluster of your own takes all three: \
+	  KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...))
+	@$(PY) -m local up
+	@$(PY) -m local install
+	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e $(ARGS)
+	@$(PY) -m pytest -m "e2e and alone" tests/e2e $(ARGS)
+endif
 
 properties: setup ## the properties with new examples; what fails says how it is tried again
 	@GPUDASK_EXAMPLES=new $(PY) -m pytest -q -m "hypothesis and not e2e" $(SIDE_BY_SIDE) $(ARGS)

@@ -1,4 +1,4 @@
-"""What runs in the cluster from the start: CoreDNS."""
+"""CoreDNS, which runs in the cluster from the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image archive, as `docker save` or `buildah push docker-archive:` write it, says of itself."""
+"""Names and configuration read from an image archive, as `docker save` or `buildah push docker-archive:` write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a node's containerd: its images, and at the end its containers' removal."""
+"""Requests to a node's containerd: list its images, and remove its containers at the end."""
 
 from __future__ import annotations
 

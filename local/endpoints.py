@@ -1,4 +1,4 @@
-"""Where an API server and its etcd listen: chosen once for each cluster, then kept."""
+"""Addresses and ports of an API server and its etcd: chosen once for each cluster, then kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a part works, by its own word: its health page, or the answer of the service that it gives."""
+"""Health checks of the parts: a part's health page, or an answer of the service that it gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where everything lies: the state of each cluster, and the caches that outlive all of them.
+"""Paths of all files: the state of each cluster, and the caches that outlive all of them.
 
 Paths only: nothing here reads or writes a file.
 """
@@ -26,7 +26,7 @@ def clusters_dir() -> Path:
 
 @dataclass(frozen=True)
 class NodeLayout:
-    """What one node keeps. Unix sockets limit the length of `root` to about 70 characters."""
+    """Paths of one node's files. Unix sockets limit the length of `root` to about 70 characters."""
 
     root: Path
 
@@ -42,7 +42,7 @@ class NodeLayout:
 
     @property
     def socket(self) -> Path:
-        """Where containerd listens."""
+        """The socket of containerd."""
         return self.root / "containerd.sock"
 
     @property
@@ -57,7 +57,7 @@ class NodeLayout:
 
     @property
     def addresses(self) -> Path:
-        """Which pod holds which address."""
+        """The addresses that pods hold."""
         return self.root / "addresses"
 
     @property
@@ -72,13 +72,13 @@ class NodeLayout:
 
     @property
     def pod_logs(self) -> Path:
-        """What `kubectl logs` reads."""
+        """The logs that `kubectl logs` reads."""
         return self.root / "pod-logs"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What one cluster keeps, under a directory named after it."""
+    """Paths of one cluster's files, under a directory named after it."""
 
     root: Path
 
@@ -124,7 +124,7 @@ class Layout:
 
     @property
     def settings(self) -> Path:
-        """What the last `up` was asked for."""
+        """The settings of the last `up`."""
         return self.root / "cluster.json"
 
     @property

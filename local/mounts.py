@@ -1,4 +1,4 @@
-"""What is mounted below a directory, and taking it off: pods leave volumes and root file systems behind."""
+"""Mounts below a directory, listed and unmounted: pods leave volumes and root file systems behind."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Node:
 
     @property
     def layout(self) -> NodeLayout:
-        """Where its files lie."""
+        """Paths of its files."""
         return self.control_plane.layout.node(self.spec.name)
 
     def prepare(self) -> None:

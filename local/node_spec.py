@@ -1,4 +1,4 @@
-"""What a node is: its name decides its kind, its place in the list its addresses."""
+"""The spec of a node: its name decides its kind, its place in the list its addresses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NodeSpec:
 
     @property
     def identity(self) -> str:
-        """What its certificate and kubeconfig are called."""
+        """The name of its certificate and kubeconfig."""
         return f"kubelet-{self.name}"
 
     @property

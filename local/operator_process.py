@@ -52,12 +52,12 @@ class OperatorProcess:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Its exit status; None while it runs."""
         return self._process.returncode
 
     @property
     def cpu_seconds(self) -> float:
-        """What it has used by now, in user and system mode."""
+        """CPU seconds that it has used by now, in user and system mode."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 

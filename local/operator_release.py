@@ -12,7 +12,7 @@ from local.progress import Steps
 
 NAMESPACE = "gpudask-system"
 # What a platform's administrators decide, switched on here: the tests try it, and drivers come by hostPath.
-_EVERYTHING = (
+EVERYTHING = (
     "deleteAfter=true",
     "limits.serviceTypes={ClusterIP,NodePort,LoadBalancer}",
     "limits.serviceAnnotations=true",
@@ -42,7 +42,15 @@ def install_operator(commands: Path, kubeconfig: Path, image: str, *settings: st
         LocalClusterError: kubectl or helm failed; the text has what it printed.
     """
     tools = Tools(commands / "kubectl", commands / "helm", str(kubeconfig))
-    tools.install(image, *_EVERYTHING, *settings, "image.pullPolicy=Never", patience_seconds=120)
+    tools.install(image, *EVERYTHING, *settings, "image.pullPolicy=Never", patience_seconds=120)
+
+
+def image_values(image: str) -> list[str]:
+    """The chart's values for an image of the operator."""
+    repository, colon, tag = image.rpartition(":")
+    if not colon or "/" in tag:  # no tag, but perhaps a registry's port
+        repository, tag = image, "latest"
+    return [f"image.repository={repository}", f"image.tag={tag}"]
 
 
 @dataclass(frozen=True)
@@ -64,10 +72,7 @@ class Tools:
         environment = {"KUBECONFIG": self.kubeconfig}
         crds = ["apply", "--server-side", "--force-conflicts", "-f", str(_CHART / "crds")]
         run([str(self.kubectl), *crds], environment=environment)
-        repository, colon, tag = image.rpartition(":")
-        if not colon or "/" in tag:  # no tag, but perhaps a registry's port
-            repository, tag = image, "latest"
-        values = [f"image.repository={repository}", f"image.tag={tag}", *settings]
+        values = [*image_values(image), *settings]
         run(
             [
                 *(str(self.helm), "upgrade", "--install", "gpudask", str(_CHART)),

@@ -43,7 +43,7 @@ class Pki:
 
     @property
     def service_account_key(self) -> Path:
-        """What service accounts' tokens are signed with."""
+        """The key that signs service accounts' tokens."""
         return self.key("service-accounts")
 
     def certificate(self, file: str) -> Path:

@@ -1,4 +1,4 @@
-"""Which process a pid means: a pid alone may have been given to another program since."""
+"""Processes identified by pid and start time: a pid alone may have been given to another program since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user sees while things are built and started: what runs now, and each step's result with its time."""
+"""Progress shown while things are built and started: the current step, and each step's result with its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site's proxy is for what lies outside: the parts of a cluster reach each other without it."""
+"""Proxy settings: the parts of a cluster reach each other without the site's proxy, which is for what lies outside."""
 
 from __future__ import annotations
 

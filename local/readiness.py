@@ -1,4 +1,4 @@
-"""Whether a node takes pods, by what the API server has of it. Pure."""
+"""Readiness of a node for pods, by its object in the API server. Pure."""
 
 from __future__ import annotations
 

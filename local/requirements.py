@@ -1,4 +1,4 @@
-"""What the machine must offer: checked before anything starts, installed where Debian has it."""
+"""Requirements of the machine: checked before anything starts, installed where Debian has them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What one kind of command needs."""
+    """The requirements of one kind of command."""
 
     programs: tuple[Program, ...]
     conditions: tuple[Condition, ...] = ()

@@ -1,4 +1,4 @@
-"""What a cluster was asked to be: written by `up`, read by every other command."""
+"""Settings of a cluster: written by `up`, read by every other command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `status` shows: every part, whether it lives, the nodes as they report, the images they have."""
+"""The output of `status`: every part, whether it lives, the nodes as they report, the images they have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What containerd, runc and CNI note of a node's containers outside the node's own directories.
+"""Files that containerd, runc and CNI leave of a node's containers outside the node's own directories.
 
 They take it back when a container is deleted; of containers that were killed it stays.
 """

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.gpu import measurements, report, results
+from benchmarks.gpu import measurements, report
 from benchmarks.gpu.manifests import NAMESPACE
 from benchmarks.gpu.runner import BenchmarkError, Json, Kubectl, Runner
 from local.layout import REPOSITORY
@@ -39,7 +39,7 @@ def main() -> None:
     if arguments.stand_in:
         sys.exit(_try_out(arguments))
     failed = [] if arguments.report_only else _measure(arguments)
-    records = results.read(arguments.json)
+    records = report.read(arguments.json)
     text = report.summary(records)
     if arguments.summary:
         arguments.summary.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def _try_out(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as directory:
         arguments.json = Path(directory) / "stand-in.json"
         failed = _measure(arguments)
-        records = results.read(arguments.json)
+        records = report.read(arguments.json)
         _draw(records, arguments.json.with_suffix(".png"))
     print(textwrap.indent(report.summary(records), _STAND_IN, lambda _: True))
     ran = [record["measurement"] for record in records]
@@ -103,7 +103,7 @@ def _measure(arguments: argparse.Namespace) -> list[str]:
         print(f"… {name}", file=sys.stderr, flush=True)
         try:
             runner.prepare()
-            results.add(arguments.json, name, MEASUREMENTS[name](runner), gpus=runner.gpus)
+            report.add(arguments.json, name, MEASUREMENTS[name](runner), gpus=runner.gpus)
         except BenchmarkError as error:
             failed.append(name)
             print(f"✗ {name}: {error}", file=sys.stderr, flush=True)

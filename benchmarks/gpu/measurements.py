@@ -1,4 +1,4 @@
-"""What is measured: a function for each, whose name is that of `--only`; docs/gpu-benchmark.md says how."""
+"""The measurements: a function for each, whose name is that of `--only`; docs/gpu-benchmark.md says how."""
 
 from __future__ import annotations
 

@@ -1,16 +1,66 @@
-"""Figures in words: a table for each measurement, on what it was taken, and the last line. Pure."""
+"""The file that keeps figures, and them in words: a table for each measurement, on what, and the last line.
+
+Each call adds its measurements to the file, so that several calls make one table.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.gpu import figures as f
 from benchmarks.gpu.figures import Json
-from benchmarks.testbed.report import NOT_MEASURED, Sample, markdown, one_line, with_unit
+from benchmarks.gpu.runner import BenchmarkError
+from benchmarks.testbed.report import NOT_MEASURED, Sample, checkout, keep, machine, markdown, now, one_line, with_unit
 
+_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+_TOPOLOGY = ("nvidia-smi", "topo", "-m")
 _LINK = re.compile(r"\b(?:NV\d+|PIX|PXB|PHB|NODE|SYS)\b")
 _ONE_POD, _TWO_PODS = "one pod", "two pods"
+
+
+def read(path: Path) -> list[Json]:
+    """All that was measured; nothing where there is no file."""
+    return list(json.loads(path.read_text())["measured"]) if path.exists() else []
+
+
+def add(path: Path, name: str, figures: Json, *, gpus: int) -> None:
+    """Add one measurement, with when, where and of which commit.
+
+    Raises:
+        BenchmarkError: the file is of another machine: figures of both would make no table.
+    """
+    before = read(path)
+    record = {
+        "measurement": name,
+        "at": now(),
+        "hardware": hardware(gpus),
+        **checkout(),
+        "figures": figures,
+    }
+    if before and before[0]["hardware"]["gpus"] != record["hardware"]["gpus"]:
+        theirs = before[0]["hardware"]["gpus"]
+        raise BenchmarkError(f"{path} has figures of other GPUs, {theirs}: name another file with --json")
+    fresh = path.with_suffix(".new")
+    keep(fresh, {"measured": [*before, record]})
+    fresh.replace(path)
+
+
+def hardware(gpus: int) -> Json:
+    """This machine and its GPUs, as its driver names them; `gpus` as Kubernetes counts them."""
+    names = [line.strip() for line in _said(_QUERY).splitlines() if line.strip()]
+    return {"gpus": {"count": gpus, "names": names}, "topology": _said(_TOPOLOGY), **machine()}
+
+
+def _said(command: tuple[str, ...]) -> str:
+    """What the driver's program says; empty where there is none."""
+    if not shutil.which(command[0]):
+        return ""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def summary(records: Sequence[Json]) -> str:

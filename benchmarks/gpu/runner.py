@@ -1,4 +1,4 @@
-"""Where measurements happen: kubectl, clusters that come and go, pods that run a program, and the watch on both."""
+"""The runner of measurements: kubectl, clusters that come and go, pods that run a program, and the watch on both."""
 
 from __future__ import annotations
 

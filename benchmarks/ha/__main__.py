@@ -13,8 +13,7 @@ from pathlib import Path
 from benchmarks.ha import report
 from benchmarks.ha.report import Results
 from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Takeover, at_rest, two_operators
-from benchmarks.testbed.machine import describe
-from benchmarks.testbed.report import keep
+from benchmarks.testbed.report import describe, keep
 from local.binaries import KUBERNETES_VERSION
 
 Tell = Callable[[str], None]

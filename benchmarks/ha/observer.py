@@ -1,4 +1,4 @@
-"""What is seen from outside meanwhile: pods, the clusters' counters, the Lease, requests; and what must never be seen.
+"""An observer from outside: pods, the clusters' counters, the Lease, requests; and what must never be seen.
 
 Everything is checked at each event, not only when all is over: a pod that was there twice for a moment counts. Times
 are those at which this process heard of it, in `time.monotonic` seconds.

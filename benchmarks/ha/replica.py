@@ -96,7 +96,7 @@ def _deployment(bodies: Iterable[Json]) -> Json:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a process holds, in MB of 10^6 bytes. `proportional`: pages that it shares are divided (PSS)."""
+    """Memory of a process, in MB of 10^6 bytes. `proportional`: pages that it shares are divided (PSS)."""
 
     resident: float
     proportional: float

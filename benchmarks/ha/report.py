@@ -1,4 +1,4 @@
-"""What is printed: a table of figures, and the line for machines."""
+"""The report: a table of figures, and the line for machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KILLED_SECONDS, _STOPPED_SECONDS, _GAP_SECONDS, _STANDBY_MB = 10.0, 1.0, 10.0, 
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured. `lease_seconds`: how long a Lease holds that nobody renews."""
+    """The figures. `lease_seconds`: how long a Lease holds that nobody renews."""
 
     takeovers: tuple[Takeover, ...]
     rest: Rest

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from benchmarks.scale import blocks, growth, latency, preload, report
 from benchmarks.scale.report import Pair, Results
-from benchmarks.testbed.machine import describe
-from benchmarks.testbed.report import keep
+from benchmarks.testbed.report import describe, keep
 from local.binaries import KUBERNETES_VERSION
 
 PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks")
@@ -21,7 +20,7 @@ PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large each measurement is."""
+    """The sizes of the measurements."""
 
     clusters: int
     gpu_clusters: int

@@ -1,4 +1,4 @@
-"""How long the preload ever holds the scheduler's loop at one go, with very many tasks and workers.
+"""The longest time for which the preload holds the scheduler's loop, with very many tasks and workers.
 
     python -m benchmarks.scale.blocks [--tasks 1000000] [--workers 1000]
 

@@ -22,7 +22,7 @@ _FORMAT = struct.Struct("=Q")
 
 @dataclass(frozen=True)
 class Counts:
-    """What the operator has done since it began."""
+    """Counts of what the operator has done since it began."""
 
     passes: int = 0
     """Passes of all clusters' loops."""

@@ -1,4 +1,4 @@
-"""How long the operator takes to make many objects, beside a bare client that makes the same ones.
+"""The time that the operator takes to make many objects, beside a bare client that makes the same ones.
 
 (a) many clusters of a few pods, until all report ready; (b) the GPU pools of many clusters from 0 to many, at once.
 (c) how much memory the operator needs as its clusters grow: resident memory, in MB of 10^6 bytes. Each side has a
@@ -26,7 +26,7 @@ _DEADLINE_SECONDS = 400
 
 @dataclass(frozen=True)
 class Grown:
-    """What one side took, in seconds. `done`: what is asked for holds: pods ready, and clusters that say so."""
+    """The times of one side, in seconds. `done`: what is asked for holds: pods ready, and clusters that say so."""
 
     pods: int
     created_seconds: float

@@ -1,4 +1,4 @@
-"""How soon waiting GPU tasks spread over GPU workers that join, and how long that ever holds the scheduler's loop.
+"""The time in which waiting GPU tasks spread over GPU workers that join, and for which that holds the scheduler's loop.
 
     python -m benchmarks.scale.join [--tasks 100] [--seconds 0.1] [--workers 2,4] [--queued 20000] [--repeats 3]
 

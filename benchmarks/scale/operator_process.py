@@ -23,7 +23,7 @@ _REST_SECONDS = 120
 
 @dataclass(frozen=True)
 class Work:
-    """What the operator did: CPU seconds of its process, and counts."""
+    """The operator's work: CPU seconds of its process, and counts."""
 
     cpu_seconds: float
     counts: Counts

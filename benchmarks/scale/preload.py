@@ -1,4 +1,4 @@
-"""What the preload costs a real scheduler: its tasks a second and its memory, with the preload and without.
+"""The preload's cost for a real scheduler: its tasks a second and its memory, with the preload and without.
 
     python -m benchmarks.scale.preload [--tasks 100000] [--batches 400] [--only plain] [--collector] [--json FILE]
 
@@ -58,7 +58,7 @@ WARM_UP_TASKS = 1000
 
 @dataclass(frozen=True)
 class Took:
-    """What some tasks took."""
+    """The time and memory of some tasks."""
 
     tasks: int
     wall_seconds: float
@@ -206,7 +206,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one kind of tasks costs: ratios are the scheduler with the preload to the one without."""
+    """The cost of one kind of tasks: ratios are the scheduler with the preload to the one without."""
 
     kind: str
     batches: tuple[Pair, ...]

@@ -39,7 +39,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured; None: it was not."""
+    """The figures; None: not measured."""
 
     clusters: Pair | None = None
     gpus: Pair | None = None

@@ -1,4 +1,4 @@
-"""Virtual time: what happens next. Nothing waits."""
+"""A virtual clock: it jumps to the next callback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sizes the pools: the operator's own planning, a policy as Dask's `Adaptive`, and fixed pools."""
+"""Policies that size the pools: the operator's own planning, a policy as Dask's `Adaptive`, and fixed pools."""
 
 from __future__ import annotations
 

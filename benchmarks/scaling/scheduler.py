@@ -38,7 +38,7 @@ class Soon:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a scheduler knows: mean seconds by prefix, tasks that ended, those that run and since when.
+    """A scheduler's knowledge: mean seconds by prefix, tasks that ended, those that run and since when.
 
     `threads`: how many there are for plain tasks.
     """
@@ -61,7 +61,7 @@ def _as_fields(soon: Soon) -> dict[str, Any]:
 
 
 class Lookout:
-    """What the preload estimates of tasks that wait for their inputs: when the first can run, and how many then.
+    """The preload's estimate of tasks that wait for their inputs: when the first can run, and how many then.
 
     The true remaining graph with the means known so far, at most once a second, and then wrong by up to a quarter.
     """

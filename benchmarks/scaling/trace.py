@@ -62,7 +62,7 @@ class Machines:
 
 @dataclass(frozen=True)
 class Trace:
-    """What is submitted when: `submitted[job]` in seconds from the start. One pool at most has GPUs, `gpu`."""
+    """A trace: `submitted[job]` in seconds from the start. One pool at most has GPUs, `gpu`."""
 
     name: str
     tasks: Sequence[Task]
@@ -110,7 +110,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user of these traces would write into `autoscale`; docs/benchmarks.md says why."""
+    """The `autoscale` that a user of these traces would write; docs/benchmarks.md says why."""
 
     idle_timeout: str = "7s"
     target_duration: str = "45s"

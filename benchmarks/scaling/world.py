@@ -110,7 +110,7 @@ class World:
 
 
 class Policy(ABC):
-    """Who sizes the pools of a world. Pools begin with their minimum, and no GPU node is there."""
+    """A policy that sizes the pools of a world. Pools begin with their minimum, and no GPU node is there."""
 
     title: str
 
@@ -121,7 +121,7 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to. Times in seconds from the start; `jobs`: when each submission was finished."""
+    """The outcome of a run. Times in seconds from the start; `jobs`: when each submission was finished."""
 
     policy: str
     makespan: float

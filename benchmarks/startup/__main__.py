@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.startup import report
-from benchmarks.startup.operators import Floor, GpudaskOperator, RunsClusters
+from benchmarks.startup.participants import Floor, GpudaskOperator, RunsClusters
 from benchmarks.startup.peer import Peer
 from benchmarks.startup.run import Access, Benchmark
 from benchmarks.startup.trial import StartupTrial

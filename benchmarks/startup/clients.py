@@ -1,4 +1,4 @@
-"""How long a program waits for a cluster of two workers: gpudask's `KubeCluster` beside the stock client's.
+"""A program's wait for a cluster of two workers: gpudask's `KubeCluster` beside the stock client's.
 
 Built on the rounds, the pods by hand and the peer's operator of the start-up benchmark. `program.py` is the user's
 program, the same for both clients, run in a process of its own, as a notebook's kernel is one.
@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import gpudask
-from benchmarks.startup.operators import Floor, GpudaskOperator, Participant
+from benchmarks.startup.participants import FEW, Floor, GpudaskOperator, Participant, manifest
 from benchmarks.startup.peer import Peer, PeerEnvironment, PeerProcess
 from benchmarks.startup.report import FLOOR, GPUDASK, PEER, Results, times
 from benchmarks.startup.run import DEADLINE_SECONDS, Access, Benchmark, Figures, StepTookTooLongError, clear, shown
 from benchmarks.startup.trial import dask_client, registered, service_address, single_use_session
-from benchmarks.startup.workload import FEW, manifest
 from benchmarks.testbed.report import NOT_MEASURED, markdown, one_line
 from benchmarks.testbed.watch import PodWatch
 from gpudask.clients.kubernetes import Kubernetes

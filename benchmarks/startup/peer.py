@@ -22,7 +22,7 @@ import aiohttp
 import yaml
 from distributed import Client
 
-from benchmarks.startup.workload import FEW, Rendered, manifest
+from benchmarks.startup.participants import FEW, Rendered, manifest
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes

@@ -18,11 +18,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from distributed.versions import VersionMismatchWarning
 
-from benchmarks.startup.operators import Participant
+from benchmarks.startup.participants import Participant
 from benchmarks.startup.peer import Peer, PeerEnvironment, PeerProcess, version
 from benchmarks.startup.report import Results
-from benchmarks.testbed.machine import describe
-from benchmarks.testbed.report import keep
+from benchmarks.testbed.report import describe, keep
 from benchmarks.testbed.watch import PodWatch
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
@@ -43,7 +42,7 @@ Q = TypeVar("Q", bound=Peer)
 
 @dataclass(frozen=True)
 class Access:
-    """What participants are given: the API server, its kubeconfig, and a directory for files that go afterwards."""
+    """A participant's access: the API server, its kubeconfig, and a directory for files that go afterwards."""
 
     api: Kubernetes
     kubeconfig: Path
@@ -58,7 +57,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Benchmark(Generic[P]):
-    """What makes one benchmark out of rounds.
+    """The parts of one benchmark that runs in rounds.
 
     `name` stands in namespaces and in the file, `makers` has who can take part, `default` who does unless the command
     line says so, and `table` and `last_line` put the figures in words.
@@ -179,7 +178,7 @@ Trials = Callable[[P, Kubernetes, PodWatch, int], Trial]
 
 @dataclass
 class Turn:
-    """What one participant's turn gave; with an `error`, its figures do not count.
+    """The figures of one participant's turn; with an `error`, its figures do not count.
 
     `began` is in seconds since the epoch, `load` the machine's one-minute load at the beginning and at the end.
     """
@@ -198,7 +197,7 @@ class Turn:
 
 
 def order(titles: Sequence[str], number: int) -> list[str]:
-    """Who goes when in round `number`: nobody is always the first."""
+    """The order of participants in round `number`: nobody is always the first."""
     start = number % max(1, len(titles))
     return [*titles[start:], *titles[:start]]
 

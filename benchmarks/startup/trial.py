@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 from distributed import Client
 
-from benchmarks.startup.operators import RunsClusters
+from benchmarks.startup.participants import FEW, MANY, RunsClusters
 from benchmarks.startup.run import Figures, StepTookTooLongError, clear, shown
-from benchmarks.startup.workload import FEW, MANY
 from benchmarks.testbed.pods import SeenPod
 from benchmarks.testbed.watch import PodWatch
 from gpudask.clients.errors import ApiError

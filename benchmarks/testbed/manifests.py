@@ -64,7 +64,7 @@ def creations(bodies: Iterable[Json]) -> Iterator[str]:
 
 
 def made_of(body: Json) -> list[Json]:
-    """What the operator makes of one cluster with a fixed CPU pool: Service, ConfigMap and pods."""
+    """The operator's objects for one cluster with a fixed CPU pool: Service, ConfigMap and pods."""
     owner = _owner(body)
     name = scheduler_pod_name(owner.name, owner.uid, frozenset())
     pool = owner.spec.pools[0]
@@ -77,7 +77,7 @@ def made_of(body: Json) -> list[Json]:
 
 
 def shared_by(bodies: list[Json]) -> list[Json]:
-    """What the operator makes once for all these clusters."""
+    """The operator's objects that all these clusters share."""
     return [preload.preload(NAMESPACE, files(), [_owner(body).shared_reference for body in bodies[:1]])]
 
 

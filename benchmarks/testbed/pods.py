@@ -1,4 +1,4 @@
-"""What a watch tells of pods, and when: kept for whoever follows one, by whatever clock. The standard library alone."""
+"""Pods as a watch saw them, with the times of their changes, by any clock. The standard library alone."""
 
 from __future__ import annotations
 

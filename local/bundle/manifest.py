@@ -1,4 +1,4 @@
-"""What a bundle says of itself: its parts, the archives that run through them, and each file with its hash.
+"""The bundle's manifest: its parts, the archives that run through them, and each file with its hash.
 
 The parts are one long sequence of bytes, cut at a given size. Archives, compressed one by one so that they unpack
 side by side, lie in it one after the other. An archive is a row of contents; a content may be several files.
@@ -49,7 +49,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class File:
-    """What is unpacked to `path`: a content, with the permissions `mode`; or a link to `link`."""
+    """A file unpacked to `path`: a content, with the permissions `mode`; or a link to `link`."""
 
     path: str
     sha256: str = ""
@@ -75,7 +75,7 @@ class Manifest:
 
     @property
     def unpacked_bytes(self) -> int:
-        """What the contents take once they are unpacked."""
+        """Size of the contents once they are unpacked."""
         return sum(content.size for archive in self.archives for content in archive.contents)
 
     def text(self) -> str:

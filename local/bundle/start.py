@@ -1,4 +1,4 @@
-"""How `python -m local` comes to the packages that it needs: they are there, or a bundle brings them."""
+"""The packages that `python -m local` needs: found installed, or unpacked from a bundle."""
 
 from __future__ import annotations
 

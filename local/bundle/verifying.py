@@ -1,4 +1,4 @@
-"""Whether all of a bundle came, and whole: everything that is wrong is said at once, one line each."""
+"""Check a bundle for missing and damaged parts: every fault is reported at once, one line each."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Item:
 
 @dataclass
 class _Plan:
-    """What goes where, before anything is compressed."""
+    """The layout of a bundle, before anything is compressed."""
 
     files: list[File] = field(default_factory=list)
     archives: dict[str, list[tuple[Content, Path]]] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What to show and how long to wait for each of its steps, in seconds."""
+    """The demonstration to run, and deadlines for each of its steps, in seconds."""
 
     kubeconfig: str
     namespace: str

@@ -6,7 +6,7 @@ from local.demo.model import EventFact, Fact, LineFact, PoolView, View
 
 
 def lines_of(before: View, after: View, fact: Fact, *, with_pools: bool) -> list[str]:
-    """What to print when `fact` made `after` of `before`; changes of pools only where no live table shows them."""
+    """The lines to print when `fact` made `after` of `before`; changes of pools only where no live table shows them."""
     match fact:
         case LineFact(text=text):
             return [f"{fact.at:6.1f} s  | {text}"]

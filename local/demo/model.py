@@ -1,4 +1,4 @@
-"""What is known at a moment of the demonstration, and how one more fact changes it. Pure.
+"""The state of the demonstration, and its reducer: one more fact, the next state. Pure.
 
 Facts are what the watches and the pipeline report, each with the seconds since the start. `View` is their fold:
 drawing, the summary and the plot all read it and nothing else.

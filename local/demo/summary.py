@@ -1,4 +1,4 @@
-"""What the demonstration showed, each figure with its source. Pure."""
+"""The summary of the demonstration, each figure with its source. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Line:
 
 
 def summarize(view: View, before: View, report: dict[str, Any], gpu_pools: list[str]) -> list[Line]:
-    """What ran where, the GPU pools over time, waiting and GPU-seconds. `before`: as the pipeline began."""
+    """Summarize what ran where, the GPU pools over time, waiting and GPU-seconds. `before`: as the pipeline began."""
     transitions = "the scheduler's transitions"
     lines = [
         Line(f"{step} ran on", _by_pool(workers), transitions)

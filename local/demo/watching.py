@@ -1,4 +1,4 @@
-"""What the demonstration asks of the API server: apply the manifest; watch the cluster, its pods, its events."""
+"""The demonstration's requests to the API server: apply the manifest; watch the cluster, its pods, its events."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import figures, results
+from benchmarks.gpu import figures, report
 from benchmarks.gpu.runner import BenchmarkError
 from benchmarks.gpu.report import last_line, summary
 
@@ -189,8 +189,8 @@ def test_the_table_shows_spread_and_how_often() -> None:
 
 def test_figures_of_other_gpus_do_not_go_into_one_file(tmp_path: Path) -> None:
     path = tmp_path / "gpu.json"
-    results.add(path, "classic", {"rows": []}, gpus=2)
-    results.add(path, "scaling", {"rows": []}, gpus=2)
-    assert [row["measurement"] for row in results.read(path)] == ["classic", "scaling"]
+    report.add(path, "classic", {"rows": []}, gpus=2)
+    report.add(path, "scaling", {"rows": []}, gpus=2)
+    assert [row["measurement"] for row in report.read(path)] == ["classic", "scaling"]
     with pytest.raises(BenchmarkError, match="figures of other GPUs"):
-        results.add(path, "classic", {"rows": []}, gpus=4)
+        report.add(path, "classic", {"rows": []}, gpus=4)

@@ -1,4 +1,4 @@
-"""What is wrong, lost, stuck or leaked, of what was seen in a run. Pure. Times are seconds of one monotonic clock.
+"""The audit of a run: what is wrong, lost, stuck or leaked. Pure. Times are seconds of one monotonic clock.
 
 The rules:
 - A program that ends gives its known answer. Another one is *wrong*, whatever was broken meanwhile.
@@ -87,7 +87,7 @@ class StatusSample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit found, in words, by kind; `again`: attempts that may have failed, and were repeated."""
+    """The findings of an audit, by kind; `again`: attempts that may have failed, and were repeated."""
 
     wrong: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What can be seen of a run from outside: statuses, schedulers and operators' logs, looked at about once a second."""
+"""The observer of a run: statuses, schedulers and operators' logs, read about once a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import BinaryIO
 from local.errors import LocalClusterError
 from local.operator_release import NAMESPACE as OPERATORS
 from tests.chaos.audit import PoolSample, SchedulerSample, StatusSample
-from tests.chaos.stage import Stage
+from tests.chaos.target import Target
 
 _EVERY_SECONDS = 1.0
 
@@ -23,7 +23,7 @@ _EVERY_SECONDS = 1.0
 class Observer:
     """A thread that looks until `stop`. `lines`: what the operators logged."""
 
-    stage: Stage
+    target: Target
     pools: list[PoolSample] = field(default_factory=list)
     schedulers: list[SchedulerSample] = field(default_factory=list)
     statuses: list[StatusSample] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Observer:
         self._read_logs()
 
     def _look(self) -> None:
-        for item in self.stage.clusters():
+        for item in self.target.clusters():
             meta = item["metadata"]
             text = json.dumps(item.get("status", {}))
             if "next try at" in text:
@@ -67,7 +67,7 @@ class Observer:
                 for pool in item.get("status", {}).get("pools", ())
             ]
         now = time.monotonic()
-        for pod in self.stage.schedulers():
+        for pod in self.target.schedulers():
             container = (pod["status"].get("containerStatuses") or [{}])[0]
             if container.get("ready"):  # a kubelet that restarts ends what it was just beginning
                 name = pod["metadata"]["labels"]["gpudask.dev/cluster"]
@@ -75,8 +75,8 @@ class Observer:
 
     def _read_logs(self) -> None:
         """What is new in the logs; a file that is open stays readable when its pod is gone."""
-        for spec in self.stage.cluster.settings.specs:
-            logs = self.stage.cluster.layout.node(spec.name).pod_logs
+        for spec in self.target.cluster.settings.specs:
+            logs = self.target.cluster.layout.node(spec.name).pod_logs
             for path in logs.glob(f"{OPERATORS}_gpudask-*/operator/*.log"):
                 if path not in self._logs:
                     with contextlib.suppress(FileNotFoundError):

@@ -35,7 +35,7 @@ _NOT_HANDED_ON = frozenset({"host", "connection", "content-length", "transfer-en
 
 @dataclass
 class Weather:
-    """How the way to the API server is. Shares are of requests: 0 none, 1 all.
+    """Faults of the way to the API server. Shares are of requests: 0 none, 1 all.
 
     `refused`: a status, and the share that is answered with it. `losing`: the share of writes that are done and not
     answered. `slow_seconds`: each request waits for so long first. `behind`: watches tell nothing until it is over.
@@ -52,7 +52,7 @@ class Weather:
 
 @dataclass
 class Counts:
-    """What it did."""
+    """Counts of what it did."""
 
     requests: int = 0
     refused: int = 0
@@ -62,7 +62,7 @@ class Counts:
 
 @dataclass
 class Proxy:
-    """What listens at `port` of the first node's address."""
+    """A proxy that listens at `port` of the first node's address."""
 
     server: str
     random: random.Random

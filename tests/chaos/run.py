@@ -1,4 +1,4 @@
-"""A run: the faults of a plan, each in a thread of its own, beside lanes and an observer; then quiet, and the audit."""
+"""A run: the faults of a plan, a thread for each, beside workloads and an observer; then quiet, and the audit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from local.errors import LocalClusterError
 from tests.chaos import audit
 from tests.chaos.audit import Attempt, Verdict
 from tests.chaos.faults import FAULTS
-from tests.chaos.lanes import Lane
+from tests.chaos.workloads import Workload
 from tests.chaos.observer import Observer
 from tests.chaos.plan import LOSES_STATE, Planned, plan
-from tests.chaos.stage import NoVictimError, Stage
+from tests.chaos.target import NoVictimError, Target
 from tests.e2e.platform import Platform
 
 Tell = Callable[[str], None]
@@ -55,9 +55,9 @@ class Outcome:
 
 @dataclass
 class Faults:
-    """What is inflicted: `done` by kind, and what found no victim or could not begin, with why."""
+    """The faults that are inflicted: `done` by kind, and what found no victim or could not begin, with why."""
 
-    stage: Stage
+    target: Target
     tell: Tell
     done: Counter[str] = field(default_factory=Counter)
     missed: list[str] = field(default_factory=list)
@@ -68,12 +68,12 @@ class Faults:
         """All of the plan, as it says; returns at the end of the run."""
         for each in planned:
             self._busy.setdefault(each.kind.group, threading.Lock())
-            if self.stage.ending.wait(max(0.0, began + each.at - time.monotonic())):
+            if self.target.ending.wait(max(0.0, began + each.at - time.monotonic())):
                 return
             thread = threading.Thread(target=self._inflict, args=(each,), name=each.kind.name, daemon=True)
             self._threads.append(thread)
             thread.start()
-        self.stage.ending.wait(max(0.0, began + seconds - time.monotonic()))
+        self.target.ending.wait(max(0.0, began + seconds - time.monotonic()))
 
     def join(self, seconds: float) -> list[str]:
         """Wait until all are undone; which are not."""
@@ -88,53 +88,53 @@ class Faults:
                 self.done[each.kind.name] += 1
                 lasts = f", {each.seconds:.0f} s" if each.seconds else ""
                 self.tell(f"fault: {each.kind.name}: {victim}{lasts}")
-                self.stage.ending.wait(each.seconds)
+                self.target.ending.wait(each.seconds)
 
     def _begin(self, each: Planned, undone: ExitStack) -> str:
         """Begin it, once it finds a victim; which. Empty: it found none, or the API server is away."""
         deadline = time.monotonic() + _BEGINNING_SECONDS
         while True:
             try:
-                return undone.enter_context(FAULTS[each.kind.name](self.stage, each.pick))
+                return undone.enter_context(FAULTS[each.kind.name](self.target, each.pick))
             except (NoVictimError, AssertionError, LocalClusterError, OSError, subprocess.SubprocessError) as error:
-                if time.monotonic() > deadline or self.stage.ending.is_set():
+                if time.monotonic() > deadline or self.target.ending.is_set():
                     self.missed.append(f"{each.kind.name}: {str(error)[:200]}")
                     return ""
-                self.stage.ending.wait(0.5)
+                self.target.ending.wait(0.5)
 
 
 def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Outcome:
     """Do it all, on a platform that is there or is brought up. Nothing stays: no fault, no cluster, no rule."""
     planned = plan(settings.seed, 60 * settings.minutes, only=settings.only)
-    with Stage.set_up(settings.seed, platform) as stage:
-        faults, observer = Faults(stage, tell), Observer(stage)
-        lanes = [
-            Lane(stage, number, random.Random(f"{settings.seed} {number}"), _QUIET_SECONDS, tell)  # noqa: S311
+    with Target.set_up(settings.seed, platform) as target:
+        faults, observer = Faults(target, tell), Observer(target)
+        workloads = [
+            Workload(target, number, random.Random(f"{settings.seed} {number}"), _QUIET_SECONDS, tell)  # noqa: S311
             for number in range(settings.lanes)
         ]
         watching, began = observer.start(), time.monotonic()
-        working = [lane.start() for lane in lanes]
+        working = [workload.start() for workload in workloads]
         try:
             faults.inflict(planned, began, 60 * settings.minutes)
         except KeyboardInterrupt:
             tell("interrupted: the run ends now")
         minutes = (time.monotonic() - began) / 60
-        stage.ending.set()
+        target.ending.set()
         tell("no more faults: what goes on comes to its end")
         left = faults.join(_QUIET_SECONDS)
         for thread in working:
             thread.join(_QUIET_SECONDS + 60)
-        tell("the lanes have ended")
-        verdict = _settled(stage, tell)
+        tell("the workloads have ended")
+        verdict = _settled(target, tell)
         observer.stop()
         watching.join(30)
-        attempts = [attempt for lane in lanes for attempt in lane.attempts]
+        attempts = [attempt for workload in workloads for attempt in workload.attempts]
         for attempt in attempts:
-            verdict += audit.of_attempt(attempt, stage.hits)
-        verdict += audit.of_schedulers(observer.schedulers, stage.hits)
+            verdict += audit.of_attempt(attempt, target.hits)
+        verdict += audit.of_schedulers(observer.schedulers, target.hits)
         verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(observer.statuses)
         verdict += audit.of_log(observer.lines)
-        troubles = [*stage.troubles, *(lane.trouble for lane in lanes if lane.trouble)]
+        troubles = [*target.troubles, *(each.trouble for each in workloads if each.trouble)]
         troubles += [f"{name} was not undone" for name in left]
     told = _told(faults, verdict, observer) + _longest(attempts)
     told += [f"HARNESS {text}" for text in troubles]
@@ -144,16 +144,16 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
     return Outcome(line, count, answered, tuple(told), tuple(observer.lines), verdict.is_clean and not troubles)
 
 
-def _settled(stage: Stage, tell: Tell) -> Verdict:
+def _settled(target: Target, tell: Tell) -> Verdict:
     """Wait until everything of the run has gone, and both operators are ready; what has not, and is not."""
     deadline = time.monotonic() + _QUIET_SECONDS
     pods, clusters, operators = ["?"], ["?"], 0
     while (pods or clusters or operators < 2) and time.monotonic() < deadline:
         time.sleep(1)
         try:
-            clusters = [each["metadata"]["name"] for each in stage.clusters()]
-            pods = [f"{each['metadata']['name']} {each['status'].get('phase')}" for each in stage.pods()]
-            operators = sum(map(_is_ready, stage.operators()))
+            clusters = [each["metadata"]["name"] for each in target.clusters()]
+            pods = [f"{each['metadata']['name']} {each['status'].get('phase')}" for each in target.pods()]
+            operators = sum(map(_is_ready, target.operators()))
         except LocalClusterError as error:
             tell(f"the API server: {error}")
     stuck = [f"cluster {name} is still there" for name in clusters]
@@ -174,7 +174,7 @@ def _told(faults: Faults, verdict: Verdict, observer: Observer) -> list[str]:
         lines += [f"{kind.upper()} {text}" for text in getattr(verdict, kind)]
     lines += [f"run again, its scheduler was ended: {text}" for text in verdict.again]
     apart = sum(faults.done[name] for name in LOSES_STATE)
-    counts = faults.stage.proxy.counts
+    counts = faults.target.proxy.counts
     lines.append(
         f"apart: schedulers ended={apart} programs run again={len(verdict.again)}; looks={observer.looks} "
         f"requests={counts.requests} refused={counts.refused} unanswered={counts.lost} expired={counts.expired}"

@@ -20,8 +20,8 @@ PAGES = pages()
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(?P<title>.+)$", re.MULTILINE)
 # `make X` in code: alone in backticks, or at the start of a shell line.
-_MAKE = re.compile(r"(?:`|^)make ((?:[a-z][a-z-]*)+)", re.MULTILINE)
-_TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
+_MAKE = re.compile(r"(?:`|^)make ((?:[a-z][a-z0-9-]*)+)", re.MULTILINE)
+_TARGET = re.compile(r"^([a-z][a-z0-9-]*):", re.MULTILINE)
 
 
 def of_page(path: Path) -> str:

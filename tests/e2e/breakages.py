@@ -1,4 +1,4 @@
-"""What a program lives through when the connection to its scheduler ends: it is told, and works again."""
+"""Breaking a program's connection to its scheduler: the program is told, and works again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECOVERS_SECONDS = 30
 
 @contextmanager
 def broken_connection(client: Client) -> Iterator[None]:
-    """What is done in this block ends the client's connection. Soon after it the client computes again."""
+    """Expect that this block ends the client's connection, and that soon after it the client computes again."""
     pending = client.submit(sum, [1, 2], resources={"NOBODY-HAS-IT": 1}, pure=False)
     before = client.scheduler_comm.comm
     yield

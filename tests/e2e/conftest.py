@@ -12,26 +12,39 @@ sys.path.insert(0, str(Path(__file__).parent / "uploaded"))  # what the tasks do
 
 from tests.conftest import ROOT
 from tests.e2e.platform import Platform
+from tests.e2e.provider import ProviderError, chosen, why_not
 from tests.e2e.space import Space
+
+
+def pytest_configure() -> None:
+    try:
+        chosen()
+    except ProviderError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/e2e/" in str(item.path):
             item.add_marker(pytest.mark.e2e)
+        mark = item.get_closest_marker("local_cluster")
+        if mark is not None and (reason := why_not(*mark.args, chosen())):
+            item.add_marker(pytest.mark.skip(reason=reason))
     items.sort(key=lambda item: item.path.name == "test_local_cluster.py")  # it ends the cluster that all share
 
 
 @pytest.fixture(scope="session")
 def platform() -> Platform:
-    """The real cluster with this checkout's operator."""
+    """The cluster that the tests run on, with the operator."""
     return Platform.up()
 
 
 @pytest.fixture
 def space(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Space]:
-    """A namespace of the test's own."""
-    with Space.opened(platform) as room:
+    """A namespace of the test's own, of the Pod Security level that its mark says."""
+    mark = request.node.get_closest_marker("pod_security")
+    level = mark.args[0] if mark else "restricted"
+    with Space.opened(platform, pod_security=level) as room:
         yield room
         outcome = getattr(request.node, "outcome_of_call", None)
         if outcome is not None and outcome.failed:

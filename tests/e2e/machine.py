@@ -1,4 +1,4 @@
-"""What a cluster may leave on the machine, seen from outside it: by the kernel's tables, not by our own records."""
+"""Traces of a cluster on the machine, by the kernel's tables, not by our own records."""
 
 from __future__ import annotations
 

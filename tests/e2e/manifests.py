@@ -1,4 +1,4 @@
-"""Small clusters for the real, small machine."""
+"""Small clusters, as the tests' nodes can run them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from gpudask.api.json_object import Json
 
 from typing import Any
 
+import pytest
+
 from local.demo.overlay import localize
+from tests.e2e.provider import chosen
 
 
 IDLE_TIMEOUT = "4s"
 # A Dask worker that is told to end while it closes anyway, because its scheduler went first, hangs until it is killed.
 QUICK_END = {"spec": {"terminationGracePeriodSeconds": 5}}
+# Of pods that the tests make by themselves: their namespaces enforce the restricted level of Pod Security.
+RESTRICTED_POD = {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}}
+RESTRICTED_CONTAINER = {"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}
 OPEN_TO_NEIGHBOURS = {"allowFrom": [{"podSelector": {}}]}
 """As `spec.network`: lets the pods of the cluster's own namespace in, such as a program that did not create it."""
 
 
 def cluster(name: str, *pools: Json, **spec: Any) -> Json:
-    """A GpuDaskCluster with these pools, made for the local nodes; what is idle leaves soon."""
-    manifest = localize(
+    """A GpuDaskCluster with these pools, made for small nodes; what is idle leaves soon."""
+    manifest = localized(
         {
             "apiVersion": "gpudask.dev/v1alpha1",
             "kind": "GpuDaskCluster",
@@ -30,6 +36,19 @@ def cluster(name: str, *pools: Json, **spec: Any) -> Json:
         if "autoscale" in pool:
             pool["autoscale"]["idleTimeout"] = written["autoscale"].get("idleTimeout", IDLE_TIMEOUT)
     return manifest
+
+
+def localized(manifest: Json) -> Json:
+    """`manifest` for small nodes with pretended GPUs, and the tests' image. The argument is left alone.
+
+    A test that wants GPU pods is skipped where no node offers GPUs.
+    """
+    made = localize(manifest)
+    provider = chosen()
+    made["spec"] |= {"image": provider.image, "imagePullPolicy": provider.pull_policy}
+    if any("gpu" in pool for pool in made["spec"]["pools"]) and (reason := provider.lacks_gpus()):
+        pytest.skip(reason)
+    return made
 
 
 def cpu(**fields: Any) -> Json:

@@ -1,4 +1,4 @@
-"""Somebody who does what docs/tasks.md says, step by step, in a directory and a namespace of their own."""
+"""A user who follows docs/tasks.md step by step, in a directory and a namespace of their own."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Newcomer:
 
     def run(self, command: list[str], *, kubeconfig: Path | None = None) -> str:
         """What a command writes, to standard output and standard error; it must succeed."""
-        tools = (Path(sys.executable).parent, self.space.platform.cluster.layout.commands)
+        programs = (sys.executable, self.space.kubectl.path, self.space.platform.provider.helm)
         environment = {
-            "PATH": os.pathsep.join([*(str(path) for path in tools), "/usr/bin", "/bin"]),
+            "PATH": os.pathsep.join([*(str(Path(program).parent) for program in programs), "/usr/bin", "/bin"]),
             "HOME": str(self.directory),
             "KUBECONFIG": str(kubeconfig or self.kubeconfig),
             "LANG": "C.UTF-8",

@@ -1,4 +1,4 @@
-"""The real cluster, and the operator on it as the chart installs it."""
+"""A real cluster, and the operator on it as the chart installs it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from local.cluster import Cluster
-from local.lock import exclusive
-from local.operator_release import NAMESPACE, install_checkout, install_operator
-from local.progress import Steps
+from local.operator_release import NAMESPACE
+from tests.e2e.provider import Provider, chosen
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
@@ -23,22 +22,34 @@ _OPERATOR = "app.kubernetes.io/name=gpudask"
 class Platform:
     """kubectl as administrator, and how to handle the operator."""
 
-    cluster: Cluster
-    kubectl: Kubectl
+    provider: Provider
     operator_image: str
 
     @classmethod
     def up(cls) -> Platform:
-        """The cluster with the images and the operator of this checkout."""
-        cluster = Cluster.up("default", steps=Steps())
-        kubectl = Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig)
-        with exclusive(cluster.layout.root.with_name("platform")):  # tests run side by side in several processes
-            return cls(cluster, kubectl, install_checkout(cluster, Steps()))
+        """The cluster with the operator: the local one's is of this checkout."""
+        provider = chosen()
+        return cls(provider, provider.start())
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """kubectl as administrator."""
+        return self.provider.kubectl
+
+    @property
+    def cluster(self) -> Cluster:
+        """The local cluster, for tests with the mark `local_cluster`."""
+        return self.provider.cluster
 
     def install(self, *settings: str, image: str = "") -> None:
         """`helm upgrade --install`, with more values if given, and perhaps another version's image."""
-        image = image or self.operator_image
-        install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, image, *settings)
+        self.provider.install(image or self.operator_image, *settings)
+
+    def create_namespace(self, name: str, *, pod_security: str = "restricted") -> None:
+        """Make a namespace where Pod Security enforces a level: pods that violate it are refused."""
+        labels = {"pod-security.kubernetes.io/enforce": pod_security}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(body))
 
     def scale_operator(self, replicas: int) -> None:
         """Take the operators away (0) or bring so many back."""

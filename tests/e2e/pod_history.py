@@ -1,4 +1,4 @@
-"""What became of a namespace's pods over time, change by change: end states cannot show a pod too many."""
+"""History of a namespace's pods, change by change: end states cannot show a pod too many."""
 
 from __future__ import annotations
 

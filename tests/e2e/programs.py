@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD
+from tests.e2e.provider import chosen
 from tests.e2e.space import Space
 
-IMAGE = "localhost/gpudask/dask:dev"
+IMAGE = chosen().image
 # Until a file of that name is there: `Program.tell` makes it.
 TOLD_DIRECTORY = "/tmp/told"  # noqa: S108 - in the pod
 _AT = "/program"
@@ -56,16 +58,18 @@ class Program:
         container = {
             "name": "program",
             "image": image,
-            "imagePullPolicy": "Never",
+            "imagePullPolicy": chosen().pull_policy,
             "command": ["python", "-u", f"{_AT}/main.py", *arguments],
             "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
             "volumeMounts": places,
+            **RESTRICTED_CONTAINER,
         }
         spec = {
             "serviceAccountName": user,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
+            **RESTRICTED_POD,
             "volumes": volumes,
         }
         space.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})

@@ -6,6 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from local.operator_release import image_values
 from tests.e2e.platform import Platform
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpudask"
@@ -51,8 +52,8 @@ class Release:
 
     def attempt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run helm, whatever comes of it."""
-        helm = str(self.platform.cluster.layout.commands / "helm")
-        cluster = ["--kubeconfig", str(self.platform.cluster.kubeconfig), "--namespace", self.namespace]
+        helm = str(self.platform.provider.helm)
+        cluster = ["--kubeconfig", str(self.platform.kubectl.kubeconfig), "--namespace", self.namespace]
         behalf = ["--kube-as-user", self.user] if self.user else []
         return subprocess.run([helm, *arguments, *cluster, *behalf], capture_output=True, text=True, check=False)
 
@@ -62,6 +63,6 @@ class Release:
         return inside("logs", f"deployment/{self.fullname}", "--tail=-1").stdout
 
     def _values(self, settings: tuple[str, ...]) -> list[str]:
-        repository, _, tag = self.platform.operator_image.rpartition(":")
-        image = (f"image.repository={repository}", f"image.tag={tag}", "image.pullPolicy=Never")
-        return [part for value in (*image, *settings) for part in ("--set", value)]
+        pull_policy = f"image.pullPolicy={self.platform.provider.pull_policy}"
+        values = (*image_values(self.platform.operator_image), pull_policy, *settings)
+        return [part for value in values for part in ("--set", value)]

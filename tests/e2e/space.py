@@ -1,4 +1,4 @@
-"""One test's room: a namespace of its own, the clusters in it, and what they say."""
+"""A test's own namespace, and the clusters in it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ class Space:
 
     @classmethod
     @contextmanager
-    def opened(cls, platform: Platform) -> Iterator[Space]:
-        """A new namespace; it goes afterwards, and its GPUs are free for the next. Other pods may still be ending."""
+    def opened(cls, platform: Platform, *, pod_security: str = "restricted") -> Iterator[Space]:
+        """A new namespace; it goes afterwards, and its GPUs are free for the next. Other pods may still be ending.
+
+        `pod_security`: the level that is enforced there. The operator's pods pass the strictest.
+        """
         namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
-        platform.kubectl("create", "namespace", namespace)
+        platform.create_namespace(namespace, pod_security=pod_security)
         room = cls(platform, platform.kubectl.inside(namespace))
         try:
             yield room
@@ -61,7 +64,7 @@ class Space:
 
     def status(self, cluster: str) -> Json:
         """A cluster's status."""
-        body = self.platform.cluster.api.get(f"{self._path(API_VERSION)}/{PLURAL}/{cluster}")
+        body = self.platform.provider.get(f"{self._path(API_VERSION)}/{PLURAL}/{cluster}")
         assert body is not None, f"there is no cluster {cluster}"
         return dict(body.get("status", {}))
 
@@ -77,7 +80,7 @@ class Space:
         """The worker pods of a pool, or without one the scheduler pods."""
         which = f"gpudask.dev/pool={pool}" if pool else "dask.org/component=scheduler"
         selector = quote(f"gpudask.dev/cluster={cluster},{which}")
-        listed = self.platform.cluster.api.get(f"{self._path('v1')}/pods?labelSelector={selector}")
+        listed = self.platform.provider.get(f"{self._path('v1')}/pods?labelSelector={selector}")
         assert listed is not None, "the API server knows no pods"
         return list(listed["items"])
 
@@ -158,9 +161,11 @@ class Space:
 
     @contextmanager
     def client(self, cluster: str) -> Iterator[Client]:
-        """A Dask client of a cluster, through its Service."""
-        body = json.loads(self.kubectl("get", "service", f"{cluster}-scheduler", "-o", "json").stdout)
-        with Client(f"tcp://{body['spec']['clusterIP']}:8786", timeout=60) as client:
+        """A Dask client of a cluster."""
+        with (
+            self.platform.provider.scheduler_address(self.kubectl, cluster) as address,
+            Client(address, timeout=60) as client,
+        ):
             client.upload_file(gpudask_e2e.__file__)
             yield client
 

@@ -1,4 +1,4 @@
-"""What the local cluster's pretended GPUs need, added to pods by the API server: manifests stay as people write them.
+"""Variables that the local cluster's pretended GPUs need, added to pods by the API server: manifests stay as written.
 
 A real device plugin sets variables in the containers that get a device, too. Here they are dask-cuda's own switches for
 a machine without any: docs/getting-started.md has them.
@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.e2e.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 from tests.eventually import eventually
@@ -69,8 +70,9 @@ def _binding(name: str, namespace: str) -> Json:
 
 def _applies(space: Space) -> bool:
     """A policy takes a moment to come into force, and a namespace one to get its service account."""
-    container = {"name": "dask", "image": "none", "resources": {"limits": {_RESOURCE: "1"}}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": {"containers": [container]}}
+    container = {"name": "dask", "image": "none", "resources": {"limits": {_RESOURCE: "1"}}, **RESTRICTED_CONTAINER}
+    spec = {"containers": [container], **RESTRICTED_POD}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
     done = space.kubectl.attempt("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
     if done.returncode != 0:
         return False

@@ -1,4 +1,4 @@
-"""Something between a program and a server that passes all bytes on, and breaks when a test says so: a bad network."""
+"""A TCP proxy between a program and a server, which breaks when a test says so: a bad network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass
 class Proxy:
-    """What listens at 127.0.0.1:`port`."""
+    """A proxy that listens at 127.0.0.1:`port`."""
 
     port: int
     _open: set[socket.socket] = field(default_factory=set)

@@ -15,7 +15,10 @@ from local.progress import Steps
 from tests.e2e.bare_machine import BareMachine, bare_machine
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.alone  # it starts a cluster of its own, which takes all of the machine
+pytestmark = [
+    pytest.mark.alone,  # it starts a cluster of its own, which takes all of the machine
+    pytest.mark.local_cluster("it makes a cluster of its own, from a bundle"),
+]
 
 _NAME = "bare"
 # As a person does: the environment names a proxy, and `env` says what is not to be asked through it.

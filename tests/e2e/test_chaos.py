@@ -7,7 +7,10 @@ import pytest
 from tests.chaos.run import Settings, run
 from tests.e2e.platform import Platform
 
-pytestmark = pytest.mark.alone  # it breaks everything
+pytestmark = [
+    pytest.mark.alone,  # it breaks everything
+    pytest.mark.local_cluster("its faults act on the machine's processes and network"),
+]
 
 MINUTES = 5.0  # of faults; what comes before and after them takes two or three more
 SEED = 1

@@ -91,6 +91,7 @@ def test_a_cluster_from_waiting_to_deletion(space: Space) -> None:
     shell.ok("wait", "story", "--for", "deleted", "--timeout", "30s")
 
 
+@pytest.mark.local_cluster("it ends a container's process as a crash does")
 def test_logs_of_the_scheduler_of_a_pool_and_as_they_come(space: Space) -> None:
     shell = Shell(space)
     space.apply(cluster("talk", cpu(replicas=2), gpu()))

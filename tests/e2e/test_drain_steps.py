@@ -17,7 +17,10 @@ from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
 from tests.eventually import steadily
 
-pytestmark = pytest.mark.alone  # it ends the operator
+pytestmark = [
+    pytest.mark.alone,  # it ends the operator
+    pytest.mark.local_cluster("it ends the operator's process as a crash does"),
+]
 
 
 def test_a_drain_whose_operator_dies_at_each_of_its_steps_cuts_nothing_and_ends(space: Space) -> None:

@@ -14,8 +14,7 @@ import yaml
 
 from gpudask_e2e import ends, first_visible_gpu, read_record, record, release, wait_for_release, work
 
-from local.demo.overlay import localize
-from tests.e2e.manifests import IDLE_TIMEOUT, QUICK_END
+from tests.e2e.manifests import IDLE_TIMEOUT, QUICK_END, localized
 from tests.e2e.space import Space
 
 
@@ -27,7 +26,7 @@ SMALL = ("--parts", "8", "--rows", "2000", "--rounds", "2")
 def example(name: str) -> Json:
     """A manifest with the images built here and stand-in GPUs; idle pods leave sooner, the rest is as it is written."""
     written = yaml.safe_load((EXAMPLES / name).read_text())
-    local = localize(written)
+    local = localized(written)
     local["spec"]["template"] = QUICK_END
     local["spec"]["scheduler"] = written["spec"].get("scheduler", {})
     for pool, original in zip(local["spec"]["pools"], written["spec"]["pools"], strict=True):

@@ -10,12 +10,14 @@ import pytest
 from gpudask_e2e import ends, processing_on, record, release, work, work_unless_released
 
 from gpudask.kubecluster.placement import pool_of
-from local.demo.overlay import localize
 from local.settings import DEFAULT_GPUS
-from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
+from tests.e2e.manifests import QUICK_END, RESTRICTED_CONTAINER, RESTRICTED_POD, cluster, cpu, gpu
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.alone  # it takes all GPUs
+pytestmark = [
+    pytest.mark.alone,  # it takes all GPUs
+    pytest.mark.local_cluster("it takes all pretended GPUs"),
+]
 
 
 ALL_GPUS = DEFAULT_GPUS
@@ -60,17 +62,19 @@ def test_tasks_fall_back_while_others_have_the_gpus_and_return_when_one_is_free(
 
 
 def _taking_all_gpus() -> Json:
-    image = localize(cluster("any", cpu()))["spec"]["image"]
+    image = cluster("any", cpu())["spec"]["image"]
     container = {
         "name": "main",
         "image": image,
         "command": ["sleep", "600"],
         "resources": {"limits": {"nvidia.com/gpu": str(ALL_GPUS)}},
+        **RESTRICTED_CONTAINER,
     }
     spec = {
         "containers": [container],
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "restartPolicy": "Never",
+        **RESTRICTED_POD,
         **QUICK_END["spec"],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "others"}, "spec": spec}

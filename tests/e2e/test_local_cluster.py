@@ -29,7 +29,10 @@ from tests.e2e.platform import Platform
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-pytestmark = pytest.mark.alone  # it ends the cluster
+pytestmark = [
+    pytest.mark.alone,  # it ends the cluster
+    pytest.mark.local_cluster("that is what it tests"),
+]
 
 _numbers = itertools.count(1)
 _NODES = Settings().nodes

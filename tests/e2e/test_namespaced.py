@@ -37,7 +37,7 @@ def team(platform: Platform, space: Space) -> Iterator[Team]:
     """Three namespaces, the cluster-wide operator away: two operators must not run the same clusters."""
     home, other = f"{space.kubectl.namespace}-ops", f"{space.kubectl.namespace}-other"
     for namespace in (home, other):
-        platform.kubectl("create", "namespace", namespace)
+        platform.create_namespace(namespace)
     release = Release(platform, "team", home)
     platform.scale_operator(0)
     try:

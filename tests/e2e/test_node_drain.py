@@ -12,7 +12,10 @@ from gpudask_e2e import ends, processing_on, record, who_has, work
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.alone  # it drains a node
+pytestmark = [
+    pytest.mark.alone,  # it drains a node
+    pytest.mark.local_cluster("it drains a node, and others' pods with it"),
+]
 
 EDGE = {"EDGE": 1}
 GRACE_SECONDS = 30  # Kubernetes' own, which the quick end of the other tests leaves no time for

@@ -12,11 +12,11 @@ from nbclient import NotebookClient
 from tests.docs.pages import ROOT
 from tests.e2e.newcomer import Newcomer
 from tests.e2e.manifests import IDLE_TIMEOUT
+from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
 from tests.e2e.stand_in_gpus import stand_in_gpus
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
-IMAGE = "localhost/gpudask/dask:dev"
 _CELL_SECONDS = 120
 
 
@@ -30,6 +30,7 @@ def text_of(notebook: Any, cell: str) -> str:
     return "\n".join(shown)
 
 
+@pytest.mark.local_cluster("its GPUs are pretended by an admission policy that not every Kubernetes has")
 def test_the_notebook_runs_from_a_new_cluster_to_none(
     space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

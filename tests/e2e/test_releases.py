@@ -12,17 +12,16 @@ from distributed import __version__ as of_image
 
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.platform import Platform
+from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
 from tests.releases.environment import COMPUTED, NEWEST, OLDEST, TOO_OLD, run_program
-
-CLUSTER = cluster("releases", cpu(), gpu(autoscale={"min": 0, "max": 1, "idleTimeout": "2m"}))
 
 
 @pytest.fixture(scope="module")
 def space(platform: Platform) -> Iterator[Space]:
     """One room and one cluster for all: a GPU pod that a first program starts, the next one finds."""
     with Space.opened(platform) as room:
-        room.apply(CLUSTER)
+        room.apply(cluster("releases", cpu(), gpu(autoscale={"min": 0, "max": 1, "idleTimeout": "2m"})))
         room.wait_ready("releases")
         room.wait_workers("releases", "cpu", 1)
         yield room
@@ -42,7 +41,7 @@ def test_a_program_with_another_release_scales_and_computes_in_both_pools(space:
 
     (warning,) = seen.pop("warnings")
     assert row(release) in warning
-    assert f"image {CLUSTER['spec']['image']}" in warning
+    assert f"image {IMAGE}" in warning
     assert seen == {"distributed": release} | COMPUTED
 
 
@@ -50,4 +49,4 @@ def test_a_program_whose_graphs_cannot_be_read_is_refused_with_all_three_and_the
     seen = run(space, TOO_OLD)
 
     assert row(TOO_OLD) in seen["error"]
-    assert f"Run this program in image {CLUSTER['spec']['image']}" in seen["error"]
+    assert f"Run this program in image {IMAGE}" in seen["error"]

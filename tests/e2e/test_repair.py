@@ -42,6 +42,7 @@ def test_a_deleted_scheduler_returns_and_the_workers_find_it(space: Space) -> No
         assert client.submit(work, 1).result(timeout=60) == 1
 
 
+@pytest.mark.local_cluster("it ends a container's process as a crash does")
 def test_autoscaled_workers_stay_when_the_scheduler_process_ends_and_serve_the_next_one(space: Space) -> None:
     patient = gpu(autoscale={"min": 0, "max": 2, "targetDuration": "1s", "idleTimeout": "40s"})
     space.apply(cluster("again", cpu(), patient))
@@ -78,6 +79,7 @@ def _reasons(space: Space) -> set[str]:
     return {event["reason"] for event in space.get("events.events.k8s.io")}
 
 
+@pytest.mark.local_cluster("it ends a container's process as a crash does")
 def test_a_scheduler_process_that_ends_during_a_drain_costs_no_pod_but_the_one_that_leaves(space: Space) -> None:
     space.apply(cluster("amid", cpu(), gpu(replicas=2)))
     space.wait_workers("amid", "gpu", 2)
@@ -121,6 +123,7 @@ def test_a_service_that_was_edited_or_deleted_is_put_right(space: Space) -> None
 
 
 @pytest.mark.alone  # it ends the operator
+@pytest.mark.local_cluster("it ends the operator's process as a crash does")
 def test_an_operator_killed_while_it_scales_up_ends_in_the_same_state_without_a_pod_too_many(space: Space) -> None:
     space.apply(cluster("kill1", cpu(), gpu()))
     space.wait_ready("kill1")
@@ -143,6 +146,7 @@ def test_an_operator_killed_while_it_scales_up_ends_in_the_same_state_without_a_
 
 
 @pytest.mark.alone  # it ends the operator
+@pytest.mark.local_cluster("it ends the operator's process as a crash does")
 def test_an_operator_killed_during_a_drain_goes_on_with_it(space: Space) -> None:
     space.apply(cluster("kill2", cpu(), gpu(replicas=2)))
     space.wait_workers("kill2", "gpu", 2)
@@ -185,6 +189,7 @@ def test_an_operator_that_was_away_catches_up_and_deletion_needs_none(space: Spa
 
 
 @pytest.mark.alone  # it restarts the API server
+@pytest.mark.local_cluster("it restarts the API server")
 def test_the_api_server_restarts_while_one_pool_grows_and_another_drains(space: Space) -> None:
     space.apply(cluster("api", cpu(replicas=2), gpu()))
     space.wait_workers("api", "cpu", 2)

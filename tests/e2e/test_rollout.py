@@ -23,14 +23,15 @@ from gpudask_e2e import (
 )
 
 from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
 from tests.eventually import steadily
 
 Seen = Callable[[Json], bool]  # whether a container has what the edit gave it
 
 GPU = {"GPU": 1}
-IMAGE = "localhost/gpudask/dask:dev"
 SLIM_IMAGE = "localhost/gpudask/dask-cpu:dev"
+OTHER_IMAGES = pytest.mark.local_cluster("it needs other images on the nodes")
 
 
 def edit_env(space: Space, place: str) -> Seen:
@@ -56,7 +57,7 @@ def edit_config(space: Space, place: str) -> Seen:
     return lambda container: {"name": "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT", "value": "7s"} in container["env"]
 
 
-@pytest.mark.parametrize("edit", [edit_env, edit_resources, edit_image])
+@pytest.mark.parametrize("edit", [edit_env, edit_resources, pytest.param(edit_image, marks=OTHER_IMAGES)])
 @pytest.mark.parametrize("pool", ["cpu", "gpu"])
 def test_an_edited_pool_is_replaced_while_a_task_runs_and_a_result_is_held(
     space: Space, pool: str, edit: Callable[[Space, str], Seen]
@@ -117,6 +118,7 @@ def test_an_edit_of_the_whole_cluster_rolls_the_pools_at_once_and_the_scheduler_
     assert all(seen(pod["spec"]["containers"][0]) for pod in space.get("pods"))
 
 
+@OTHER_IMAGES
 def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get_its_own(space: Space) -> None:
     space.apply(cluster("roll", cpu()))
     space.wait_workers("roll", "cpu", 1)
@@ -141,6 +143,7 @@ def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get
     assert all(has_new_image(pod["spec"]["containers"][0]) for pod in stay)
 
 
+@OTHER_IMAGES
 def test_an_edited_scheduler_waits_for_running_tasks_and_for_held_results_and_says_so(space: Space) -> None:
     space.apply(cluster("roll", cpu()))
     space.wait_workers("roll", "cpu", 1)

@@ -17,7 +17,11 @@ from tests.e2e.programs import Program
 from tests.e2e.space import Space
 from tests.releases.environment import STOCK, Environment
 
-pytestmark = pytest.mark.alone  # it installs the operator with other values
+pytestmark = [
+    pytest.mark.alone,  # it installs the operator with other values
+    pytest.mark.local_cluster("pods mount this machine's directories"),
+    pytest.mark.pod_security("privileged"),  # hostPath is of no stricter level
+]
 
 PAGE = ROOT / "docs" / "stock-client.md"
 EVERYWHERE = [{"apiGroups": ["kubernetes.dask.org"], "resources": ["daskclusters"], "verbs": ["list"]}]

@@ -16,14 +16,17 @@ import pytest
 from tests.docs.recipes import tasks
 from tests.e2e.newcomer import Newcomer
 from tests.e2e.platform import Platform
+from tests.e2e.programs import IMAGE
 from tests.e2e.space import Space
 from tests.e2e.stand_in_gpus import stand_in_gpus
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.alone  # it installs the operator with other values
+pytestmark = [
+    pytest.mark.alone,  # it installs the operator with other values
+    pytest.mark.local_cluster("it puts images on the nodes, and pods mount this machine's directories"),
+]
 
 TASKS = tasks()
-IMAGE = "localhost/gpudask/dask:dev"
 # Not CuPy: its words for the calls that the page makes, which are NumPy's.
 _CUPY = "from numpy import *\nfrom numpy import random\n"
 

@@ -15,6 +15,11 @@ from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
 from tests.e2e.ucx import moved
 
+pytestmark = [
+    pytest.mark.local_cluster("pods mount this machine's directories"),
+    pytest.mark.pod_security("privileged"),  # hostPath is of no stricter level
+]
+
 _AT = "/ucxx"
 _WORKERS = 2
 

@@ -26,7 +26,10 @@ from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.alone  # it installs the operator with other values
+pytestmark = [
+    pytest.mark.alone,  # it installs the operator with other values
+    pytest.mark.local_cluster("it puts the image of a later version on the nodes"),
+]
 
 GPU = {"GPU": 1}
 LATER = later_version.VALUE

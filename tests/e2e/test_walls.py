@@ -12,13 +12,17 @@ import pytest
 from distributed import Client, wait
 
 from gpudask import KubeCluster
-from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, cluster, cpu, gpu
 from tests.e2e.programs import IMAGE
+from tests.e2e.provider import chosen
 from tests.e2e.space import Space
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
-pytestmark = pytest.mark.alone  # it installs the operator with other values
+pytestmark = [
+    pytest.mark.alone,  # it installs the operator with other values
+    pytest.mark.local_cluster("it needs a firewall that enforces NetworkPolicies, and the pods' network"),
+]
 
 _KNOCK = """
 import json, socket, sys
@@ -49,10 +53,11 @@ class Visitor:
         container = {
             "name": "visitor",
             "image": IMAGE,
-            "imagePullPolicy": "Never",
+            "imagePullPolicy": chosen().pull_policy,
             "command": ["python", "-c", "import signal; signal.pause()"],
+            **RESTRICTED_CONTAINER,
         }
-        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0, **RESTRICTED_POD}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": cls.name}, "spec": spec}
         kubectl("apply", "-f", "-", stdin=json.dumps(pod))
         try:
@@ -85,7 +90,7 @@ class Visitor:
 def stranger(space: Space) -> Iterator[Visitor]:
     """A pod of another namespace."""
     namespace = f"{space.kubectl.namespace}-strangers"
-    space.platform.kubectl("create", "namespace", namespace)
+    space.platform.create_namespace(namespace)
     try:
         with Visitor.arrives(space.platform.kubectl.inside(namespace)) as visitor:
             yield visitor

@@ -52,6 +52,7 @@ def is_healthy(dashboard: str) -> bool:
         return False
 
 
+@pytest.mark.local_cluster("it dials the nodes' addresses, and gives the Service one that kube-proxy alone has")
 def test_a_node_port_and_a_load_balancer_are_dialled_without_a_forwarded_port(space: Space) -> None:
     timing = Timing(outside_seconds=30.0)  # else a slow kube-proxy is a reason to forward a port
     words = {"image": IMAGE, "n_workers": 1, "resources": {"cpu": "100m", "memory": "512Mi"}, "quiet": True}
@@ -87,6 +88,7 @@ def give_address(space: Space, balanced: str, address: str) -> None:
     space.kubectl("patch", balanced, "--subresource=status", "--type=merge", "-p", json.dumps(status))
 
 
+@pytest.mark.local_cluster("it gives the Ingress an address that this machine alone has")
 def test_an_ingress_is_dialled_by_a_scheduler_that_speaks_websockets(space: Space) -> None:
     """No ingress controller runs here: a load balancer's port 80 does what one would with the Ingress."""
     space.apply(cluster("webbed", cpu(), protocol="ws"))

@@ -18,10 +18,10 @@ for _place in (_HERE / "uploaded", _HERE.parent / "e2e" / "uploaded", _HERE.pare
 from local.cluster import Cluster  # noqa: E402
 from local.layout import REPOSITORY  # noqa: E402
 from tests.e2e.platform import Platform  # noqa: E402
+from tests.e2e.provider import LocalProvider  # noqa: E402
 from tests.e2e.space import Space  # noqa: E402
 from tests.gpu.device_files import why_not  # noqa: E402
 from tests.gpu.results import Results  # noqa: E402
-from tests.kubectl import Kubectl  # noqa: E402
 
 _results = pytest.StashKey[Results]()
 
@@ -50,8 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def platform(pytestconfig: pytest.Config) -> Platform:
     """The cluster that `python -m tests.gpu` has brought up, with its operator."""
-    cluster = Cluster.find()
-    platform = Platform(cluster, Kubectl(str(cluster.layout.commands / "kubectl"), cluster.kubeconfig), "")
+    platform = Platform(LocalProvider(Cluster.find()), "")
     pytestconfig.stash[_results].describe(platform.kubectl)
     return platform
 
@@ -74,7 +73,7 @@ def several_gpus(gpus: int) -> int:
 @pytest.fixture
 def room(platform: Platform) -> Iterator[Space]:
     """A namespace of the test's own."""
-    with Space.opened(platform) as space:
+    with Space.opened(platform, pod_security="privileged") as space:  # the driver comes by hostPath
         yield space
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.testbed.machine import checkout
+from benchmarks.testbed.report import checkout
 from tests.gpu.device_files import devices
 from tests.kubectl import Kubectl
 

@@ -34,7 +34,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is tried: groups of attacks by title, all of them so many `times`; rounds of the victim, and limits."""
+    """A plan of trials: groups of attacks by title, all of them so many `times`; rounds of the victim, and limits."""
 
     groups: Sequence[tuple[str, Sequence[Attack]]]
     rounds: int = 3

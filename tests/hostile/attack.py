@@ -21,7 +21,7 @@ OWN = "own"  # the attackers' cluster that is there, and runs
 
 
 class Expected(Enum):
-    """What should come of an attack."""
+    """The expected outcome of an attack."""
 
     REFUSED = "refused"  # by the API server, each request
     HARMLESS = "harmless"  # it is let in, and nobody else feels it

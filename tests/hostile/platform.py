@@ -1,4 +1,4 @@
-"""Where the attacks are made: an API server with the controllers that clean up, played nodes, and the operator.
+"""The platform of the attacks: an API server with the controllers that clean up, played nodes, and the operator.
 
 `Platform` is what the trials need of it. `tests/e2e/platform.py` can stand behind the same methods: there an impostor
 is a pod's own program, and the memory is that of the operator's pod.
@@ -46,19 +46,21 @@ _HELD = (f"apis/{API_VERSION}/{PLURAL}", "api/v1/pods", "api/v1/services", "api/
 
 
 class Platform(Protocol):
-    """What a trial needs. `elsewhere`: where redirects lead. `victim_known`: what attackers know of the victim."""
+    """A platform for trials. `elsewhere`: where redirects lead. `victim_known`: what attackers know of the victim."""
 
     operator: AttackedOperator
     victim: Stage
     elsewhere: Impostor
     victim_known: dict[str, str]
 
-    def camp(self, number: int, answers: Mapping[str, str]) -> contextlib.AbstractAsyncContextManager[Camp]:
+    def attackers_namespace(
+        self, number: int, answers: Mapping[str, str]
+    ) -> contextlib.AbstractAsyncContextManager[AttackersNamespace]:
         """A namespace of the attackers' own, until the block ends: then nothing of theirs is left."""
 
 
 @dataclass
-class Camp:
+class AttackersNamespace:
     """The attackers' namespace. `impostors`: cluster -> its hostile scheduler, once its pod runs."""
 
     namespace: str
@@ -83,18 +85,18 @@ class BarePlatform:
     victim_known: dict[str, str] = field(default_factory=dict)
 
     @contextlib.asynccontextmanager
-    async def camp(self, number: int, answers: Mapping[str, str]) -> AsyncIterator[Camp]:
+    async def attackers_namespace(self, number: int, answers: Mapping[str, str]) -> AsyncIterator[AttackersNamespace]:
         """A namespace with one account that may edit in it, a node, and a running cluster."""
         namespace = f"camp-{number}"
         self.kubectl("create", "namespace", namespace)
-        camp = self.kubectl.inside(namespace)
+        theirs = self.kubectl.inside(namespace)
         node = Node(self.api, namespace, answers)
         node.start()
         try:
-            async with editing(self.kubectl.kubeconfig, camp) as session:
+            async with editing(self.kubectl.kubeconfig, theirs) as session:
                 uid = await self._own_cluster(Attacker(session, {"@NAMESPACE@": namespace}), namespace)
                 known = {"@NAMESPACE@": namespace, "@OWN_UID@": uid, "@HOME@": _HOME, **self.victim_known}
-                yield Camp(namespace, session, known, node.impostors)
+                yield AttackersNamespace(namespace, session, known, node.impostors)
         finally:
             await self._clear(namespace)
             await node.stop()
@@ -205,11 +207,11 @@ def _kubeconfig(administrator: Path, token: str, path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def editing(administrator: Path | None, camp: Kubectl) -> AsyncIterator[aiohttp.ClientSession]:
-    """HTTP to the API server as a new account that may edit in the namespace of `camp`, and nothing else."""
-    camp("create", "serviceaccount", _USER)
-    camp("create", "rolebinding", _USER, "--clusterrole=edit", f"--serviceaccount={camp.namespace}:{_USER}")
-    token = camp("create", "token", _USER, "--duration=24h").stdout.strip()
+async def editing(administrator: Path | None, theirs: Kubectl) -> AsyncIterator[aiohttp.ClientSession]:
+    """HTTP to the API server as a new account that may edit in the namespace of `theirs`, and nothing else."""
+    theirs("create", "serviceaccount", _USER)
+    theirs("create", "rolebinding", _USER, "--clusterrole=edit", f"--serviceaccount={theirs.namespace}:{_USER}")
+    token = theirs("create", "token", _USER, "--duration=24h").stdout.strip()
     cluster = _configured(administrator)["clusters"][0]["cluster"]
     trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
     headers = {"Authorization": f"Bearer {token}"}

@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass, fields
 
 from tests.hostile.attack import Attack, Attacker, Expected
 from tests.hostile.impostor import SILENT
-from tests.hostile.platform import Camp, Platform
+from tests.hostile.platform import AttackersNamespace, Platform
 from tests.hostile.victim import Times, Victim, medians
 
 _ASKED_SECONDS = 30.0
@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What is no harm. `memory_share`: of the operator's memory at rest, so much may have come to it in the end."""
+    """Limits of harm. `memory_share`: of the operator's memory at rest, so much may have come to it in the end."""
 
     floor_seconds: float = 1.5
     longest_seconds: float = 10.0
@@ -71,8 +71,8 @@ class Trials:
         """These attacks at once, and nobody looks: what a process has ever needed it keeps in part."""
         self._count += 1
         answers = {cluster: text for attack in attacks for cluster, text in attack.schedulers.items()}
-        async with self._platform.camp(self._count, answers) as camp:
-            async with _acting([(attack, camp.attacker()) for attack in attacks]):
+        async with self._platform.attackers_namespace(self._count, answers) as theirs:
+            async with _acting([(attack, theirs.attacker()) for attack in attacks]):
                 await asyncio.sleep(max(2.0, *(attack.seconds for attack in attacks)))
             await self._victim.harm([])
 
@@ -83,16 +83,16 @@ class Trials:
         cpu_seconds = operator.process.cpu_seconds
         answers = {cluster: text for attack in attacks for cluster, text in attack.schedulers.items()}
         harm: list[str] = []
-        async with self._platform.camp(self._count, answers) as camp:
-            attackers = [(attack, camp.attacker()) for attack in attacks]
+        async with self._platform.attackers_namespace(self._count, answers) as theirs:
+            attackers = [(attack, theirs.attacker()) for attack in attacks]
             async with _acting(attackers):
                 await asyncio.sleep(max(attack.seconds for attack in attacks))
                 rounds = await self._watch()
-            harm += await self._victim.harm(list(camp.impostors.values()))
+            harm += await self._victim.harm(list(theirs.impostors.values()))
             missed = [
                 f"{attack.name}: {text}"
                 for attack, attacker in attackers
-                if (text := await _missed(attack, attacker, camp))
+                if (text := await _missed(attack, attacker, theirs))
             ]
         harm += [rounds] if isinstance(rounds, str) else await self._late(rounds)
         harm += await self._harm_to_operator()
@@ -173,7 +173,7 @@ async def _send(attack: Attack, attacker: Attacker) -> None:
         await attacker.send(request)
 
 
-async def _missed(attack: Attack, attacker: Attacker, camp: Camp) -> str:
+async def _missed(attack: Attack, attacker: Attacker, theirs: AttackersNamespace) -> str:
     """Why this was no attack, or was let in though it should not be; empty: it came as it was meant."""
     if attack.expected is Expected.REFUSED:
         return f"{attacker.admitted} requests were let in" if attacker.admitted or not attacker.refused else ""
@@ -183,7 +183,7 @@ async def _missed(attack: Attack, attacker: Attacker, camp: Camp) -> str:
         return f"nothing was let in: {attacker.said}"
     deadline = time.monotonic() + _ASKED_SECONDS
     for cluster, answers in attack.schedulers.items():
-        while answers != SILENT and not (cluster in camp.impostors and camp.impostors[cluster].asked):
+        while answers != SILENT and not (cluster in theirs.impostors and theirs.impostors[cluster].asked):
             if time.monotonic() > deadline:
                 return f"the operator never asked the scheduler of {cluster}"
             await asyncio.sleep(0.1)

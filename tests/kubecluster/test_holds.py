@@ -1,10 +1,12 @@
 """Holds of one pool over one another: whatever their order, the size is in the end as it was before the first."""
 
+import asyncio
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
+from typing import Self
 
 import pytest
 
@@ -61,9 +63,8 @@ class Program:
     def pods(self) -> int | None:
         return (self.size() or {}).get("replicas")
 
-    def hold(self, n: int) -> Hold:
-        clock = Clock(now=lambda: datetime.now(UTC) + self.later)
-        return Hold(self, self, "gpu", n, None, sync=None, timing=Timing(clock=clock))
+    def hold(self, n: int) -> "Held":
+        return Held(self, n)
 
     def forget_in_time(self, name: str) -> None:
         """As if 15 minutes had passed since the hold `name` was set or renewed: its program was killed."""
@@ -76,6 +77,42 @@ class Program:
             noted = holds.Holds.model_validate_json(annotations[NOTE])
             entries = [entry | {"until": ended} if entry["by"] == name else entry for entry in noted.entries]
             annotations[NOTE] = holds.Holds(before=noted.before, entries=entries).model_dump_json()
+
+
+class Held:
+    """A hold whose program sleeps between two renewals until the test wakes it.
+
+    `name`: who holds, as the size says.
+    """
+
+    def __init__(self, program: Program, n: int) -> None:
+        self.name = ""
+        self._program = program
+        self._renewal_due = asyncio.Event()
+        clock = Clock(now=lambda: datetime.now(UTC) + program.later, sleep=self._sleep)
+        self._hold = Hold(program, program, "gpu", n, None, sync=None, timing=Timing(clock=clock))
+
+    async def __aenter__(self) -> Self:
+        await self._hold.__aenter__()
+        self.name = self._program.size()["by"]
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._hold.__aexit__(*error)
+
+    async def renew(self) -> None:
+        """Let the time until its next renewal pass; of one that has ended, nothing happens."""
+        self._renewal_due.set()
+        for _ in range(10):  # turns of the event loop: all that it asks is answered at once
+            await asyncio.sleep(0)
+
+    async def _sleep(self, _seconds: float) -> None:
+        await self._renewal_due.wait()
+        self._renewal_due.clear()
+
+
+async def leave(hold: Held) -> None:
+    await hold.__aexit__(None, None, None)
 
 
 @pytest.fixture(params=["applied", "mirrored"])
@@ -106,11 +143,6 @@ def set_before(program: Program, entry: fake.Json | None) -> None:
         )
 
 
-async def renew(*holds: Hold) -> None:
-    for hold in holds:
-        await hold._write(hold._prolong)
-
-
 @pytest.mark.parametrize("same_size", [True, False], ids=["of one size", "of several"])
 @pytest.mark.parametrize("order", [*orders("ab"), *orders("abc")], ids="".join)
 @pytest.mark.parametrize("before", WAS.values(), ids=WAS)
@@ -118,19 +150,20 @@ async def test_in_any_order_the_newest_counts_and_the_size_of_before_comes_back(
     program: Program, before: fake.Json | None, order: list[str], same_size: bool
 ):
     set_before(program, before)
-    holds: dict[str, Hold] = {}
+    holds: dict[str, Held] = {}
     inside: list[str] = []
     for holder in order:
         if holder in inside:
-            await holds[holder].__aexit__(None, None, None)
+            await leave(holds[holder])
             inside.remove(holder)
         else:
             holds[holder] = program.hold(2 if same_size else 2 + len(holds))
             await holds[holder].__aenter__()
             inside.append(holder)
-        await renew(*(holds[name] for name in inside))
+        for name in inside:
+            await holds[name].renew()
         newest = holds[inside[-1]] if inside else None
-        assert (program.size() or {}).get("by") == (newest._by if newest else (before or {}).get("by"))
+        assert (program.size() or {}).get("by") == (newest.name if newest else (before or {}).get("by"))
         assert program.seen["spec"] == program.body["spec"], "what the table shows"
 
     assert program.size() == before
@@ -142,12 +175,12 @@ async def test_each_hold_is_renewed_also_the_one_below(program: Program):
     await lower.__aenter__()
     await upper.__aenter__()
     program.later = timedelta(minutes=10)
-    await renew(lower)
-    await upper.__aexit__(None, None, None)
+    await lower.renew()
+    await leave(upper)
 
     size = program.size()
     assert size is not None
-    assert size["by"] == lower._by
+    assert size["by"] == lower.name
     assert datetime.fromisoformat(size["until"]) > datetime.now(UTC) + timedelta(minutes=20)
 
 
@@ -157,12 +190,12 @@ async def test_a_hold_whose_program_was_killed_does_not_come_back(program: Progr
     holds = {"lower": program.hold(2), "upper": program.hold(4)}
     for hold in holds.values():
         await hold.__aenter__()
-    program.forget_in_time(holds.pop(killed)._by)
+    program.forget_in_time(holds.pop(killed).name)
     (living,) = holds.values()
 
-    await renew(living)
-    assert (program.size() or {}).get("by") == living._by, "at the latest when it is renewed"
-    await living.__aexit__(None, None, None)
+    await living.renew()
+    assert (program.size() or {}).get("by") == living.name, "at the latest when it is renewed"
+    await leave(living)
     assert program.size() == WAS["a person's"]
 
 
@@ -170,7 +203,7 @@ async def test_after_holds_that_were_all_killed_the_manifest_counts(program: Pro
     set_before(program, WAS["a person's"])
     killed = program.hold(2)
     await killed.__aenter__()
-    program.forget_in_time(killed._by)
+    program.forget_in_time(killed.name)
 
     async with program.hold(3):
         assert program.pods() == 3
@@ -185,15 +218,16 @@ async def test_a_size_that_somebody_sets_ends_all_holds(program: Program, how: s
     if how == "here":
         await overrides.set_size(program, "demo", 9, "gpu", by="ada")
     else:  # kubectl and others leave the note where it is
-        program.body["spec"]["overrides"] = [{"pool": "gpu", "replicas": 9, "by": lower._by}]
-    await renew(lower, upper)
+        program.body["spec"]["overrides"] = [{"pool": "gpu", "replicas": 9, "by": lower.name}]
+    await lower.renew()
+    await upper.renew()
     assert program.pods() == 9
 
     async with program.hold(3):
         assert program.pods() == 3
-        await lower.__aexit__(None, None, None)
+        await leave(lower)
         assert program.pods() == 3
-    await upper.__aexit__(None, None, None)
+    await leave(upper)
     assert program.pods() == 9
 
 
@@ -203,10 +237,10 @@ async def test_a_size_of_another_pool_leaves_the_holds_alone(program: Program):
     await lower.__aenter__()
     await upper.__aenter__()
     await overrides.set_size(program, "demo", 1, "cpu", by="ada")
-    await lower.__aexit__(None, None, None)
+    await leave(lower)
     await overrides.set_size(program, "demo", None, "cpu", by="ada")
     assert program.pods() == 4
-    await upper.__aexit__(None, None, None)
+    await leave(upper)
     assert program.size() == WAS["limits"]
 
 
@@ -222,6 +256,7 @@ async def test_a_note_that_is_none_is_no_error(program: Program, note: str):
 async def test_two_holds_of_one_user_have_two_names(program: Program, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(holds, "user", lambda: "ada")
     monkeypatch.setattr(holds.socket, "gethostname", lambda: "notebook-7" + "x" * 200)
-    names = {program.hold(2)._by, program.hold(2)._by}
+    async with program.hold(2) as lower, program.hold(2) as upper:
+        names = {lower.name, upper.name}
     assert len(names) == 2
     assert all(name.startswith("hold:ada@notebook-7") and len(name) <= 128 for name in names)

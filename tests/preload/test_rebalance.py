@@ -2,6 +2,7 @@
 
 import time
 import collections
+from dataclasses import dataclass
 
 import dask
 import pytest
@@ -56,9 +57,57 @@ class Counter:
     n = 0
 
 
-def know(cluster, prefix, seconds):
-    """Let the preload know how long tasks of a prefix take."""
-    cluster.preload.demand._durations.learn(prefix, "gpu", [{"action": "compute", "start": 0.0, "stop": seconds}])
+async def know(cluster, worker, prefix, seconds):
+    """Let the preload know how long tasks of a prefix take: one ends on a worker that has nothing else to do."""
+    await cluster.client.submit(
+        time.sleep, seconds, key=f"{prefix}-1", resources=cluster.state(worker).resources, workers=[worker.address]
+    )
+
+
+@dataclass
+class Slice:
+    looked: int = 0  # tasks that it looked at
+    asked: int = 0  # requests to workers
+
+
+class Slices:
+    """The slices of work from now on. Each begins with the question which tasks are assigned to workers."""
+
+    def __init__(self, cluster, monkeypatch):
+        self.done = []
+        self.before = lambda: None  # called at the beginning of each
+        self._is_answer = False
+        stealing, handlers = cluster.scheduler.extensions["stealing"], cluster.scheduler.stream_handlers
+        assigned, ask = cluster.preload.demand.assigned, stealing.move_task_request
+        requirement_of, answered = rebalance.requirement_of, handlers["steal-response"]
+
+        def begin():
+            self.before()
+            self.done.append(Slice())
+            return assigned()
+
+        def look(ts):
+            if self.done and not self._is_answer:
+                self.done[-1].looked += 1
+            return requirement_of(ts)
+
+        def request(ts, giver, taker):
+            self.done[-1].asked += 1
+            return ask(ts, giver, taker)
+
+        def answer(**message):
+            self._is_answer = True
+            answered(**message)
+            self._is_answer = False
+
+        monkeypatch.setattr(cluster.preload.demand, "assigned", begin)
+        monkeypatch.setattr(rebalance, "requirement_of", look)
+        monkeypatch.setattr(stealing, "move_task_request", request)
+        handlers["steal-response"] = answer
+
+    @property
+    def looked(self):
+        return sum(done.looked for done in self.done)
 
 
 def given(cluster, worker):
@@ -70,7 +119,8 @@ async def queue(cluster, worker, function=held, n=40, resources=GPU, **options):
     before = given(cluster, worker)
     futures = cluster.client.map(function, range(n), resources=resources, pure=False, **options)
     await until(lambda: given(cluster, worker) == before + n)
-    await until(lambda: cluster.state(worker).executing)  # a heartbeat later: the scheduler knows which one runs
+    # A heartbeat later: the scheduler knows which one runs.
+    await until(lambda: cluster.state(worker).processing & cluster.state(worker).executing.keys())
     await cluster.demand()
     return futures
 
@@ -86,21 +136,26 @@ async def finish(cluster, futures):
 
 async def nothing_goes_to(cluster, *workers):
     """See two whole slices pass in which nothing is asked for, and nothing came to these workers."""
-    slices = cluster.count(cluster.preload.rebalance, "_slice")
+    stealing = cluster.scheduler.extensions["stealing"]
+    requests = cluster.count(stealing, "move_task_request")
+    slices = cluster.count(cluster.preload.demand, "assigned")
     cluster.preload.watch.touch()
     await until(lambda: slices() >= 1)
-    cluster.preload.rebalance._fruitless.clear()
-    cluster.preload.rebalance.soon()
-    await until(lambda: slices() >= 2)
-    assert not cluster.preload.rebalance._asked
+    # A worker's status is news for all that had nothing to give.
+    status = {"worker": cluster.workers[0].address, "status": "running", "stimulus_id": "still-running"}
+    cluster.scheduler.stream_handlers["worker-status-change"](**status)
+    before = slices()
+    await until(lambda: slices() > before)
+    assert not requests()
+    assert not stealing.in_flight
     assert [given(cluster, worker) for worker in workers] == [0] * len(workers)
 
 
 async def test_a_worker_that_joins_gets_its_share_of_the_waiting_tasks_before_any_task_ends(start):
     cluster = await start()
     first = await cluster.add("gpu-0")
+    await know(cluster, first, "held", 0.1)
     futures = await queue(cluster, first)
-    know(cluster, "held", 0.1)
     second = await cluster.add("gpu-1")
     await until(lambda: (given(cluster, first), given(cluster, second)) == (20, 20))
     third = await cluster.add("gpu-2", nthreads=2, resources={"GPU": 2})
@@ -130,7 +185,7 @@ async def test_no_worker_runs_much_more_than_its_share_of_a_queue_and_each_task_
 async def test_a_worker_gets_a_few_seconds_of_work_and_more_when_half_of_it_is_used_up(start):
     cluster = await start()
     first = await cluster.add("gpu-0")
-    know(cluster, "held", 1.0)
+    await know(cluster, first, "held", 1.0)
     futures = await queue(cluster, first, n=60)
     second = await cluster.add("gpu-1")
     await until(lambda: given(cluster, second) == 1 + 3)
@@ -142,7 +197,7 @@ async def test_a_worker_gets_a_few_seconds_of_work_and_more_when_half_of_it_is_u
 async def test_the_most_urgent_of_the_waiting_tasks_go_first(start):
     cluster = await start()
     first = await cluster.add("gpu-0")
-    know(cluster, "held", 1.0)
+    await know(cluster, first, "held", 1.0)
     idle = await queue(cluster, first, n=30)
     urgent = cluster.client.map(held, range(100, 104), resources=GPU, pure=False, priority=10)
     await until(lambda: given(cluster, first) == 34)
@@ -188,8 +243,8 @@ async def test_plain_tasks_stay(start):
 async def test_tasks_of_several_gpus_go_only_where_so_many_are_offered(start):
     cluster = await start()
     first = await cluster.add("gpu-0", nthreads=2, resources={"GPU": 2})
+    await know(cluster, first, "held", 0.1)
     futures = await queue(cluster, first, n=12, resources={"GPU": 2})
-    know(cluster, "held", 0.1)
     small = await cluster.add("gpu-1")
     await nothing_goes_to(cluster, small)
     large = await cluster.add("gpu-2", nthreads=2, resources={"GPU": 2})
@@ -268,9 +323,9 @@ async def test_a_task_moves_only_if_it_ends_earlier_for_all_that_must_be_copied(
     first = await cluster.add("gpu-0")
     large = cluster.client.submit(Large, size, resources=GPU)
     await wait(large)
+    await know(cluster, first, "use", 0.1)
     futures = [cluster.client.submit(use, large, i, resources=GPU, pure=False) for i in range(20)]
     await until(lambda: given(cluster, first) == 20 and cluster.state(first).executing)
-    know(cluster, "use", 0.1)
     await cluster.demand()
     second = await cluster.add("gpu-1")
     if moved:
@@ -286,30 +341,16 @@ async def test_slices_are_bounded_however_long_the_queue(start, monkeypatch):
     monkeypatch.setattr(rebalance, "REQUESTS_OF_ONE", 15)
     cluster = await start()
     first = await cluster.add("gpu-0")
-    know(cluster, "held", 0.001)
+    await know(cluster, first, "held", 0.001)
     futures = await queue(cluster, first, n=1000)
-    balancer = cluster.preload.rebalance
-    slices = []
-    slice_, give = balancer._slice, balancer._give
-
-    def recorded_slice():
-        slices.append([0, 0])
-        requests = slice_()
-        assert requests == slices[-1][1]
-        return requests
-
-    def recorded_give(*args):
-        looked, asked = give(*args)
-        slices[-1][0] += looked
-        slices[-1][1] += asked
-        assert len(balancer._asked) <= 15
-        return looked, asked
-
-    balancer._slice, balancer._give = recorded_slice, recorded_give
+    slices, stealing = Slices(cluster, monkeypatch), cluster.scheduler.extensions["stealing"]
+    on_their_way = []
+    slices.before = lambda: on_their_way.append(len(stealing.in_flight))
     second = await cluster.add("gpu-1")
     await until(lambda: given(cluster, second) >= 440)  # then it is less than a move's cost behind
-    assert max(looked for looked, _ in slices) <= 100
-    assert max(asked for _, asked in slices) <= 15
+    assert 0 < max(done.looked for done in slices.done) <= 100
+    assert 0 < max(done.asked for done in slices.done) <= 15
+    assert max(on_their_way) <= 15
     await finish(cluster, futures)
 
 
@@ -330,25 +371,24 @@ async def test_a_task_that_moves_up_behind_the_search_is_found_later(start, monk
     first = await cluster.add("gpu-0")
     bound = await queue(cluster, first, n=60, workers=[first.address])
     free = await queue(cluster, first, n=4)
-    balancer, giver = cluster.preload.rebalance, cluster.state(first)
-    give, slices = balancer._give, []
+    giver, done = cluster.state(first), []
+    slices = Slices(cluster, monkeypatch)
 
-    def and_many_leave(*args):
-        done = give(*args)
-        if not slices:  # those that stand before the free ones; some stay, so that both workers have their share
+    def many_leave_after_the_first_look():
+        if slices.looked and not done:  # those before the free ones; some stay: both workers have their share
             tasks = list(giver.processing)
-            last = max(tasks.index(cluster.scheduler.tasks[future.key]) for future in free)
+            theirs = {future.key for future in free}
+            last = max(i for i, ts in enumerate(tasks) if ts.key in theirs)
             ours = {future.key for future in bound} - {ts.key for ts in giver.executing}
             keys = [ts.key for ts in tasks if ts.key in ours][:-10]
             before = [key for key in keys if key in {ts.key for ts in tasks[:last]}]
             cluster.scheduler.client_releases_keys(before, cluster.client.id)
-        slices.append(done)
-        return done
+            done.append(before)
 
-    balancer._give = and_many_leave
+    slices.before = many_leave_after_the_first_look
     second = await cluster.add("gpu-1")
     await until(lambda: given(cluster, second) == 4)
-    assert slices
+    assert done
     await finish(cluster, free)
 
 
@@ -377,7 +417,7 @@ async def test_where_the_user_forbids_stealing_nothing_moves(start):
         cluster = await start()
     first = await cluster.add("gpu-0")
     futures = await queue(cluster, first, n=10)
-    slices = cluster.count(cluster.preload.rebalance, "_slice")
+    slices = cluster.count(cluster.preload.demand, "assigned")
     second = await cluster.add("gpu-1")
     await cluster.demand()
     assert not slices()
@@ -399,21 +439,21 @@ async def test_another_distributed_without_what_is_needed_switches_it_off_with_a
 async def test_after_errors_it_is_tried_again_though_nothing_happens(start):
     cluster = await start()
     first = await cluster.add("gpu-0")
-    balancer = cluster.preload.rebalance
-    works = balancer._slice
+    stealing = cluster.scheduler.extensions["stealing"]
+    works = stealing.move_task_request
     failures = []
 
-    def fails():
+    def fails(*_):
         failures.append("")
         if len(failures) == 6:  # what a joining worker sets off is over by then, and only the first one is news
-            balancer._slice = works
+            stealing.move_task_request = works
         raise RuntimeError("for a while")
 
+    await know(cluster, first, "held", 0.1)
     futures = await queue(cluster, first)
-    know(cluster, "held", 0.1)
-    balancer._slice = fails
+    stealing.move_task_request = fails
     second = await cluster.add("gpu-1")
-    await until(lambda: balancer._slice is works)
+    await until(lambda: len(failures) == 6)
     await until(lambda: given(cluster, second) == 20)
     await finish(cluster, futures)
 
@@ -421,20 +461,26 @@ async def test_after_errors_it_is_tried_again_though_nothing_happens(start):
 async def test_a_slice_that_fails_is_told_as_a_feature_that_is_off_until_one_moves_something(start):
     cluster = await start()
     first = await cluster.add("gpu-0")
-    balancer = cluster.preload.rebalance
-    works = balancer._slice
+    stealing = cluster.scheduler.extensions["stealing"]
+    works = stealing.move_task_request
 
-    def fails():
+    def fails(*_):
         raise RuntimeError("it changed its shape")
 
-    balancer._slice = fails
-    futures = await queue(cluster, first)
-    balancer.soon()
-    await until(lambda: balancer.trouble)
-    assert "it changed its shape" in (await cluster.demand())["features"]["rebalance"]
+    async def trouble():
+        return (await cluster.demand())["features"]["rebalance"]
 
-    balancer._slice = works
-    await cluster.add("gpu-1")
-    await until(lambda: not balancer.trouble)
-    assert cluster.preload.answer()["features"]["rebalance"] == ""
+    async def no_trouble():
+        return not await trouble()
+
+    stealing.move_task_request = fails
+    futures = await queue(cluster, first)
+    second = await cluster.add("gpu-1")
+    await until(trouble)
+    assert "it changed its shape" in await trouble()
+    assert not given(cluster, second)
+
+    stealing.move_task_request = works
+    await until(no_trouble)
+    assert given(cluster, second)
     await finish(cluster, futures)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.scaling.clock import Clock
 from benchmarks.scaling.policies import Adaptive, Fixed, Gpudask
 from benchmarks.scaling.kubernetes import Kubernetes
-from benchmarks.scaling.least_held import ImpossibleError, Work, least_held
-from benchmarks.scaling.oracle import Oracle
+from benchmarks.scaling.oracle import ImpossibleError, Oracle, Work, least_held
 from benchmarks.scaling.trace import Machines, Trace
 from benchmarks.scaling.world import Policy, run
 from tests.scaling_simulator import brute_force

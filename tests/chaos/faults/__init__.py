@@ -1,7 +1,7 @@
 """The faults by the names of their kinds. Each is a context: it begins, yields what it hit, and is undone at its end.
 
 A fault has undone what it did when its context is left, whatever happened in between: it waits for an API server that
-is away (`Stage.undo`). Raises NoVictimError where there is nothing to hit.
+is away (`Target.undo`). Raises NoVictimError where there is nothing to hit.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from tests.chaos.faults import answers, api_server, network, nodes, operators, refusals, specs, workers
-from tests.chaos.stage import Stage
+from tests.chaos.target import Target
 
-Fault = Callable[[Stage, float], AbstractContextManager[str]]
+Fault = Callable[[Target, float], AbstractContextManager[str]]
 
 FAULTS: dict[str, Fault] = {
     "operator killed": operators.killed,

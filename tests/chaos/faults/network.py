@@ -7,15 +7,15 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.chaos.stage import CHAIN, NoVictimError, Stage, chosen, iptables
+from tests.chaos.target import CHAIN, NoVictimError, Target, chosen, iptables
 
 _PODS = "10.244.0.0/16"
 
 
 @contextmanager
-def packets_lost(stage: Stage, pick: float) -> Iterator[str]:
+def packets_lost(target: Target, pick: float) -> Iterator[str]:
     """A share of all packets between a worker and anybody else."""
-    pod = chosen(stage.workers(), pick)
+    pod = chosen(target.workers(), pick)
     address, share = pod["status"]["podIP"], 0.05 + 0.45 * (pick * 1000 % 1)
     chance = ("-m", "statistic", "--mode", "random", "--probability", f"{share:.3f}", "-j", "DROP")
     rules = [("-s", address, "-d", _PODS, *chance), ("-s", _PODS, "-d", address, *chance)]
@@ -29,9 +29,9 @@ def packets_lost(stage: Stage, pick: float) -> Iterator[str]:
 
 
 @contextmanager
-def unplugged(stage: Stage, pick: float) -> Iterator[str]:
+def unplugged(target: Target, pick: float) -> Iterator[str]:
     """A worker's network interface is down."""
-    pod = chosen(stage.workers(), pick)
+    pod = chosen(target.workers(), pick)
     link = _interface(pod["status"]["podIP"])
     try:
         _run("ip", "link", "set", link, "down")

@@ -7,7 +7,7 @@ from gpudask.api.json_object import Json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.chaos.stage import ADMISSION, OBJECTS, Stage
+from tests.chaos.target import ADMISSION, OBJECTS, Target
 
 _GROUP = "admissionregistration.k8s.io/v1"
 _PODS: Json = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -21,7 +21,7 @@ _STATUS: Json = {
 
 
 @contextmanager
-def webhook_away(stage: Stage, pick: float) -> Iterator[str]:
+def webhook_away(target: Target, pick: float) -> Iterator[str]:
     """A webhook that nobody serves, and without whose word nothing is admitted: pods, or what a cluster has besides."""
     rules = [_PODS] if pick < 0.5 else [_PODS, _SUPPORT, _STATUS]
     webhook = {
@@ -31,57 +31,57 @@ def webhook_away(stage: Stage, pick: float) -> Iterator[str]:
         "timeoutSeconds": 1,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
-        "namespaceSelector": _here(stage),
+        "namespaceSelector": _here(target),
         "rules": rules,
     }
-    with _admission(stage, {"kind": "ValidatingWebhookConfiguration", "webhooks": [webhook]}):
+    with _admission(target, {"kind": "ValidatingWebhookConfiguration", "webhooks": [webhook]}):
         yield "pods" if pick < 0.5 else "pods, Services, ConfigMaps, status"
 
 
 @contextmanager
-def pods_denied(stage: Stage, _pick: float) -> Iterator[str]:
+def pods_denied(target: Target, _pick: float) -> Iterator[str]:
     """A policy that denies each new pod."""
     denial = {"expression": "false", "message": "chaos denies it"}
     policy = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [_PODS]}, "validations": [denial]}
     binding = {
         "policyName": OBJECTS,
         "validationActions": ["Deny"],
-        "matchResources": {"namespaceSelector": _here(stage)},
+        "matchResources": {"namespaceSelector": _here(target)},
     }
     kinds: tuple[Json, Json] = (
         {"kind": "ValidatingAdmissionPolicy", "spec": policy},
         {"kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
     )
-    with _admission(stage, *kinds):
+    with _admission(target, *kinds):
         yield "new pods"
 
 
 @contextmanager
-def quota(stage: Stage, pick: float) -> Iterator[str]:
+def quota(target: Target, pick: float) -> Iterator[str]:
     """A quota of fewer pods than there are, or of no GPU more: what is there stays, and nothing new comes."""
     key = "pods" if pick < 0.5 else "requests.nvidia.com/gpu"
-    hard = {key: str(len(stage.pods()) // 2) if key == "pods" else "1"}
+    hard = {key: str(len(target.pods()) // 2) if key == "pods" else "1"}
     try:
-        stage.apply(
+        target.apply(
             {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": OBJECTS}, "spec": {"hard": hard}}
         )
         yield f"{key}: {hard[key]}"
     finally:
-        stage.undo("a quota", lambda: stage.do("delete", "resourcequota", OBJECTS, "--ignore-not-found"))
+        target.undo("a quota", lambda: target.do("delete", "resourcequota", OBJECTS, "--ignore-not-found"))
 
 
 @contextmanager
-def _admission(stage: Stage, *objects: Json) -> Iterator[None]:
+def _admission(target: Target, *objects: Json) -> Iterator[None]:
     def remove() -> None:
         for kind in ADMISSION:
-            stage.do("delete", kind, OBJECTS, "--ignore-not-found")
+            target.do("delete", kind, OBJECTS, "--ignore-not-found")
 
     try:
-        stage.apply(*({"apiVersion": _GROUP, "metadata": {"name": OBJECTS}} | item for item in objects))
+        target.apply(*({"apiVersion": _GROUP, "metadata": {"name": OBJECTS}} | item for item in objects))
         yield
     finally:
-        stage.undo("an admission rule", remove)
+        target.undo("an admission rule", remove)
 
 
-def _here(stage: Stage) -> Json:
-    return {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}
+def _here(target: Target) -> Json:
+    return {"matchLabels": {"kubernetes.io/metadata.name": target.namespace}}

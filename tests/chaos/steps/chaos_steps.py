@@ -1,4 +1,4 @@
-"""What the programs' tasks do: plain functions of numbers. Pods find this directory mounted, in their PYTHONPATH."""
+"""Functions of the programs' tasks, on plain numbers. Pods find this directory mounted, in their PYTHONPATH."""
 
 from __future__ import annotations
 

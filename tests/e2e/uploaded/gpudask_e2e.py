@@ -1,4 +1,4 @@
-"""What the tests' tasks do, and a record of where they ran. Uploaded to the scheduler and the workers."""
+"""The functions of the tests' tasks, and a record of where they ran. Uploaded to the scheduler and the workers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.gpu.workers import gpu_client
 @pytest.fixture(scope="package")
 def shared(platform: Platform, gpus: int) -> Iterator[Shared]:
     """The cluster, with no GPU pod at first."""
-    with Space.opened(platform) as space:
+    with Space.opened(platform, pod_security="privileged") as space:  # the driver comes by hostPath
         space.apply(cluster(NAME, cpu(), gpu(autoscale=following(gpus))))
         space.wait_ready(NAME)
         with gpu_client(space, NAME) as client:

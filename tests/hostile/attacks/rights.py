@@ -1,4 +1,4 @@
-"""What an editor of one namespace may not do at all: the API server says no, whatever the operator's roles add."""
+"""Requests without a right: an editor of a namespace is refused them, whatever the operator's roles add."""
 
 from __future__ import annotations
 

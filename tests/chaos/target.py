@@ -1,4 +1,4 @@
-"""What a run acts on: the platform, a namespace of its own, the way of its pods to the API server, and who was hit."""
+"""The target of a run: the platform, a namespace, the way of its pods to the API server, and who was hit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NoVictimError(Exception):
 
 
 @dataclass
-class Stage:
+class Target:
     """`hits`: the schedulers that faults ended. `troubles`: what could not be undone. Times are `time.monotonic`'s."""
 
     platform: Platform
@@ -57,19 +57,20 @@ class Stage:
 
     @classmethod
     @contextmanager
-    def set_up(cls, seed: int, platform: Platform | None = None) -> Iterator[Stage]:
+    def set_up(cls, seed: int, platform: Platform | None = None) -> Iterator[Target]:
         """The platform, or one with this checkout's operator, and a namespace that goes afterwards."""
         mend(Cluster.find() if _is_there() else None)
         platform = platform or Platform.up()
         namespace = f"chaos-{os.getpid()}"
         try:
             with Proxy.listening(platform.cluster, seed) as proxy:
-                stage = cls(platform, namespace, proxy)
-                platform.kubectl("create", "namespace", namespace)
+                target = cls(platform, namespace, proxy)
+                # Workers mount the steps by hostPath, which is of no stricter level.
+                platform.create_namespace(namespace, pod_security="privileged")
                 try:
                     _redirect(proxy.port, platform.cluster.control_plane.endpoints.address)
                     renew_operators(platform)
-                    yield stage
+                    yield target
                 finally:
                     mend(platform.cluster)
                     platform.kubectl.attempt("delete", "namespace", namespace, "--wait=false")

@@ -1,4 +1,4 @@
-"""Lanes: in each, clusters come and go one after another, and run programs while they are there."""
+"""Workloads: in each, clusters come and go one after another, and run programs while they are there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from local.errors import LocalClusterError
 from tests.chaos.audit import Attempt, was_hit
 from tests.chaos.programs import PROGRAMS, STEPS, Program, connected
-from tests.chaos.stage import Stage
+from tests.chaos.target import Target
 from tests.e2e.manifests import QUICK_END, cluster, cpu, gpu
 
 PROGRAM_SECONDS = 300.0  # under faults; without any they take some ten
@@ -25,13 +25,13 @@ _MANY_FAILURES = 100  # a task's workers may die so often: faults follow each ot
 
 
 @dataclass
-class Lane:
-    """A thread that goes on until `stage.ending`, and then ends what it has begun within `quiet_seconds`.
+class Workload:
+    """A thread that goes on until `target.ending`, and then ends what it has begun within `quiet_seconds`.
 
     What it raises is the harness's own trouble.
     """
 
-    stage: Stage
+    target: Target
     number: int
     random: random.Random
     quiet_seconds: float
@@ -43,37 +43,37 @@ class Lane:
 
     def start(self) -> threading.Thread:
         """Begin."""
-        thread = threading.Thread(target=self._run, name=f"lane {self.number}", daemon=True)
+        thread = threading.Thread(target=self._run, name=f"workload {self.number}", daemon=True)
         thread.start()
         return thread
 
     def _run(self) -> None:
         try:
-            while not self.stage.ending.is_set():
+            while not self.target.ending.is_set():
                 self._round()
         except Exception as error:  # noqa: BLE001 - it is told at the end
-            self.trouble = f"lane {self.number}: {type(error).__name__}: {error}"
+            self.trouble = f"workload {self.number}: {type(error).__name__}: {error}"
             self.tell(self.trouble)
 
     def _round(self) -> None:
         self._rounds += 1
-        name = f"lane{self.number}-{self._rounds}"
-        if not self._insist(lambda: self.stage.apply(_manifest(name))):
+        name = f"workload{self.number}-{self._rounds}"
+        if not self._insist(lambda: self.target.apply(_manifest(name))):
             return
         try:
             for _ in range(self.random.randint(*_PROGRAMS_EACH)):
                 program, seed = self.random.choice(PROGRAMS), self.random.randrange(1000)
                 while not self._is_over(self._attempt(name, program, seed)):
-                    self.stage.ending.wait(_AGAIN_SECONDS)
-                if self.stage.ending.is_set():
+                    self.target.ending.wait(_AGAIN_SECONDS)
+                if self.target.ending.is_set():
                     break
         finally:
-            self._insist(lambda: self.stage.do("delete", "gdc", name, "--wait=false", "--ignore-not-found"))
+            self._insist(lambda: self.target.do("delete", "gdc", name, "--wait=false", "--ignore-not-found"))
 
     def _is_over(self, attempt: Attempt) -> bool:
         """Whether it is not to be run again: it was not cut off by the end of its scheduler."""
         failed = attempt.answer is None and attempt.error
-        return not (failed and was_hit(attempt.cluster, attempt.began, attempt.ended, self.stage.hits))
+        return not (failed and was_hit(attempt.cluster, attempt.began, attempt.ended, self.target.hits))
 
     def _attempt(self, name: str, program: Program, seed: int) -> Attempt:
         began, expected = time.monotonic(), program.answer(seed)
@@ -87,14 +87,14 @@ class Lane:
     def _within(self, name: str, program: Program, seed: int) -> tuple[int | None, str]:
         """The answer, or what was raised; neither, where it came to no end in its time.
 
-        In a thread of its own: nothing that hangs in a client shall keep the lane.
+        In a thread of its own: nothing that hangs in a client shall keep the workload.
         """
         seen: list[tuple[int | None, str]] = []
         latest = time.monotonic() + PROGRAM_SECONDS
 
         def work() -> None:
             try:
-                with connected(self.stage.api, self.stage.namespace, name, seconds=PROGRAM_SECONDS) as client:
+                with connected(self.target.api, self.target.namespace, name, seconds=PROGRAM_SECONDS) as client:
                     seen.append((program.run(client, seed, PROGRAM_SECONDS), ""))
             except BaseException as error:  # noqa: BLE001 - whatever a program meets is looked at
                 if not isinstance(error, TimeoutError) or time.monotonic() < latest:
@@ -104,7 +104,7 @@ class Lane:
         thread.start()
         while thread.is_alive() and not seen and time.monotonic() < latest:
             thread.join(0.5)
-            if self.stage.ending.is_set():
+            if self.target.ending.is_set():
                 self._quiet_since = self._quiet_since or time.monotonic()
                 latest = self._quiet_since + self.quiet_seconds
         return seen[0] if seen else (None, "")
@@ -119,7 +119,7 @@ class Lane:
                 time.sleep(1)
             else:
                 return True
-            if self.stage.ending.is_set() and deadline == float("inf"):
+            if self.target.ending.is_set() and deadline == float("inf"):
                 deadline = time.monotonic() + self.quiet_seconds
         return False
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from benchmarks.startup.peer import Peer
 from benchmarks.startup.run import order
-from benchmarks.startup.workload import Rendered, dask_name, manifest
+from benchmarks.startup.participants import Rendered, dask_name, manifest
 from gpudask.api.resource import parse
 from gpudask.desired.workers import worker_pod
 
