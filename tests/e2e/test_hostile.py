@@ -89,7 +89,7 @@ class Victim:
         return self.space.kubectl("get", kinds, "-o", "json").stdout
 
     def _left(self, name: str) -> list[str]:
-        listed = self.space.platform.cluster.api.get(f"/api/v1/namespaces/{self.space.kubectl.namespace}/pods")
+        listed = self.space.platform.provider.get(f"/api/v1/namespaces/{self.space.kubectl.namespace}/pods")
         names = (pod["metadata"]["name"] for pod in (listed or {})["items"])
         return [each for each in names if each.startswith(f"{name}-")]
 
@@ -117,7 +117,9 @@ class Operators:
 @contextmanager
 def camping(platform: Platform) -> Iterator[Space]:
     """The attackers' namespace, with the limits that Kubernetes has for one, and their own cluster, which runs."""
-    with Space.opened(platform) as camp:
+    with Space.opened(
+        platform, pod_security="privileged"
+    ) as camp:  # so that nothing but the operator's part is in the way
         code = {"data": {"impostor.py": Path(impostor.__file__).read_text()}, "metadata": {"name": _CODE}}
         for body in (_QUOTA, _DEFAULTS, {"apiVersion": "v1", "kind": "ConfigMap", **code}):
             camp.apply(body)
