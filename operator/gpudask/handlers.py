@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
-from gpudask.clients import documents
+from gpudask.clients import deep_json
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
@@ -178,7 +178,7 @@ class Session(kopf.AiohttpSession):
 
     Over it no document comes that is too deep for kopf, which reads JSON recursively as soon as a line of a watch is
     there. One cluster of a thousand levels would end its watch with a RecursionError, and with the watch kopf, which
-    lists the same cluster when it starts again. What kopf gets is cut (`clients/documents.py`); the cluster is then
+    lists the same cluster when it starts again. What kopf gets is cut (`clients/deep_json.py`); the cluster is then
     refused by name, like any whose spec is too deep.
     """
 
@@ -213,7 +213,7 @@ class _Response(aiohttp.ClientResponse):
         return self
 
     async def json(self, **_: Any) -> Any:  # kopf gives no options
-        return documents.loads_shallow(await self.read())
+        return deep_json.loads_shallow(await self.read())
 
 
 class _Content:
@@ -241,7 +241,7 @@ class _Content:
 def _shallow(line: bytes) -> bytes:
     """The line; empty, which kopf skips, where nobody could read it: one object must not end the watch of all."""
     try:
-        return documents.shallow(line)
+        return deep_json.shallow(line)
     except ValueError as error:
         _LOG.error("an event of %d bytes cannot be read, and is left out: %s", len(line), error)
         return b""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.clients.bounded_json import BadJsonError, loads
+from gpudask.clients.scheduler import BadJsonError, loads
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-10, 10) | st.text(alphabet='[]{}"\\,:a\u202e', max_size=8),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import CLUSTER, FairQueue
+from gpudask.clients.flow_control import CLUSTER, FairQueue
 from tests.clients.fake_api_server import FakeApiServer, refusal
 
 

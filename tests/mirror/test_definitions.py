@@ -18,7 +18,7 @@ from dask_kubernetes.operator import KubeCluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.reflector import Reflector
 from gpudask.mirror.objects import KINDS
-from gpudask.clients.caches import Caches
+from gpudask.clients.reflector import Caches
 from gpudask.mirror.definitions import Follower
 from tests.builders import a_pool
 from tests.conftest import CRD, ROOT

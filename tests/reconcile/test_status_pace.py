@@ -10,7 +10,7 @@ import pytest
 from gpudask.api.status import Condition, PoolStatus, Status
 from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.schema import Schema
-from gpudask.reconcile.rate_limiter import FairRateLimiter, RateLimiter
+from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
 

@@ -14,8 +14,8 @@ from gpudask.clients.errors import ApiError
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.clients.fair_queue import CLUSTER, FairQueue
-from gpudask.reconcile.rate_limiter import FairRateLimiter, RateLimiter
+from gpudask.clients.flow_control import CLUSTER, FairQueue
+from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
 from tests.builders import a_manifest, a_pool
 from tests.cancelling import ends_at_any_moment
 from tests.eventually import eventually_async, steadily_async

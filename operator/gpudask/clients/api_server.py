@@ -14,10 +14,10 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from gpudask.api.json_object import Json
-from gpudask.clients import documents
+from gpudask.clients import deep_json
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import FairQueue
+from gpudask.clients.flow_control import FairQueue
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
@@ -106,7 +106,7 @@ class ApiServer:
                 _answer(response, await response.read(), shown)
             try:
                 async for line in _lines(response.response.content):
-                    yield documents.loads(line)
+                    yield deep_json.loads(line)
             finally:
                 response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -163,7 +163,7 @@ def _read_timeout(query: dict[str, str]) -> float:
 
 def _answer(response: Any, text: bytes, request: str) -> Json:
     try:
-        body = documents.loads(text) if text else {}
+        body = deep_json.loads(text) if text else {}
     except ValueError:
         body = text[:200].decode(errors="replace")
     if not isinstance(body, dict):

@@ -82,6 +82,10 @@ class ApiError(Exception):
         return self.conflict or self.invalid or self.quota or self.forbidden
 
 
+class ClusterGoneError(Exception):
+    """The cluster does not exist any more: its loop ends."""
+
+
 class SchedulerTrouble(StrEnum):
     """How a request to the scheduler failed."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NoReturn
 
 from gpudask.api.json_object import Json
-from gpudask.api.resource import API_VERSION, PLURAL
+from gpudask.api.resource import API_VERSION, PLURAL, Identity
 from gpudask.clients.api_server import ApiServer
+from gpudask.clients.errors import ApiError, ClusterGoneError
 
 Marks = dict[str, str | None]
 
@@ -90,6 +91,26 @@ class Kubernetes(ApiServer):
     async def get_cluster(self, namespace: str, name: str) -> Json:
         """A GpuDaskCluster."""
         return await self.request("GET", _clusters(namespace, name))
+
+    async def confirm_gone(self, cluster: Identity, error: ApiError, *, after_seconds: float) -> NoReturn:
+        """Look again whether the cluster is gone, as the 404 `error` says: nobody would begin its loop again.
+
+        An API server that starts, or a definition that is made anew, says so of what exists.
+
+        Raises:
+            ClusterGoneError: a second look finds no such cluster either, or another of its name.
+            ApiError: it exists: `error`, as any other failure; or the second look failed.
+        """
+        await asyncio.sleep(after_seconds)
+        try:
+            body = await self.get_cluster(cluster.namespace, cluster.name)
+        except ApiError as again:
+            if again.object_not_found:
+                raise ClusterGoneError from again
+            raise
+        if body["metadata"]["uid"] != cluster.uid:
+            raise ClusterGoneError from error
+        raise error
 
     async def set_overrides(self, body: Json, overrides: list[Json], *, manager: str) -> Json:
         """Set `spec.overrides` of the GpuDaskCluster `body` as it is there; a newer one is a conflict."""

@@ -2,22 +2,31 @@
 
 A scheduler runs its user's code, so it may answer anything, at any pace. It gets no redirect followed, no byte more
 than an honest answer has, and no time beyond the deadline; what it says is quoted.
+
+aiohttp bounds each header and their number. It does not bound what comes before an answer (any number of
+informational ones), nor how an answer is cut into chunks: either keeps the event loop busy for as long as a peer
+likes to send. So answers have a length, and what stands before its body is counted. What their JSON would cost is
+known before it is parsed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
+import re
 import weakref
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NoReturn
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from aiohttp.streams import StreamReader
 
 from gpudask.api.json_object import Json
 from gpudask.api.quote import quote
-from gpudask.clients.bounded_http import LengthError, body_length, new_session
-from gpudask.clients.bounded_json import BadJsonError, loads
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.scaling.demand import PROTOCOL, Demand, UnknownProtocolError, parse, parse_health, parse_refusals
 
@@ -33,6 +42,12 @@ _REFUSAL_BYTES = 4_096
 _SMALL_BYTES = 65_536
 _LARGE_AT_ONCE = 2
 _BODY_SECONDS = 20.0
+# Of an answer, what stands before its body; what is parsed at one go; and of a body, while nobody reads it.
+HEAD_BYTES, _SLICE_BYTES, _BUFFER_BYTES = 32_768, 16_384, 16_384
+_INFORMATIONAL = range(100, 200)
+DEPTH = 16  # of an answer's JSON
+_EMPTY = re.compile(rb'"[^"]*"')
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 class SchedulerClient:
@@ -142,3 +157,111 @@ async def _refusal(response: aiohttp.ClientResponse, url: str) -> SchedulerError
         return SchedulerError(SchedulerTrouble.PROTOCOL, said)
     text = quote((await response.content.read(_REFUSAL_BYTES)).decode(errors="replace"))
     return SchedulerError(SchedulerTrouble.REFUSED, f"{url}: {response.status}: {text or 'without a word'}")
+
+
+class LengthError(aiohttp.ClientError):
+    """More than the peer may send, or it does not say how much that will be."""
+
+
+def new_session() -> aiohttp.ClientSession:
+    """A session with any number of connections, each of which serves one request."""
+    # Not kept for a next one: on an open connection without a request a peer may send what it likes.
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    handler: Any = functools.partial(_CountedHandler, connector._loop)  # noqa: SLF001
+    connector._factory = handler  # noqa: SLF001 - there is no other way in
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers={"Accept-Encoding": "identity"},
+        trust_env=False,
+        read_bufsize=_BUFFER_BYTES,
+        max_line_size=4096,
+        max_field_size=4096,
+        max_headers=64,
+    )
+
+
+def body_length(response: aiohttp.ClientResponse, limit: int) -> int:
+    """How many bytes the body of `response` has.
+
+    Raises:
+        LengthError: more than `limit`; or it has no length, or is compressed, so that none means anything.
+    """
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise LengthError("expected no Content-Encoding")
+    if response.content_length is None or "Transfer-Encoding" in response.headers:
+        raise LengthError("expected a Content-Length")
+    if response.content_length > limit:
+        raise LengthError(f"expected at most {limit} bytes, got {response.content_length}")
+    return response.content_length
+
+
+class _CountedHandler(ResponseHandler):
+    """The connection of one request: it ends when the head of the answer gets too long."""
+
+    _head_bytes = 0
+    _has_head = False
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        """Take in the head of an answer."""
+        self._has_head = self._has_head or data[0].code not in _INFORMATIONAL
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in some bytes, slice by slice: the head may end in any."""
+        for start in range(0, len(data) or 1, _SLICE_BYTES):
+            if not self.is_connected():
+                return
+            if not self._has_head:
+                self._head_bytes += len(data[start : start + _SLICE_BYTES])
+            super().data_received(data[start : start + _SLICE_BYTES])
+            if not self._has_head and self._head_bytes > HEAD_BYTES:
+                self._fail(LengthError(f"expected a head of at most {HEAD_BYTES} bytes"))
+                return
+
+    def _fail(self, error: Exception) -> None:
+        transport: Any = self.transport
+        self.set_exception(error)
+        transport.abort()
+
+
+class BadJsonError(ValueError):
+    """It is no JSON, or more than an honest peer would send; the message says what is expected."""
+
+
+def loads(body: bytes, *, values: int) -> Any:
+    """`body` as JSON of at most about so many `values`, nested about 16 deep at most, without NaN and Infinity.
+
+    Each value costs up to 64 bytes of memory, whatever its text is. Of a key that comes twice, the last one counts.
+
+    Raises:
+        BadJsonError: it is something else.
+    """
+    found = body.count(b",") + body.count(b"[") + body.count(b"{")
+    if found > values:
+        raise BadJsonError(f"expected at most {values} values, got about {found}")
+    if not _is_shallow(body):
+        raise BadJsonError(f"expected JSON, nested at most {DEPTH} deep")
+    try:
+        return json.loads(body.decode(), parse_constant=_refuse)
+    except BadJsonError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise BadJsonError(f"expected JSON: {type(error).__name__}") from None  # it holds the whole text
+
+
+def _is_shallow(body: bytes) -> bool:
+    """Whether all brackets outside of texts are gone once empty pairs were taken out so many times."""
+    if b"\\" in body:
+        body = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    left = _EMPTY.sub(b"", body.translate(None, _ALL_BUT_BRACKETS).replace(b'""', b""))
+    for _ in range(DEPTH):
+        if not left:
+            return True
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+    return not left
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise BadJsonError(f"expected numbers, got {constant}")

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.resource import Cluster
-from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from gpudask.clients.reflector import Reflector
+from gpudask.clients.reflector import Caches, Reflector
 from gpudask.mirror import objects
 from gpudask.mirror.state import MirrorObject
 

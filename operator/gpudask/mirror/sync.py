@@ -15,9 +15,8 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason, Status
 from gpudask.api.stock import MIRROR_MANAGER
-from gpudask.clients.errors import ApiError
+from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.events import EventRecorder
-from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.mirror import objects, state
 from gpudask.mirror.definitions import Definitions
@@ -121,7 +120,7 @@ class Mirror:
             newer = await self._context.api.set_overrides(body, overrides, manager=MIRROR_MANAGER)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.look_again_seconds)
             raise
         _LOG.info("%s: sizes set through the mirror: %s", cluster.key, requested)
         return newer
@@ -132,7 +131,7 @@ class Mirror:
             return await self._context.api.get_cluster(cluster.namespace, cluster.name)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.look_again_seconds)
             raise
 
     async def _delete_cluster(self, cluster: Cluster) -> None:
@@ -151,7 +150,7 @@ class Mirror:
             await self._context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.look_again_seconds)
             if not error.conflict:
                 raise
             raise ClusterGoneError from error

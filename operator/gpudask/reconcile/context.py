@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from gpudask.api.json_object import Json
 from gpudask.api.limits import Limits
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Identity
-from gpudask.clients.caches import Caches
 from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
-from gpudask.clients.fair_queue import FairQueue
+from gpudask.clients.flow_control import FairQueue, FairRateLimiter
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.reflector import Caches
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
@@ -24,7 +24,6 @@ from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.timestamps import sighted
 from gpudask.reconcile.memory import KnownStarts
 from gpudask.reconcile.preload import Preloads
-from gpudask.reconcile.rate_limiter import FairRateLimiter
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
 

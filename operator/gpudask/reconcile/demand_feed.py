@@ -13,9 +13,9 @@ from typing import Protocol
 from gpudask.api.json_object import Json
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.clients.flow_control import RateLimiter
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.scaling.demand import Demand, is_urgent
 
 _LOG = logging.getLogger(__name__)

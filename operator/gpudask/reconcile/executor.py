@@ -16,8 +16,7 @@ from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.api.status import Reason
-from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import ClusterGoneError, look_again
+from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.kubernetes import Marks
 from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import scheduler_pod
@@ -347,7 +346,7 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
         await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
     except ApiError as error:
         if error.not_found:
-            await look_again(context.api, cluster, error, after_seconds=context.look_again_seconds)
+            await context.api.confirm_gone(cluster, error, after_seconds=context.look_again_seconds)
         if error.conflict:
             return None  # it changed in between: the watch tells, and the next pass decides anew
         raise

@@ -8,15 +8,12 @@ import logging
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import owner_key
-from gpudask.clients.backoff import Backoff
-from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import CLUSTER
-from gpudask.clients.gone import ClusterGoneError
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.preload import There
-from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
 from gpudask.reconcile.resource import News, ResourceCopy
 

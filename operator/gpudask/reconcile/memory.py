@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.api.status import Reason
-from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.start_times import Start
 

@@ -14,12 +14,11 @@ from typing import Any
 from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
-from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
-from gpudask.clients.reflector import Reflector
+from gpudask.clients.reflector import Caches, Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.mirror.definitions import Follower
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION

@@ -23,13 +23,12 @@ from http import HTTPStatus
 from gpudask.api import resource
 from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
-from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import CLUSTER
+from gpudask.clients.flow_control import CLUSTER, RateLimiter
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.reflector import Caches
 from gpudask.desired import names, preload
 from gpudask.planning.observed import fields
-from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.reconcile.retries import Work
 
 _LOG = logging.getLogger(__name__)

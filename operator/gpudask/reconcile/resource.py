@@ -6,8 +6,7 @@ from enum import Enum, auto
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
-from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import ClusterGoneError, look_again
+from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.reconcile.context import Context
 
 # A copy of the resource older than this, or than the loss of a pod, is looked at again before pods are made from it:
@@ -110,7 +109,7 @@ class ResourceCopy:
         except ApiError as error:
             if error.not_found:
                 cluster = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.look_again_seconds)
             raise
         if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError

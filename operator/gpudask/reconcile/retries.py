@@ -14,9 +14,8 @@ from enum import StrEnum
 from functools import partial
 
 from gpudask.api.status import Reason
-from gpudask.clients.backoff import Backoff
-from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import ClusterGoneError
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import Failure
 from gpudask.reconcile.memory import reason_of
 from gpudask.reconcile.supervisor import Supervisor

@@ -6,7 +6,6 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import look_again
 from gpudask.planning import conditions
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
@@ -116,6 +115,6 @@ class StatusWriter:
             if error.invalid:
                 self._context.schema.doubt()
             if error.not_found or error.invalid:  # also another cluster of this name: the test of the uid fails
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.look_again_seconds)
             raise
         self._written, self._written_at, self._turn = status, now, None
