@@ -99,8 +99,8 @@ def _run(path: Path) -> int:
     from gpudask.__main__ import main  # noqa: PLC0415
     from gpudask.clients.kubernetes import Kubernetes  # noqa: PLC0415
     from gpudask.clients.scheduler import SchedulerClient  # noqa: PLC0415
+    from gpudask.reconcile.loop import Registry  # noqa: PLC0415
     from gpudask.reconcile.reconciler import Reconciler  # noqa: PLC0415
-    from gpudask.reconcile.registry import Registry  # noqa: PLC0415
 
     counters = Counters.open(path)
     _count(counters, "passes", Reconciler, "make")

@@ -20,11 +20,13 @@ from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.observed.timestamps import iso
 from gpudask.clients.reflector import Caches
-from gpudask.reconcile.context import Context, observe_owned, pod_sighting
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.operator import pod_sighting
+from gpudask.reconcile.support import observe_owned
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.preload import Preloads, observe_shared
-from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.support import KINDS
 from tests.planning.builders import NOW

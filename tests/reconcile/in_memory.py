@@ -16,7 +16,8 @@ from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.clients.reflector import Caches
-from gpudask.reconcile.context import Context, observe_owned
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.support import observe_owned
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.support import KINDS

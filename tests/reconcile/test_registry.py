@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gpudask.reconcile import registry as module
-from gpudask.reconcile.registry import Registry
+from gpudask.reconcile import loop as module
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpudask.api.resource import parse
 from gpudask.reconcile.reconciler import Reconciler
-from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.support import Support
 from tests.builders import a_pool
 from tests.reconcile.in_memory import Operated, becomes, operated

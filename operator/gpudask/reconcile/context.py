@@ -9,47 +9,19 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gpudask.api.json_object import Json
 from gpudask.api.limits import Limits
-from gpudask.api.resource import ANNOTATION_SPEC_HASH, Identity
+from gpudask.api.resource import Identity
 from gpudask.clients.clock import Clock
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.flow_control import FairQueue, FairRateLimiter
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Caches
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.planning.observed import fields
-from gpudask.planning.observed.parser import owner_key
 from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import sighted
 from gpudask.reconcile.memory import KnownStarts
 from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A Service or ConfigMap of a cluster, as far as drift repair needs it. `digest`: of what was applied last."""
-
-    uid: str
-    name: str
-    kind: str
-    owner: str
-    version: str
-    digest: str = ""
-
-
-def observe_owned(kind: str) -> Callable[[Json], Owned]:
-    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
-
-    def reduce(body: Json) -> Owned:
-        meta = fields.mapping(body, "metadata")
-        uid, name = fields.identifier(meta, "uid"), fields.identifier(meta, "name")
-        digest = fields.text(fields.mapping(meta, "annotations"), ANNOTATION_SPEC_HASH)
-        return Owned(uid, name, kind, owner_key(meta), fields.version(meta), digest)
-
-    return reduce
 
 
 @dataclass
@@ -111,12 +83,3 @@ class Context:
     def pods_of(self, cluster: Identity) -> tuple[Pod, ...]:
         """The pods of a cluster, by name."""
         return tuple(sorted(self.pods.owned(cluster.owner_key), key=lambda pod: pod.name))
-
-
-def pod_sighting(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
-    """How a cache of pods brings their times to `clock`, for `Reflector`'s `sighted`."""
-
-    def sight(pod: Pod, before: Pod | None, since: float) -> Pod:
-        return sighted(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
-
-    return sight

@@ -14,6 +14,7 @@ from typing import Any
 from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
@@ -24,14 +25,16 @@ from gpudask.mirror.definitions import Follower
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.parser import parse_pod
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.timestamps import sighted
 from gpudask.preload import files
-from gpudask.reconcile.context import Context, observe_owned, pod_sighting
+from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import Election
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.preload import Preloads, observe_shared
-from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.reconcile.support import KINDS
+from gpudask.reconcile.support import KINDS, observe_owned
 from gpudask.settings import Settings
 
 _LOG = logging.getLogger(__name__)
@@ -268,6 +271,15 @@ class Operator:
         """Where objects are listed: everywhere, or in each watched namespace."""
         namespaces = self.settings.watch_namespaces
         return [f"/{version}/namespaces/{name}/{plural}" for name in namespaces] or [f"/{version}/{plural}"]
+
+
+def pod_sighting(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
+    """How a cache of pods brings their times to `clock`, for `Reflector`'s `sighted`."""
+
+    def sight(pod: Pod, before: Pod | None, since: float) -> Pod:
+        return sighted(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
+
+    return sight
 
 
 async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,8 +19,10 @@ from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network
 from gpudask.desired.scheduler import services, told
+from gpudask.planning.observed import fields
 from gpudask.planning.observed.observation import Failure
-from gpudask.reconcile.context import Context, Owned
+from gpudask.planning.observed.parser import owner_key
+from gpudask.reconcile.context import Context
 from gpudask.reconcile.retries import Work
 
 _What = tuple[str, str]  # kind and name
@@ -31,6 +35,30 @@ KINDS = {
     "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
     network.KIND: ("apis/networking.k8s.io/v1", "networkpolicies"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A Service or ConfigMap of a cluster, as far as drift repair needs it. `digest`: of what was applied last."""
+
+    uid: str
+    name: str
+    kind: str
+    owner: str
+    version: str
+    digest: str = ""
+
+
+def observe_owned(kind: str) -> Callable[[Json], Owned]:
+    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
+
+    def reduce(body: Json) -> Owned:
+        meta = fields.mapping(body, "metadata")
+        uid, name = fields.identifier(meta, "uid"), fields.identifier(meta, "name")
+        digest = fields.text(fields.mapping(meta, "annotations"), ANNOTATION_SPEC_HASH)
+        return Owned(uid, name, kind, owner_key(meta), fields.version(meta), digest)
+
+    return reduce
 
 
 class Support:
