@@ -20,7 +20,7 @@ class Election:
         self.silent = 0.0
         self.leading = False
 
-    def silent_seconds(self) -> float:
+    def unanswered_seconds(self) -> float:
         return self.silent
 
     def leads(self) -> bool:

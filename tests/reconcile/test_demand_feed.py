@@ -49,7 +49,7 @@ class Ear:
 
     async def listens(self) -> None:
         """Begin, and wait for the first question."""
-        self.feed.listen_to(POD)
+        self.feed.follow(POD)
         await asyncio.wait_for(self.asks.wait(), 5)
 
     def wake(self, *, urgent: bool = True) -> None:
@@ -112,9 +112,9 @@ async def test_an_answer_ends_the_silence(ear: Ear):
 async def test_a_preload_that_comes_up_after_its_http_server_is_heard_and_can_drain(ear: Ear):
     await ear.listens()
     await ear.hears(SchedulerError(SchedulerTrouble.NO_PRELOAD, "no such route"))
-    assert ear.feed.deaf
+    assert ear.feed.unavailable
     await ear.hears(Demand("s/1", "s"))
-    assert (ear.feed.deaf, ear.feed.problem) == (False, "")
+    assert (ear.feed.unavailable, ear.feed.problem) == (False, "")
     ear.feed.stop()
 
 
@@ -134,9 +134,9 @@ async def test_a_worker_process_that_starts_again_in_its_pod_is_no_new_start(ear
     await ear.hears(Demand("s/2", "s"))  # its nanny restarts it
     await ear.hears(Demand("s/3", "s", workers=(worker,)))
     assert (ear.feed.joined, ear.feed.first_joined) == ({worker.name: 1500.0}, {worker.name: 1000.0})
-    ear.feed.forget_workers_but_of(["demo-gpu-worker-0-abcde"])
+    ear.feed.keep_workers_of(["demo-gpu-worker-0-abcde"])
     assert ear.feed.first_joined == {worker.name: 1000.0}
-    ear.feed.forget_workers_but_of(["demo-gpu-worker-0-other"])
+    ear.feed.keep_workers_of(["demo-gpu-worker-0-other"])
     assert ear.feed.first_joined == {}
     ear.feed.stop()
 
@@ -177,13 +177,13 @@ async def test_what_is_wanted_is_told_once_and_again_to_a_scheduler_that_forgot(
     await ear.listens()
     await ear.hears(Demand("s/1", "s"))
     for _ in range(3):
-        await ear.feed.tell({}, [], {})
+        await ear.feed.send_desired({}, [], {})
     assert len(ear.told) == 1
     await ear.hears(Demand("s/2", "s", desired_version=ear.told[0]["version"]))
-    await ear.feed.tell({}, [], {})
+    await ear.feed.send_desired({}, [], {})
     assert len(ear.told) == 1
     await ear.hears(Demand("t/1", "t", desired_version=""))
-    await ear.feed.tell({}, [], {})
+    await ear.feed.send_desired({}, [], {})
     assert len(ear.told) == 2
     ear.feed.stop()
 
@@ -192,7 +192,7 @@ async def test_what_is_wanted_is_told_once_and_again_to_a_scheduler_that_forgot(
 async def test_offers_are_told_to_a_preload_that_knows_the_word(ear: Ear, features: dict[str, str], sent: bool):
     await ear.listens()
     await ear.hears(Demand("s/1", "s", features=features))
-    await ear.feed.tell({}, [], {"cpu": {"GPU": 1.0}})
+    await ear.feed.send_desired({}, [], {"cpu": {"GPU": 1.0}})
     assert ("offers" in ear.told[0]) is sent
     ear.feed.stop()
 
@@ -202,7 +202,7 @@ async def test_a_pod_that_retires_is_told_in_the_documented_words(ear: Ear):
     leaves = pod(of, "gpu", 3, dask_name="demo-gpu-worker-3-77aa0", retirement=Retirement("idle", if_idle=True, at=NOW))
     await ear.listens()
     await ear.hears(parse(DEMAND | {"features": {}}))
-    await ear.feed.tell(fence(of), retirements(seen(of, leaves)), {})
+    await ear.feed.send_desired(fence(of), retirements(seen(of, leaves)), {})
     assert {"protocol": PROTOCOL} | ear.told[0] == DESIRED | {"version": ear.told[0]["version"]}
     ear.feed.stop()
 
@@ -210,14 +210,14 @@ async def test_a_pod_that_retires_is_told_in_the_documented_words(ear: Ear):
 async def test_a_refusal_is_kept_until_the_next_word(ear: Ear):
     await ear.listens()
     await ear.hears(Demand("s/1", "s"))
-    await ear.feed.tell({}, [{"pod": "p", "data": "move", "if_idle": True}], {})
+    await ear.feed.send_desired({}, [{"pod": "p", "data": "move", "if_idle": True}], {})
     assert ear.feed.refused == {"p"}
-    await ear.feed.tell({}, [], {})
+    await ear.feed.send_desired({}, [], {})
     assert ear.feed.refused == frozenset()
     ear.feed.stop()
 
 
-@pytest.mark.parametrize("change", [lambda ear: ear.feed.listen_to(None), lambda ear: ear.feed.stop()])
+@pytest.mark.parametrize("change", [lambda ear: ear.feed.follow(None), lambda ear: ear.feed.stop()])
 async def test_without_a_scheduler_nothing_is_known(ear: Ear, change: Callable[[Ear], None]):
     await ear.listens()
     await ear.hears(Demand("s/1", "s"))
@@ -274,7 +274,7 @@ class Chatter:
 @pytest.mark.parametrize(("answer_bytes", "most"), [(0, 12 + 4), (500_000, 6), (5_000_000, 2)])
 async def test_a_scheduler_with_ever_new_versions_is_asked_a_few_times_a_second(answer_bytes: int, most: int):
     chatter = Chatter(answer_bytes)
-    chatter.feed.listen_to(POD)
+    chatter.feed.follow(POD)
     await asyncio.sleep(0.9)
     chatter.feed.stop()
     assert 1 <= len(chatter.polls) <= most
@@ -283,7 +283,7 @@ async def test_a_scheduler_with_ever_new_versions_is_asked_a_few_times_a_second(
 
 async def test_a_dozen_urgent_changes_are_heard_without_a_pause():
     chatter = Chatter()
-    chatter.feed.listen_to(POD)
+    chatter.feed.follow(POD)
     async with asyncio.timeout(5):
         while len(chatter.polls) < 12:  # noqa: ASYNC110
             await asyncio.sleep(0)

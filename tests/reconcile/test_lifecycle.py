@@ -205,7 +205,7 @@ async def test_clusters_share_the_preload_and_the_last_one_takes_it_away(stage: 
     demo = (await stage.cluster())["metadata"]["uid"]
     await stage.delete_cluster()
     gone = [{"$patch": "delete", "uid": demo}]
-    await stage.api.refer(stage.namespace, name, gone, uid=await uid_of(stage, name))
+    await stage.api.patch_references(stage.namespace, name, gone, uid=await uid_of(stage, name))
     await stays(owners, ["other"], 1.0)
     await stage.delete("configmaps", name)
     await stage.becomes(owners, ["other"], "somebody deleted it")

@@ -88,7 +88,7 @@ async def test_who_stops_waits_until_nothing_is_under_way_that_could_still_write
             ended.set()
         return False
 
-    retries = Retries("a/b", lambda: 0.0, lambda: None, lambda: 0.5, Supervisor(), patience_seconds=0.01)
+    retries = Retries("a/b", lambda: 0.0, lambda: None, lambda: 0.5, Supervisor(), deadline_seconds=0.01)
     await retries.run(Kind.OBJECTS, {"a Service": piece})
     assert retries.is_running(Kind.OBJECTS)
     await retries.stop()

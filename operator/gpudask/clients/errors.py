@@ -1,4 +1,4 @@
-"""What can go wrong at the edge, one type for each side."""
+"""Errors of the clients: one type for the API server, one for the scheduler, one for a deleted cluster."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ApiError(Exception):
 
 
 class ClusterGoneError(Exception):
-    """The cluster does not exist any more: its loop ends."""
+    """The cluster does not exist any more; its loop ends."""
 
 
 class SchedulerTrouble(StrEnum):

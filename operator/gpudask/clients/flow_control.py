@@ -1,9 +1,9 @@
-"""Flow control: a fair queue for what runs at the same time, rate limiters, and the back-off after failures.
+"""Flow control: a fair queue, which bounds what runs at the same time, rate limiters, and exponential back-off.
 
-All are fair: round robin over the namespaces that wait, and within each over its clusters. A plain semaphore serves
-first come, first served: 5,000 creations of one cluster would stand before another's first GPU pod. Turns by cluster
-alone leave a thousand clusters of one namespace before the one of another. The API server's own priority and fairness
-cannot tell them apart, since the operator is one user to it.
+The queue goes round robin over the namespaces that wait, and within each over its clusters. A plain semaphore serves
+first come, first served: 5,000 creations of one cluster would stand before another's first GPU pod. A round over
+clusters alone leaves a thousand clusters of one namespace before the one of another. The API server's own priority and
+fairness cannot tell them apart, since the operator is one user to it.
 
 What is not urgent waits for its rate limiter, so that the urgent need not. A thousand clusters whose counts move would
 otherwise ask for more passes and statuses than there is CPU for them, here and in the API server, and a GPU task's pod
@@ -28,7 +28,7 @@ CLUSTER: ContextVar[str] = ContextVar("cluster", default="")
 
 
 def namespace_of(cluster: str) -> str:
-    """The namespace of a value of `CLUSTER`: whose users share one turn in the round."""
+    """The namespace of a value of `CLUSTER`: all its clusters share one place in the round."""
     return cluster.partition("/")[0]
 
 
@@ -46,56 +46,56 @@ class _Waiting:
         return (self.first or self.bulk).popleft()
 
 
-# By namespace and by cluster: at each level, whose turn is next stands first.
+# By namespace and by cluster: at each level, the next one stands first.
 _Round = OrderedDict[str, OrderedDict[str, _Waiting]]
 
 
 class FairQueue:
-    """Admits `at_once` requests at a time: where requests hang, others have room.
+    """Admits `limit` requests at a time: where some requests hang, the others go on.
 
-    `each`: of them at most so many are one cluster's. `each_namespace`: one namespace's; `at_once` without.
+    `per_cluster`: of them at most so many are one cluster's. `per_namespace`: one namespace's; `limit` without.
     """
 
-    def __init__(self, at_once: int, each: int, each_namespace: int | None = None) -> None:
-        self._free = at_once
-        self._each = each
-        self._each_namespace = at_once if each_namespace is None else each_namespace
+    def __init__(self, limit: int, per_cluster: int, per_namespace: int | None = None) -> None:
+        self._free = limit
+        self._per_cluster = per_cluster
+        self._per_namespace = limit if per_namespace is None else per_namespace
         self._active: Counter[str] = Counter()  # by cluster, and by namespace
         self._waiting: _Round = OrderedDict()
 
     @asynccontextmanager
-    async def turn(self, *, bulk: bool = False) -> AsyncGenerator[None]:
-        """Wait for a turn of the running task's cluster, and hold it. `bulk`: after its other waiting requests."""
+    async def slot(self, *, bulk: bool = False) -> AsyncGenerator[None]:
+        """Wait for a slot for the running task's cluster, and hold it. `bulk`: after its other waiting requests."""
         cluster = CLUSTER.get()
-        await self._enter(cluster, bulk=bulk)
+        await self._acquire(cluster, bulk=bulk)
         try:
             yield
         finally:
-            self._leave(cluster)
+            self._release(cluster)
 
-    async def begin(self) -> None:
-        """Wait for a turn of the running task's cluster, and hold it for one step of the event loop.
+    async def slot_for_one_step(self) -> None:
+        """Wait for a slot for the running task's cluster, and hold it for one step of the event loop.
 
-        It is for work of the processor: what the task does until it next waits is done within its turn.
+        It is for work of the processor: what the task does until it next waits is done while it holds the slot.
         """
         cluster = CLUSTER.get()
-        await self._enter(cluster, bulk=False)
-        asyncio.get_running_loop().call_soon(self._leave, cluster)
+        await self._acquire(cluster, bulk=False)
+        asyncio.get_running_loop().call_soon(self._release, cluster)
 
-    async def _enter(self, cluster: str, *, bulk: bool) -> None:
-        turn = asyncio.get_running_loop().create_future()
+    async def _acquire(self, cluster: str, *, bulk: bool) -> None:
+        slot = asyncio.get_running_loop().create_future()
         clusters = self._waiting.setdefault(namespace_of(cluster), OrderedDict())
         waiting = clusters.setdefault(cluster, _Waiting())
-        (waiting.bulk if bulk else waiting.first).append(turn)
+        (waiting.bulk if bulk else waiting.first).append(slot)
         self._admit()
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if not turn.cancelled():  # admitted in the moment in which it was cancelled
-                self._leave(cluster)
+            if not slot.cancelled():  # admitted in the moment in which it was cancelled
+                self._release(cluster)
             raise
 
-    def _leave(self, cluster: str) -> None:
+    def _release(self, cluster: str) -> None:
         self._free += 1
         for key in (cluster, _total(cluster)):
             self._active[key] -= 1
@@ -105,87 +105,91 @@ class FairQueue:
 
     def _admit(self) -> None:
         while self._free and (cluster := self._next()) is not None:
-            turn = self._pop(cluster)
-            if not turn.cancelled():
+            slot = self._pop(cluster)
+            if not slot.cancelled():
                 self._free -= 1
                 self._active.update((cluster, _total(cluster)))
-                turn.set_result(None)
+                slot.set_result(None)
 
     def _next(self) -> str | None:
-        """The first cluster that waits and may have another turn, of the first such namespace."""
+        """The first cluster that waits and may have another slot, of the first such namespace."""
         for namespace, clusters in self._waiting.items():
-            if self._active[_total(namespace)] < self._each_namespace:
-                found = next((cluster for cluster in clusters if self._active[cluster] < self._each), None)
+            if self._active[_total(namespace)] < self._per_namespace:
+                found = next((cluster for cluster in clusters if self._active[cluster] < self._per_cluster), None)
                 if found is not None:
                     return found
         return None
 
     def _pop(self, cluster: str) -> asyncio.Future[None]:
-        """The next waiting request of `cluster`, which stands last from now on, as does its namespace."""
+        """Take out the next waiting request of `cluster`, which stands last from now on, as does its namespace."""
         namespace = namespace_of(cluster)
         clusters = self._waiting[namespace]
         waiting = clusters[cluster]
-        turn = waiting.pop()
+        slot = waiting.pop()
         clusters.move_to_end(cluster)
         self._waiting.move_to_end(namespace)
         if not waiting:
             del clusters[cluster]
         if not clusters:
             del self._waiting[namespace]
-        return turn
+        return slot
 
 
 def _total(cluster: str) -> str:
-    """Under which key the turns of a whole namespace are counted: no cluster's key ends so."""
+    """The key under which the slots of a whole namespace are counted: no cluster's key ends so."""
     return f"{namespace_of(cluster)}/*"
 
 
 @dataclass
 class RateLimiter:
-    """`a_second` turns each second, evenly spread; after a rest as many as `at_once` without a pause.
+    """A token bucket: `per_second` tokens each second, evenly spread, and a `burst` of so many after a rest.
 
-    `free_at`: when all turns that were taken are over.
+    `full_at`: when every token that was reserved has come back.
     """
 
-    a_second: float
-    at_once: float = 1.0
-    free_at: float = field(default=0.0, init=False)
+    per_second: float
+    burst: float = 1.0
+    full_at: float = field(default=0.0, init=False)
 
-    def take(self, now: float, turns: float = 1.0) -> float:
-        """Take the next turn, or several; when it is, `now` at the soonest. `now` is seconds on any one clock."""
-        turn = self.next(now)
-        self.free_at = max(now, self.free_at) + turns / self.a_second
-        return turn
+    def reserve(self, now: float, tokens: float = 1.0) -> float:
+        """Reserve tokens; the time from which the caller may act. `now`: seconds on any one clock.
 
-    def next(self, now: float) -> float:
-        """When the next turn is, which is not taken."""
-        return max(now, self.free_at - (self.at_once - 1) / self.a_second)
+        As `Reserve` of Go's rate limiters (https://pkg.go.dev/golang.org/x/time/rate): several tokens for one thing
+        hold back those who come after it, not itself.
+        """
+        at = self.available_at(now)
+        self.full_at = max(now, self.full_at) + tokens / self.per_second
+        return at
+
+    def available_at(self, now: float) -> float:
+        """When the next token is there, `now` at the soonest; nothing is reserved."""
+        return max(now, self.full_at - (self.burst - 1) / self.per_second)
 
 
 @dataclass
 class FairRateLimiter:
-    """`a_second` turns each second for all namespaces together: who has many clusters waits for his own alone.
+    """`per_second` tokens each second for all namespaces together: only who has many clusters waits for them.
 
-    A namespace's turns are as far apart as there are namespaces with turns to come. Turns once taken stay, so that
-    where another namespace begins to take some there are more than `a_second` for a while: of n that begin one after
-    another, `a_second` times 1 + 1/2 + ... + 1/n at most. `at_once`: as `RateLimiter`'s, of each namespace.
+    A namespace's tokens are as far apart as there are namespaces with reservations. What is reserved stays so, so that
+    where another namespace begins to reserve there are more than `per_second` for a while: of n that begin one after
+    another, `per_second` times 1 + 1/2 + ... + 1/n at most. `burst`: as `RateLimiter`'s, of each namespace.
     """
 
-    a_second: float
-    at_once: float = 1.0
+    per_second: float
+    burst: float = 1.0
     _limiters: dict[str, RateLimiter] = field(default_factory=dict, init=False)
 
-    def take(self, namespace: str, now: float) -> float:
-        """Take the next turn of `namespace`; when it is, `now` at the soonest. `now`: seconds on any one clock."""
-        limiter = self._limiters.pop(namespace, None) or RateLimiter(self.a_second, self.at_once)
-        self._limiters = {key: other for key, other in self._limiters.items() if other.free_at > now}
+    def reserve(self, namespace: str, now: float) -> float:
+        """Reserve a token of `namespace`; the time from which the caller may act, as `RateLimiter.reserve`."""
+        limiter = self._limiters.pop(namespace, None) or RateLimiter(self.per_second, self.burst)
+        self._limiters = {key: other for key, other in self._limiters.items() if other.full_at > now}
         self._limiters[namespace] = limiter
-        return limiter.take(now, turns=len(self._limiters))
+        return limiter.reserve(now, tokens=len(self._limiters))
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Twice as long after each failure, from `first_seconds` up to `last_seconds`, with jitter around that.
+    """Exponential back-off: twice as long after each failure, from `first_seconds` to `last_seconds`, with jitter.
 
     `random`: numbers from 0 to 1; 0.5 gives the delay without jitter.
     """

@@ -1,4 +1,4 @@
-"""What the loops of all clusters share."""
+"""The context that the loops of all clusters share: clients, caches, limits and settings."""
 
 from __future__ import annotations
 
@@ -26,19 +26,23 @@ from gpudask.reconcile.supervisor import Supervisor
 
 @dataclass
 class Context:
-    """Clients, caches and settings.
+    """Clients, caches, limiters and settings.
 
     `clock`: seconds since the epoch, which never jump; `server_ahead`, `wall_ahead`: as `clients.clock.Clock`'s.
 
-    Turns are shared by all clusters, and fairly by namespace. `pass_turns`: to begin a pass, whose plan holds the event
-    loop. `count_turns`: of passes in which nothing but counts is new. `figure_turns`: of statuses in which
-    nothing but live figures is. A pass costs the operator some milliseconds of CPU, a status the API server.
-    `first_turns`: of first passes, a thousand of them where an operator begins to lead: not all at once,
-    so that what one of them asks for is answered before the others have been looked at.
-    `check_turns`: of clusters whose objects beside the pods somebody applied who led before.
+    All clusters share the queue and the limiters, fairly by namespace. A pass costs the operator some milliseconds of
+    CPU, a status the API server.
+
+    - `pass_queue`: for starting a pass, whose plan holds the event loop.
+    - `first_pass_limiter`: for first passes, a thousand of them where an operator becomes the leader: not all at once,
+      so that the first one's requests are answered before the others have been planned.
+    - `counts_limiter`: for passes after which nothing but counts of tasks is new.
+    - `live_status_limiter`: for statuses in which nothing but live figures is new.
+    - `reapply_limiter`: for applying again the objects beside the pods that an earlier leader applied.
+
     `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
-    `look_again_seconds`: how long after a 404 of a cluster it is looked for again. `patience_seconds`: as `Retries`.
-    `key`: empty until this operator leads for the first time. `operator_namespace`: whose pods of ours may connect
+    `recheck_seconds`: how long after a 404 of a cluster it is asked for again. `deadline_seconds`: as `Retries`.
+    `key`: empty until this operator leads for the first time. `operator_namespace`: whose operator pods may connect
     where `network_policies` are made. `limits`: what users may ask for. `schema`: the resource's, as it is served.
     """
 
@@ -55,25 +59,25 @@ class Context:
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
     wall_ahead: Callable[[], float] = lambda: 0.0
-    pass_turns: FairQueue = field(default_factory=lambda: FairQueue(1, 1))
-    count_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(100.0))
-    figure_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
-    first_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 4.0))
-    check_turns: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(5.0))
+    pass_queue: FairQueue = field(default_factory=lambda: FairQueue(1, 1))
+    counts_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(100.0))
+    live_status_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(40.0))
+    first_pass_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(200.0, 4.0))
+    reapply_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(5.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
     schema: Schema = field(default_factory=Schema)
     random: Callable[[], float] = random.random
-    look_again_seconds: float = 1.0
-    patience_seconds: float = 1.0
+    recheck_seconds: float = 1.0
+    deadline_seconds: float = 1.0
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def wall_time(self) -> float:
-        """The time by which people ask for something, in seconds since the epoch."""
+        """This machine's wall clock, by which people set times, in seconds since the epoch."""
         return self.clock() + self.wall_ahead()
 
     def knows(self, namespace: str) -> bool:
-        """Whether the caches of `namespace` are complete: half a cache looks like missing pods."""
+        """Whether the caches of `namespace` are complete: in half a cache pods seem to be missing."""
         return all(caches.know(namespace) for caches in (self.pods, self.preloads.caches, *self.support.values()))
 
     def token(self, uid: str) -> str:
