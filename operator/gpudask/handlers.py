@@ -226,16 +226,16 @@ class _Content:
         return getattr(self._stream, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        begun = bytearray()
+        pending = bytearray()
         async for chunk in self._stream.iter_chunked(size):
             *ends, rest = chunk.split(b"\n")
             for end in ends:
-                line = bytes(begun + end)
-                begun.clear()
+                line = bytes(pending + end)
+                pending.clear()
                 yield _shallow(line) + b"\n"
-            begun += rest
-        if begun:
-            yield _shallow(bytes(begun))
+            pending += rest
+        if pending:
+            yield _shallow(bytes(pending))
 
 
 def _shallow(line: bytes) -> bytes:
@@ -266,7 +266,7 @@ def run(settings: Settings) -> None:
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[settings.log_level]))
     pause = _FIRST_PAUSE_SECONDS
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         operator = Operator(settings)
         try:
             _run_once(operator)
@@ -277,7 +277,7 @@ def run(settings: Settings) -> None:
         else:
             if not operator.must_restart.is_set():
                 return
-        if time.monotonic() - began >= _STEADY_SECONDS:
+        if time.monotonic() - started >= _STEADY_SECONDS:
             pause = _FIRST_PAUSE_SECONDS
         _LOG.warning("restarting in %.0f s", pause)
         time.sleep(pause)

@@ -96,7 +96,7 @@ class ApiServer:
         """The events of a watch, until the server ends it.
 
         Raises:
-            ApiError: it could not be begun, or broke off.
+            ApiError: it could not be started, or broke off.
         """
         shown = f"WATCH {path}"
         try:
@@ -187,18 +187,18 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     Raises:
         ValueError: a line is longer than any object can be.
     """
-    begun = bytearray()
+    pending = bytearray()
     async for chunk in content.iter_any():
         ended, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            begun += ended
-            for line in begun.split(b"\n"):
+            pending += ended
+            for line in pending.split(b"\n"):
                 if line.strip():
                     yield bytes(line)
-            begun = bytearray(rest)
+            pending = bytearray(rest)
         else:
-            begun += chunk
-        if len(begun) > _LONGEST_LINE_BYTES:
+            pending += chunk
+        if len(pending) > _LONGEST_LINE_BYTES:
             raise ValueError(f"an event of more than {_LONGEST_LINE_BYTES} bytes")
-    if begun.strip():
-        yield bytes(begun)
+    if pending.strip():
+        yield bytes(pending)

@@ -66,7 +66,7 @@ class EventRecorder:
         count = self._counts.get(name, 0) + 1
         if not self._may_write(cluster, now, warning=warning):
             if count > 1:
-                self._count(name, count)  # one that was never made begins when it is
+                self._count(name, count)  # one that was never written starts when it is
             _LOG.info("%s/%s: no event, there were many: %s: %s", cluster.namespace, cluster.name, reason, message)
             return
         self._count(name, count)
@@ -79,7 +79,7 @@ class EventRecorder:
             if error.conflict:
                 await self._continue_series(cluster.namespace, name, time)
                 return
-            self._counts.pop(name, None)  # it expired, or was never made: begin anew next time
+            self._counts.pop(name, None)  # it expired, or was never written: start over next time
             if not error.not_found:
                 _LOG.warning("an event was not recorded: %s", error)
 
@@ -94,7 +94,7 @@ class EventRecorder:
         self._counts.pop(name, None)
         self._counts[name] = count
         if len(self._counts) > _KEPT:
-            del self._counts[next(iter(self._counts))]  # it begins anew: as if another operator had begun it
+            del self._counts[next(iter(self._counts))]  # it starts over: as if an earlier operator had written it
 
     async def _continue_series(self, namespace: str, name: str, time: str) -> None:
         """Continue a series that an earlier operator began; it may not read events, so the count starts over."""

@@ -54,7 +54,7 @@ class Kubernetes(ApiServer):
     async def patch_references(self, namespace: str, name: str, changes: list[Json], *, uid: str) -> Json:
         """Change owner references of the ConfigMap with this uid; the others stay, whatever they are.
 
-        By a strategic merge patch, which knows references by their uid, and takes off one that says `$patch: delete`.
+        By a strategic merge patch, which finds references by their uid, and removes one with `$patch: delete`.
         """
         body = {"metadata": {"uid": uid, "ownerReferences": changes}}
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
@@ -95,11 +95,11 @@ class Kubernetes(ApiServer):
     async def confirm_gone(self, cluster: Identity, error: ApiError, *, after_seconds: float) -> NoReturn:
         """Ask again whether the cluster is gone, as the 404 `error` says: nobody would start its loop again.
 
-        An API server that starts, or a definition that is made anew, answers so for what exists.
+        An API server that starts, or a definition that is installed again, answers so for what exists.
 
         Raises:
-            ClusterGoneError: a second look finds no such cluster either, or another of its name.
-            ApiError: it exists: `error`, as any other failure; or the second look failed.
+            ClusterGoneError: a second request finds no such cluster either, or another of its name.
+            ApiError: it exists: `error`, as any other failure; or the second request failed.
         """
         await asyncio.sleep(after_seconds)
         try:

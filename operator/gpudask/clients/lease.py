@@ -77,7 +77,7 @@ class Lease:
         """Watch it: its content now and after each write, until the API server ends the watch.
 
         Raises:
-            ApiError: the watch could not be begun, or broke off.
+            ApiError: the watch could not be started, or broke off.
         """
         query = {"watch": "true", "fieldSelector": f"metadata.name={self.name}", "timeoutSeconds": _WATCH_SECONDS}
         async with aclosing(self._api.stream(self._collection, query=query)) as events:

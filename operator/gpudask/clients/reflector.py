@@ -115,7 +115,7 @@ class Reflector(Generic[T]):
         self._on_restore = on_restore
         self._on_refusal = on_refusal
         self._reached = 0  # the version of the last list or event
-        self._written: set[str] = set()  # uids of what our own writes returned since the last list began
+        self._written: set[str] = set()  # uids of what our own writes returned since the start of the last list
         self.synced = asyncio.Event()
         self.settled = asyncio.Event()
 
@@ -134,7 +134,7 @@ class Reflector(Generic[T]):
         return self._take_in(body)
 
     def forget(self, uid: str) -> None:
-        """Take out an object that the API server says is gone."""
+        """Take out an object that is gone, by an answer of the API server."""
         self._drop(uid)
 
     async def run(self) -> None:
@@ -256,7 +256,7 @@ class Reflector(Generic[T]):
                     raise self._error(body)
                 if kind == "DELETED":
                     uid = _uid(body)
-                    if not uid:  # which one, only a list can tell
+                    if not uid:  # only a list can show which one
                         raise ApiError(HTTPStatus.BAD_GATEWAY, "Unreadable", "a deletion of nothing", self._shown)
                     self._report_deletion(uid)
                     self._drop(uid, _version(body))

@@ -163,7 +163,7 @@ class Mirror:
         )
         raise ClusterGoneError
 
-    async def write(self, seen: Observation, planned: Plan) -> None:
+    async def write(self, observation: Observation, planned: Plan) -> None:
         """Write the objects as they should be. What the API server refuses is in `refusal`.
 
         Raises:
@@ -171,11 +171,13 @@ class Mirror:
         """
         if self.off or self.refusal:
             return
-        cluster = seen.cluster
+        cluster = observation.cluster
         desired = {name: pool.size.pods for name, pool in planned.pools.items()}
-        ready = {p.name: sum(1 for pod in seen.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools}
+        ready = {
+            p.name: sum(1 for pod in observation.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools
+        }
         try:
-            await self._writer.write(cluster, objects.render(cluster, desired, ready, seen.wall_time))
+            await self._writer.write(cluster, objects.render(cluster, desired, ready, observation.wall_time))
         except ApiError as error:
             if error.conflict:
                 return  # it changed meanwhile: the watch wakes the loop

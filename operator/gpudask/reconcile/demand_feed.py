@@ -118,7 +118,7 @@ class DemandFeed:
         if self._pod is None:
             return
         try:
-            demand = await self._poll(self._pod, seen="", wait_seconds=0.0)
+            demand = await self._poll(self._pod, known_version="", wait_seconds=0.0)
             self._seconds_to_next_poll(demand)
             self._update(demand)
         except SchedulerError as error:
@@ -152,9 +152,9 @@ class DemandFeed:
     async def _poll_forever(self, pod: Pod) -> None:
         delay = _FIRST_RETRY_SECONDS
         while True:
-            seen = self.demand.version if self.demand else ""
+            known_version = self.demand.version if self.demand else ""
             try:
-                demand = await self._poll(pod, seen=seen, wait_seconds=_WAIT_SECONDS)
+                demand = await self._poll(pod, known_version=known_version, wait_seconds=_WAIT_SECONDS)
             except SchedulerError as error:
                 self._poll_failed(error)
                 await asyncio.sleep(delay)
@@ -164,9 +164,13 @@ class DemandFeed:
             self._update(demand)
             await asyncio.sleep(self._seconds_to_next_poll(demand))
 
-    async def _poll(self, pod: Pod, *, seen: str, wait_seconds: float) -> Demand:
+    async def _poll(self, pod: Pod, *, known_version: str, wait_seconds: float) -> Demand:
         return await self._context.schedulers.demand(
-            _base(pod), self._context.token(self._uid), seen=seen, wait_seconds=wait_seconds, namespace=self._namespace
+            _base(pod),
+            self._context.token(self._uid),
+            known_version=known_version,
+            wait_seconds=wait_seconds,
+            namespace=self._namespace,
         )
 
     def _seconds_to_next_poll(self, demand: Demand) -> float:

@@ -1,11 +1,12 @@
 """Leader election: of all operators of one installation one leads, and the others stand by with warm caches.
 
 The rules are those of Kubernetes' own controllers
-(https://pkg.go.dev/k8s.io/client-go/tools/leaderelection). A Lease names its holder, who renews it. Whoever else saw it
-unchanged for `lease_seconds`, by its own monotonic clock, may take it. Every write carries the version that was read:
-of two who try, one succeeds. A holder that could not renew for `renew_seconds`, counted from the start of its last
-success, acts no more: that is before anybody can have seen the Lease unchanged for longer. So wrong wall clocks do not
-matter, only clocks whose speeds differ by a third. docs/adr/0029-leader-election.md has what a stale leader may do.
+(https://pkg.go.dev/k8s.io/client-go/tools/leaderelection). A Lease names its holder, who renews it. Any other candidate
+that saw it unchanged for `lease_seconds`, by its own monotonic clock, may acquire it. Every write carries the version
+that was read: of two candidates that try, one succeeds. A holder that could not renew for `renew_seconds`, counted from
+the start of its last success, stops: that is before anybody can have seen the Lease unchanged for longer. So wrong wall
+clocks do not matter, only clocks whose speeds differ by a third.
+docs/adr/0029-leader-election.md has what a stale leader may do.
 """
 
 from __future__ import annotations
@@ -169,12 +170,12 @@ class Election:
         return True
 
     async def _write(self, spec: Json) -> None:
-        began = self._clock()
+        started = self._clock()
         self._is_ours = False  # until it is answered
         self._observe(await self._lock.write(spec, version=self._record.version if self._record else ""))
         self._is_ours = True
         if spec["holderIdentity"]:
-            self._leads_until = began + self._timing.renew_seconds
+            self._leads_until = started + self._timing.renew_seconds
 
     def _observe(self, record: Record | None) -> None:
         self._answered_at = self._clock()

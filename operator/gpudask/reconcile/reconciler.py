@@ -161,27 +161,27 @@ class Reconciler:
     async def _reconcile_valid(self, cluster: Cluster, *, write_mirror: bool) -> float:
         """Make a pass with a valid spec that has all that people asked for."""
         self._memory.retry_names(self._context.clock())
-        seen = self._observe(cluster)
-        self._memory.record_busy((pod.uid for pod in seen.pods), at_work(seen), seen.now)
-        live = {pod.uid for pod in seen.pods if pod.live}
+        observation = self._observe(cluster)
+        self._memory.record_busy((pod.uid for pod in observation.pods), at_work(observation), observation.now)
+        live = {pod.uid for pod in observation.pods if pod.live}
         if not self._live <= live:
             self._copy.mark_doubtful()
         self._live = live
-        planned = plan(seen)
+        planned = plan(observation)
         ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
         if ends or planned.delete_why:
             await self._feed.poll_now()
-            seen = self._observe(cluster)
-            planned = plan(seen)
+            observation = self._observe(cluster)
+            planned = plan(observation)
         creates = any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions)
         if creates and not await self._is_up_to_date(cluster):
             self._loop.wake()
             return RESYNC_SECONDS
-        self._remember(seen, planned)
-        await self._execute(seen.cluster, planned, write_mirror=write_mirror)
-        seen = self._observe(cluster)
-        sent = await self._feed.send_desired(fence(cluster), retirements(seen), planned.offers)
-        soon = await self._report(cluster, seen, planned)
+        self._remember(observation, planned)
+        await self._execute(observation.cluster, planned, write_mirror=write_mirror)
+        observation = self._observe(cluster)
+        sent = await self._feed.send_desired(fence(cluster), retirements(observation), planned.offers)
+        soon = await self._report(cluster, observation, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         send = None if sent else _SEND_RETRY_SECONDS
         return self._soonest(RESYNC_SECONDS, planned.requeue_after, soon, again, send, self._support.requeue_after())
@@ -190,14 +190,14 @@ class Reconciler:
         """The soonest of these, and of the next retries, in seconds."""
         return max(0.01, min(each for each in (*seconds, self._retries.requeue_after()) if each is not None))
 
-    def _remember(self, seen: Observation, planned: Plan) -> None:
+    def _remember(self, observation: Observation, planned: Plan) -> None:
         """Record what later passes have to know of this one."""
-        self._memory.record_frozen((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
+        self._memory.record_frozen((name for name, pool in planned.pools.items() if pool.frozen), observation.now)
         for name, pool in planned.pools.items():
-            started = StartTimes.of(seen, name).seen
-            self._memory.record_starts(name, started, empty=not seen.workers(name))
+            started = StartTimes.of(observation, name).seen
+            self._memory.record_starts(name, started, empty=not observation.workers(name))
             for start in {start.spec_hash: start for start in started}.values():
-                self._context.starts.record(start, seen.now)
+                self._context.starts.record(start, observation.now)
             if not pool.size.is_guess:
                 self._memory.record_size(name, pool.size.pods)
             if not pool.missing:
@@ -246,18 +246,18 @@ class Reconciler:
             self._loop.resource_changed(newer)
         return True
 
-    async def _report(self, cluster: Cluster, seen: Observation, planned: Plan) -> float | None:
+    async def _report(self, cluster: Cluster, observation: Observation, planned: Plan) -> float | None:
         """Write the status; its requeue_after in seconds, where it is to be written later."""
         if self._copy.status_is_newer:
             self._status_writer.adopt()
         if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
             return soon  # a new leader knows less than the status has, for a moment
-        status = report(seen, planned, self._status_writer.status, counted_at=self._status_writer.counted_at)
-        self._status_writer.status, self._status_writer.counted_at = status, seen.now
+        status = report(observation, planned, self._status_writer.status, counted_at=self._status_writer.counted_at)
+        self._status_writer.status, self._status_writer.counted_at = status, observation.now
         waits: list[float | None] = []
 
         async def write() -> bool:
-            waits.append(await self._write_status(self._status_writer.write(cluster, seen, status)))
+            waits.append(await self._write_status(self._status_writer.write(cluster, observation, status)))
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})

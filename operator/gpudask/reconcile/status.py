@@ -44,24 +44,24 @@ class StatusWriter:
         self.counted_at = None
         self._copy.status_is_newer = False
 
-    async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
+    async def write(self, cluster: Cluster, observation: Observation, status: Status) -> float | None:
         """Write `status` if it is due; else its requeue_after in seconds, None where nothing is left to write.
 
         Raises:
-            ApiError: it could not be written; a conflict: the resource changed since it was seen.
+            ApiError: it could not be written; a conflict: the resource changed since it was read.
             ClusterGoneError: there is no such cluster any more.
         """
         self.status = status
         for part, seconds in _WRITE_PRIORITIES:
             if part(status) != part(self._written):
-                wait = self._written_at + seconds - seen.now
+                wait = self._written_at + seconds - observation.now
                 if wait <= 0 and part is lively:
                     if self._allowed_at is None:
-                        self._allowed_at = self._context.live_status_limiter.reserve(cluster.namespace, seen.now)
-                    wait = self._allowed_at - seen.now
+                        self._allowed_at = self._context.live_status_limiter.reserve(cluster.namespace, observation.now)
+                    wait = self._allowed_at - observation.now
                 if wait > 0:
                     return wait
-                await self._put(cluster, status, seen.now)
+                await self._put(cluster, status, observation.now)
                 return None
         return None
 

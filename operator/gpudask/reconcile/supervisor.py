@@ -58,11 +58,11 @@ class Supervisor:
     ) -> None:
         delay = _FIRST_RETRY_SECONDS
         while True:
-            began = self._clock()
+            started = self._clock()
             error = await _outcome(work)
             if error is None and may_end:
                 return
-            if self._clock() - began >= _STEADY_SECONDS:
+            if self._clock() - started >= _STEADY_SECONDS:
                 delay = _FIRST_RETRY_SECONDS
             self.restarts[kind] += 1
             _LOG.error("%s %s ended: a defect; it is restarted in %.1f s", kind, name, delay, exc_info=error)
@@ -76,7 +76,7 @@ async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseExcepti
     """Run `work`; the error with which it ended, None where it just returned.
 
     Raises:
-        asyncio.CancelledError: the task was told to end.
+        asyncio.CancelledError: the task was cancelled.
     """
     try:
         await work()
