@@ -1,4 +1,4 @@
-"""Delays double, are spread by chance, and heed what the server asked for."""
+"""Delays double, have jitter, and are as long as the server's Retry-After at least."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's clock never jumps, and hears the API server's time from the `Date` of its answers."""
+"""The operator's clock never jumps, and gets the API server's time from the `Date` of its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are told in series, so many of a cluster, and what is remembered of them has an end."""
+"""Events are recorded in series, at a limited rate for each cluster, with a bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests take turns by cluster: what one cluster asks for in bulk holds back no other's first pod."""
+"""Requests are admitted round robin by cluster: what one cluster asks for in bulk holds back no other's first pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache holds what the API server holds, whatever befalls its watch."""
+"""The cache holds what the API server holds, whatever happens to its watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preload's routes as the operator reads them: each trouble has a name."""
+"""The preload's routes as the operator reads them: each failure has a kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: answered from the first second on, true about work, and no reason to restart where that mends nothing."""
+"""Probes: answered from the first second on, true about work, and no reason to restart where that does not help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kopf outlives an API server that is away or refuses for minutes; what it cannot outlive begins it anew."""
+"""kopf survives minutes of an API server that is unavailable or refuses; after other errors it is restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator that leads no more may still do: nothing, or nothing that undoes what the next one did."""
+"""What a former leader may still do: nothing, or nothing that undoes what the next leader did."""
 
 from __future__ import annotations
 

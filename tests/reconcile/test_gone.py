@@ -1,4 +1,4 @@
-"""A cluster's loop ends when the cluster is gone, and not because an API server once says so."""
+"""A cluster's loop ends when the cluster is gone, not because of a single 404."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator in a Kubernetes that has IPv6 alone: it hears schedulers and is probed there."""
+"""The operator in a Kubernetes that has IPv6 alone: it polls schedulers and is probed there."""
 
 from __future__ import annotations
 

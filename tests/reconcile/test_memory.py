@@ -1,4 +1,4 @@
-"""How a loop backs off: per pool, twice as long each time, forgiven after a while or an edit."""
+"""Back-off of a loop: by pool, twice as long each time, forgotten after a while or an edit."""
 
 from __future__ import annotations
 

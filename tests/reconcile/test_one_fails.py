@@ -1,4 +1,4 @@
-"""One kind of object fails, hangs or is refused: it is tried again and told, and nothing else is slower for it."""
+"""One kind of object fails, hangs or is refused: it is retried and reported, and nothing else is slower for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters are known all the time, and acted on only while this operator leads and knows what is in their namespace."""
+"""Clusters are kept all the time, and have loops only while this operator leads and has their namespace's caches."""
 
 from __future__ import annotations
 

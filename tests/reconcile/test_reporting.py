@@ -1,4 +1,4 @@
-"""What a person sees: events, and a status that is written once a pass at most."""
+"""Events, and a status that is written once a pass at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An etcd that was restored from a backup: what is older holds, where the API server says so."""
+"""An etcd that was restored from a backup: the older objects count, where the API server has them."""
 
 from __future__ import annotations
 

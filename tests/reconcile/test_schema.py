@@ -1,4 +1,4 @@
-"""The resource's definition of another version than the operator's: what differs is told, and costs nothing else."""
+"""The resource's definition of another version than the operator's: what differs is logged, and costs nothing else."""
 
 from __future__ import annotations
 

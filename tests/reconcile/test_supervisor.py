@@ -1,4 +1,4 @@
-"""A task that ends though nobody told it to is logged, counted, told, and begun again, ever later."""
+"""A task that ends without being cancelled is logged, counted, reported and restarted, with a growing delay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes over acts on what is missing first: what a leader before applied is looked at again one after another."""
+"""A new leader creates what is missing first: what an earlier leader applied is applied again one after another."""
 
 from __future__ import annotations
 

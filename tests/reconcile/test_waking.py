@@ -1,4 +1,4 @@
-"""A loop looks at once at what is urgent, and a moment later at counts that moved."""
+"""A loop makes a pass at once for what is urgent, and a moment later for counts that changed; rate limiters."""
 
 from __future__ import annotations
 

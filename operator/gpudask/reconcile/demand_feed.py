@@ -103,8 +103,8 @@ class DemandFeed:
         """Why the demand is unknown, once that has lasted longer than a start takes."""
         if self.demand is not None or self._pod is None:
             return ""
-        silent = self._context.clock() - self._unanswered_since
-        return self._reason if self.unavailable or self._is_broken or silent >= _DEADLINE_SECONDS else ""
+        unanswered = self._context.clock() - self._unanswered_since
+        return self._reason if self.unavailable or self._is_broken or unanswered >= _DEADLINE_SECONDS else ""
 
     @property
     def first_answer_in(self) -> float:
