@@ -18,8 +18,9 @@ from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
 from tests.builders import a_manifest, a_pool
 from tests.cancelling import ends_at_any_moment
-from tests.eventually import eventually_async, steadily_async
+from tests.eventually import eventually_async
 from tests.planning.builders import stored
+from tests.virtual_time import VirtualPolicy, now
 
 
 class Passes:
@@ -31,7 +32,7 @@ class Passes:
         self.during: Callable[[], None] = lambda: None
 
     async def reconcile(self) -> float:
-        self.made.append(asyncio.get_running_loop().time())
+        self.made.append(now())
         self.during()
         return 1000.0
 
@@ -53,18 +54,23 @@ class Passes:
         await eventually_async(made, lambda found: found >= wanted, f"{wanted} passes", seconds=5)
 
     async def stay(self, wanted: int, seconds: float) -> None:
-        async def made() -> int:
-            return len(self.made)
+        """See so many seconds pass without another."""
+        await asyncio.sleep(seconds)
+        assert len(self.made) == wanted
 
-        await steadily_async(made, wanted, seconds)
+
+COUNTS_SECONDS = 0.2  # after which counts that moved are looked at
+PASSES_PER_SECOND, PASSES_BURST = 5, 30  # of one cluster: what flaps costs others no more
 
 
-COUNTS_SECONDS = 0.3
+@pytest.fixture(scope="module")
+def event_loop_policy() -> VirtualPolicy:
+    """Waits pass at once, and take exactly as long as they should."""
+    return VirtualPolicy()
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(under_test, "_COUNTS_SECONDS", COUNTS_SECONDS)
+def context() -> Any:
     return SimpleNamespace(
         clock=lambda: 1000.0,
         pass_queue=FairQueue(1, 1),
@@ -102,7 +108,7 @@ async def running(loop: ClusterLoop, passes: Passes) -> AsyncIterator[ClusterLoo
 
 
 async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterLoop, passes: Passes):
-    heard = asyncio.get_running_loop().time()
+    heard = now()
     for _ in range(5):
         running.demand_changed(urgent=False)
     await passes.count(2)
@@ -112,7 +118,7 @@ async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterL
 
 async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoop, context: Any, passes: Passes):
     turns = context.counts_limiter = FairRateLimiter(5.0)
-    began = asyncio.get_running_loop().time() + COUNTS_SECONDS
+    began = now() + COUNTS_SECONDS
     for _ in range(3):
         turns.reserve("default", began)
 
@@ -124,7 +130,7 @@ async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoo
 
 async def test_what_is_urgent_does_not_wait_for_a_turn(running: ClusterLoop, context: Any, passes: Passes):
     context.counts_limiter = FairRateLimiter(0.001)
-    context.counts_limiter.reserve("default", asyncio.get_running_loop().time())
+    context.counts_limiter.reserve("default", now())
     running.demand_changed(urgent=False)
     await passes.stay(1, 2 * COUNTS_SECONDS)
     running.demand_changed(urgent=True)
@@ -132,7 +138,7 @@ async def test_what_is_urgent_does_not_wait_for_a_turn(running: ClusterLoop, con
 
 
 async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(running: ClusterLoop, passes: Passes):
-    heard = asyncio.get_running_loop().time()
+    heard = now()
     running.demand_changed(urgent=False)
     running.demand_changed(urgent=True)
     await passes.count(2)
@@ -158,18 +164,17 @@ async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop, passes: Passes)
 async def test_a_cluster_that_is_woken_all_the_time_makes_a_few_passes_a_second(running: ClusterLoop, passes: Passes):
     passes.during = lambda: running.demand_changed(urgent=True)
     running.demand_changed(urgent=True)
-    began, before = asyncio.get_running_loop().time(), len(passes.made)
-    await asyncio.sleep(1.0)
-    seconds = asyncio.get_running_loop().time() - began
-    at_once, a_second = under_test._PASSES_BURST, under_test._PASSES_PER_SECOND
-    assert at_once - 1 <= len(passes.made) - before <= at_once + seconds * a_second + 1
+    before = len(passes.made)
+    await asyncio.sleep(0.1)
+    assert PASSES_BURST - 1 <= len(passes.made) - before <= PASSES_BURST
+    before = len(passes.made)
+    await asyncio.sleep(10.0)
+    assert 10 * PASSES_PER_SECOND - 1 <= len(passes.made) - before <= 10 * PASSES_PER_SECOND + 1
 
 
 async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
-    loop: ClusterLoop, context: Any, passes: Passes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    loop: ClusterLoop, context: Any, passes: Passes, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(under_test, "_FIRST_RETRY_SECONDS", 0.0)
-
     def fails_once() -> None:
         if len(passes.made) == 1:
             raise KeyError("x")

@@ -45,7 +45,7 @@ class _Flight:
         self.size = len(self.pending)
 
     @property
-    def deadline_seconds(self) -> float:
+    def patience_seconds(self) -> float:
         return PATIENCE_SECONDS + max(self.pending.values(), default=0) / SLOW_BYTES_PER_SECOND
 
 
@@ -146,7 +146,7 @@ class Transfers:
             self._fail_rest(flight, "the worker that was to take it went away")
         elif flight.address not in recipients:
             self._let_go(flight)
-        elif now - flight.moved_at > flight.deadline_seconds:
+        elif now - flight.moved_at > flight.patience_seconds:
             self._fail_rest(flight, f"nothing arrived within {now - flight.moved_at:.0f} s")
         if flight.pending:
             self._flights.append(flight)
