@@ -117,14 +117,14 @@ async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterL
 
 
 async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoop, context: Any, passes: Passes):
-    turns = context.counts_limiter = FairRateLimiter(5.0)
+    limiter = context.counts_limiter = FairRateLimiter(5.0)
     began = now() + COUNTS_SECONDS
     for _ in range(3):
-        turns.reserve("default", began)
+        limiter.reserve("default", began)
 
     running.demand_changed(urgent=False)
     await passes.count(2)
-    assert passes.made[1] >= began + 3 / turns.per_second
+    assert passes.made[1] >= began + 3 / limiter.per_second
     await passes.stay(2, 2 * COUNTS_SECONDS)
 
 
@@ -188,21 +188,21 @@ async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
     assert "KeyError" in caplog.text
 
 
-def test_turns_may_be_taken_at_once_after_a_rest_and_several_for_one_thing():
-    turns = RateLimiter(4.0, 3.0)
-    assert [turns.reserve(10.0) for _ in range(5)] == [10.0, 10.0, 10.0, 10.25, 10.5]
-    assert turns.reserve(20.0, 9) == 20.0
-    assert turns.reserve(20.0) == 21.75
+def test_after_a_rest_there_is_a_burst_and_several_tokens_may_go_for_one_thing():
+    limiter = RateLimiter(4.0, 3.0)
+    assert [limiter.reserve(10.0) for _ in range(5)] == [10.0, 10.0, 10.0, 10.25, 10.5]
+    assert limiter.reserve(20.0, 9) == 20.0
+    assert limiter.reserve(20.0) == 21.75
 
 
-def test_who_takes_a_thousand_turns_waits_for_them_alone():
-    turns = FairRateLimiter(100.0)
-    theirs = [turns.reserve("theirs", 10.0) for _ in range(1000)]
+def test_a_namespace_that_reserves_a_thousand_tokens_waits_for_them_alone():
+    limiter = FairRateLimiter(100.0)
+    theirs = [limiter.reserve("theirs", 10.0) for _ in range(1000)]
     assert theirs[-1] == pytest.approx(19.99)
-    assert turns.reserve("ours", 10.0) == 10.0
-    assert turns.reserve("ours", 10.0) == pytest.approx(10.02), "half of what there is, beside one other"
-    assert turns.reserve("ours", 30.0) == 30.0, "nothing is saved up"
-    assert turns.reserve("ours", 30.0) == pytest.approx(30.01), "nobody else takes turns any more"
+    assert limiter.reserve("ours", 10.0) == 10.0
+    assert limiter.reserve("ours", 10.0) == pytest.approx(10.02), "half of what there is, beside one other"
+    assert limiter.reserve("ours", 30.0) == 30.0, "nothing is saved up"
+    assert limiter.reserve("ours", 30.0) == pytest.approx(30.01), "nobody else reserves any more"
 
 
 async def test_the_passes_of_one_namespace_do_not_hold_back_the_pass_of_another(context: Any):

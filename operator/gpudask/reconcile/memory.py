@@ -88,7 +88,7 @@ class Memory:
         self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
     def record_refusal(self, pool: str, error: ApiError, now: float) -> None:
-        """Keep the API server's message of a refused creation, and back off until the next edit.
+        """Keep the API server's message of a refused creation, and back off; an edit ends that.
 
         Also where the template is invalid: what refuses it may be a policy that somebody else changes.
         """

@@ -9,7 +9,7 @@ patches of one object at once make each other start over in the API server: a hu
 30 s.
 
 Whoever may write ConfigMaps in the namespace may have made one of our name. So only contents that match the name, which
-is their digest, are valid; a scheduler pod is created only where they do, and an object with our label and other
+has their digest, are valid; a scheduler pod is created only where they are, and an object with our label and other
 contents is deleted and made again.
 """
 

@@ -155,7 +155,7 @@ class Reconciler:
                 self._loop.resource_changed(newer)
             return newer is not None
 
-        await self._retries.run(Kind.MIRROR_READ, {"what people changed there": apply_changes})
+        await self._retries.run(Kind.MIRROR_READ, {"changes of the mirror": apply_changes})
         return found[-1]
 
     async def _reconcile_valid(self, cluster: Cluster, *, write_mirror: bool) -> float:
@@ -223,7 +223,7 @@ class Reconciler:
         else:
             await asyncio.gather(objects, self._execute_actions(cluster, planned))
         if write_mirror:
-            work = {"what it shows": partial(self._write_mirror, cluster, planned)}
+            work = {"writes of the mirror": partial(self._write_mirror, cluster, planned)}
             await self._retries.run(Kind.MIRROR_WRITTEN, work)
         if planned.delete_why:
             work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_why)}
