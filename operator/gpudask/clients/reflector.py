@@ -131,7 +131,7 @@ class Reflector(Generic[T]):
     def upsert(self, body: Json) -> bool:
         """Keep what one of our own writes returned, before the watch sends it; whether it could be read."""
         self._written.add(_uid(body))
-        return self._take_in(body)
+        return self._process(body)
 
     def forget(self, uid: str) -> None:
         """Take out an object that is gone, by an answer of the API server."""
@@ -218,7 +218,7 @@ class Reflector(Generic[T]):
             for body in page["items"] or ():  # null where there is none
                 listed.add(_uid(body))
                 undone |= self._is_undone_by(body, version)
-                self._take_in(body, listed=_EVER if went_back else _number(version))
+                self._process(body, listed=_EVER if went_back else _number(version))
             proceed = page["metadata"].get("continue")
             if not proceed:
                 break
@@ -261,7 +261,7 @@ class Reflector(Generic[T]):
                     self._report_deletion(uid)
                     self._drop(uid, _version(body))
                 elif kind in ("ADDED", "MODIFIED"):
-                    self._take_in(body)
+                    self._process(body)
                 self._known_at = self._clock()
                 if reached := _version(body):
                     yield reached
@@ -277,7 +277,7 @@ class Reflector(Generic[T]):
     def _shown(self) -> str:
         return f"WATCH {self.path}"
 
-    def _take_in(self, body: Any, *, listed: int | None = None) -> bool:
+    def _process(self, body: Any, *, listed: int | None = None) -> bool:
         """Reduce an object and keep it; whether it could be read. Whatever is wrong with it, it is skipped alone."""
         try:
             item = self._reduce(body)
@@ -286,7 +286,7 @@ class Reflector(Generic[T]):
             self._skip(body, error)
             return False
         self._unreadable.pop(item.uid, None)
-        self._put(item, version, listed)
+        self._store(item, version, listed)
         return True
 
     def _skip(self, body: Any, error: Exception) -> None:
@@ -314,7 +314,7 @@ class Reflector(Generic[T]):
             more,
         )
 
-    def _put(self, item: T, version: int, listed: int | None) -> None:
+    def _store(self, item: T, version: int, listed: int | None) -> None:
         """Keep an object. `listed`: the version of the list that it comes from, None where it comes from none."""
         old = self._by_uid.get(item.uid)
         known = max(self._deleted_at.get(item.uid, -1), int(old.version) if old is not None else -1)
