@@ -50,5 +50,5 @@ async def test_the_preload_goes_with_the_last_cluster_and_comes_with_the_next(mo
                 await ready(stage, "fourth")
                 await stage.becomes(lambda: owners(stage), ["fourth"], "whatever the collector does meanwhile")
     finally:
-        server.processes.stop(["kube-controller-manager"], deadline_seconds=0.5)
+        server.processes.stop(["kube-controller-manager"], patience_seconds=0.5)
         server.stop()
