@@ -99,13 +99,13 @@ def _run(path: Path) -> int:
     from gpudask.__main__ import main  # noqa: PLC0415
     from gpudask.clients.kubernetes import Kubernetes  # noqa: PLC0415
     from gpudask.clients.scheduler import SchedulerClient  # noqa: PLC0415
+    from gpudask.reconcile.loop import Registry  # noqa: PLC0415
     from gpudask.reconcile.reconciler import Reconciler  # noqa: PLC0415
-    from gpudask.reconcile.registry import Registry  # noqa: PLC0415
 
     counters = Counters.open(path)
-    _count(counters, "passes", Reconciler, "make")
+    _count(counters, "passes", Reconciler, "reconcile")
     _count_items(counters, "events", Kubernetes, "stream")
-    _count(counters, "events", Registry, "seen")
+    _count(counters, "events", Registry, "cluster_changed")
     _count(counters, "answers", SchedulerClient, "demand")
     _count(counters, "requests", Kubernetes, "request")
     _count(counters, "statuses", Kubernetes, "write_status")

@@ -77,9 +77,9 @@ class Gpudask(Policy):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
-            self._memory.started(name, StartTimes.of(seen, name).seen, empty=not seen.workers(name))
+            self._memory.record_starts(name, StartTimes.of(seen, name).seen, empty=not seen.workers(name))
             if not pool.size.is_guess:
-                self._memory.sized(name, pool.size.pods)
+                self._memory.record_size(name, pool.size.pods)
         for action in planned.actions:
             self._carry_out(action)
         self._tell()

@@ -1,4 +1,4 @@
-"""kopf's side: start-up, shutdown, probes and credentials, and the events of clusters, handed on as wake-ups.
+"""kopf's handlers: start-up, shutdown, credentials, and events of clusters, which wake their loops; and the probes.
 
 The only importer of kopf. A handler parses, calls one thing, and returns nothing (a value would become a status patch).
 """
@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
-from gpudask.clients import documents
+from gpudask.clients import deep_json
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
@@ -28,9 +28,9 @@ _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 3.0  # kopf's own pause is a minute: long, where the API server just restarts
 _FIRST_BACKOFFS_SECONDS, _LAST_BACKOFF_SECONDS = (0.5, 1, 2, 3, 5, 8, 13, 21), 30
 _CONNECT_SECONDS = 10.0
-# Between kopf's end by an error and its next start.
+# Between kopf's end by an error and its restart.
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 1.0, 60.0
-# What ran for so long and then failed begins anew with the first pause.
+# What ran for so long and then failed is restarted after the first pause.
 _STEADY_SECONDS = 600.0
 
 
@@ -53,7 +53,7 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: Any) -> None:
-        # kopf cancels what it does not know five seconds into its shutdown: ours ends here, in order.
+        # kopf cancels tasks that it did not start five seconds into its shutdown: ours end here, in order.
         await operator.stop()
         await health.stop()
 
@@ -65,16 +65,16 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
     async def changed(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - kopf's name
         if type == "DELETED":
-            operator.registry.gone(body["metadata"])
+            operator.registry.cluster_deleted(body["metadata"])
         else:
-            operator.registry.seen(_plain(body))
+            operator.registry.cluster_changed(_plain(body))
 
     return registry
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Switch off what kopf would write to objects, and what it cannot do with little rights."""
-    # With only event handlers kopf takes its finalizer off whatever it sees, other operators' objects included.
+    """Switch off what kopf would write to objects, and what it cannot do with few rights."""
+    # With only event handlers kopf removes its finalizer from whatever it sees, other operators' objects included.
     settings.persistence.finalizer = f"{GROUP}/none"
     settings.persistence.diffbase_storage = _NoDiffs()
     settings.posting.enabled = False
@@ -82,21 +82,21 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.server_timeout = 300
     settings.watching.inactivity_timeout = 400
     settings.peering.standalone = True
-    # kopf gives up after 54 s of refusals or silence by default, and ends the whole operator: for an API server that is
-    # away for minutes, or for one of many namespaces that was deleted together with the rights in it.
+    # kopf gives up after 54 s of refusals or without an answer by default, and ends the whole operator: for an API
+    # server that is unavailable for minutes, or for one of many namespaces that was deleted with the rights in it.
     settings.networking.error_backoffs = Backoffs()
     settings.networking.connect_timeout = _CONNECT_SECONDS
 
 
 class Backoffs:
-    """Pauses between one request's attempts, in seconds, without end. Each request has its own."""
+    """The pauses between one request's attempts, in seconds, without end. Each request has its own iterator."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(_FIRST_BACKOFFS_SECONDS, itertools.repeat(_LAST_BACKOFF_SECONDS))
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
-    """Nothing to compare with: no handler asks what changed, and kopf would copy each object at each event for it."""
+    """No diffs: no handler uses them, and kopf would copy each object at each event for them."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -105,7 +105,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
         return None
 
     def store(self, **_: Any) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
 
 def _plain(body: kopf.Body) -> Json:
@@ -121,11 +121,11 @@ def _thaw(value: Any) -> Any:
 
 
 class Health:
-    """The HTTP server for Kubernetes' probes: it answers from the first second on, not from when the caches are full.
+    """HTTP server for Kubernetes' probes: it answers from the first second on, before the caches are full.
 
-    `/livez`: the process runs, and a restart would mend nothing; so it says 200 also while the API server is away.
-    `/healthz`: it could work if it led, or does; a standby says 200 too. Beside that it counts what should not be:
-    defects after which something was begun again, and objects that cannot be read. The log has each of them.
+    `/livez`: the process runs, and a restart would not help; so it answers 200 also while the API server is
+    unavailable. `/healthz`: it works as the leader, or could; a standby answers 200 too. Its text counts what should
+    not be: defects after which something was restarted, and objects that cannot be read. The log has each of them.
     """
 
     def __init__(self, operator: Operator) -> None:
@@ -134,13 +134,13 @@ class Health:
 
     @property
     def address(self) -> str:
-        """Where this machine finds it, as `host:port`. With port 0 IPv4 and IPv6 have a port each."""
+        """Its address on this machine, as `host:port`. With port 0 IPv4 and IPv6 have a port each."""
         assert self._runner is not None, "it listens after start"
         host, port = self._runner.addresses[0][:2]
         return f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
 
     async def start(self, port: int) -> None:
-        """Listen; 0 is any free port. Started again, it goes on."""
+        """Listen on `port`, or keep listening; 0 is any free port."""
         if self._runner is not None:
             return
         app = web.Application()
@@ -150,7 +150,7 @@ class Health:
         await web.TCPSite(self._runner, None, port).start()
 
     async def stop(self) -> None:
-        """Hang up."""
+        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -174,12 +174,12 @@ def _answer(trouble: str, fine: str = "it runs") -> web.Response:
 
 @dataclass(frozen=True, kw_only=True)
 class Session(kopf.AiohttpSession):
-    """Credentials with a session made of them. They are the same if `credentials` are: kopf tries none twice.
+    """Credentials with a session made of them. They are equal if `credentials` are: kopf tries none twice.
 
-    Over it no document comes that is too deep for kopf, which reads JSON recursively as soon as a line of a watch is
-    there. One cluster of a thousand levels would end its watch with a RecursionError, and with the watch kopf, which
-    lists the same cluster when it starts again. What kopf gets is cut (`clients/documents.py`); the cluster is then
-    refused by name, like any whose spec is too deep.
+    The session passes on no document that is too deep for kopf, which parses JSON recursively as soon as a line of a
+    watch is there. One cluster of a thousand levels would end its watch with a RecursionError, and with the watch kopf,
+    which lists the same cluster when it is restarted. What kopf gets is cut (`clients/deep_json.py`); the cluster is
+    then refused by name, like any whose spec is too deep.
     """
 
     credentials: kopf.ConnectionInfo
@@ -187,7 +187,7 @@ class Session(kopf.AiohttpSession):
 
 
 def session(credentials: kopf.ConnectionInfo) -> Session:
-    """A session as kopf makes one, but for what its answers let through. kopf closes it."""
+    """A session as kopf makes one, but that its responses cut JSON that is too deep. kopf closes it."""
     return Session(
         server=credentials.server,
         default_namespace=credentials.default_namespace,
@@ -205,15 +205,15 @@ def session(credentials: kopf.ConnectionInfo) -> Session:
 
 
 class _Response(aiohttp.ClientResponse):
-    """An answer of the API server. kopf reads lists by `json`, and watches by `content.iter_chunked`."""
+    """A response of the API server. kopf reads lists by `json`, and watches by `content.iter_chunked`."""
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         await super().start(connection)
         self.content = _Content(self.content)  # type: ignore[assignment]  # a stream in all but its class
         return self
 
-    async def json(self, **_: Any) -> Any:  # kopf gives no options
-        return documents.loads_shallow(await self.read())
+    async def json(self, **_: Any) -> Any:  # kopf passes no options
+        return deep_json.loads_shallow(await self.read())
 
 
 class _Content:
@@ -226,36 +226,36 @@ class _Content:
         return getattr(self._stream, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        begun = bytearray()
+        pending = bytearray()
         async for chunk in self._stream.iter_chunked(size):
             *ends, rest = chunk.split(b"\n")
             for end in ends:
-                line = bytes(begun + end)
-                begun.clear()
+                line = bytes(pending + end)
+                pending.clear()
                 yield _shallow(line) + b"\n"
-            begun += rest
-        if begun:
-            yield _shallow(bytes(begun))
+            pending += rest
+        if pending:
+            yield _shallow(bytes(pending))
 
 
 def _shallow(line: bytes) -> bytes:
-    """The line; empty, which kopf skips, where nobody could read it: one object must not end the watch of all."""
+    """The line without what is too deep; empty, which kopf skips, where it is no JSON: the watch has to go on."""
     try:
-        return documents.shallow(line)
+        return deep_json.shallow(line)
     except ValueError as error:
-        _LOG.error("an event of %d bytes cannot be read, and is left out: %s", len(line), error)
+        _LOG.error("an event of %d bytes cannot be read, and is skipped: %s", len(line), error)
         return b""
 
 
 def run(settings: Settings) -> None:
     """Run kopf with our handlers; returns when it was told to stop.
 
-    An error that kopf cannot get over, such as half a line of a watch, begins it anew: the kubelet would wait for up to
-    five minutes before it restarts the container. So does an etcd that was restored from a backup: kopf's own watch
-    would wait for versions that may come in days.
+    It is restarted in this process after an error that kopf does not survive, such as half a line of a watch: the
+    kubelet would wait for up to five minutes before it restarts the container. So it is after etcd was restored from a
+    backup: kopf's own watch would wait for versions that may come in days.
 
     Raises:
-        Exception: kopf's, where it cannot start before somebody mends something; its message says what.
+        Exception: kopf's, where it cannot start before somebody fixes something; its message says what.
     """
     kopf.configure(
         debug=settings.log_level == "DEBUG",
@@ -266,7 +266,7 @@ def run(settings: Settings) -> None:
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[settings.log_level]))
     pause = _FIRST_PAUSE_SECONDS
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         operator = Operator(settings)
         try:
             _run_once(operator)
@@ -275,11 +275,11 @@ def run(settings: Settings) -> None:
                 raise
             _LOG.exception("kopf ended")
         else:
-            if not operator.begins_anew.is_set():
+            if not operator.must_restart.is_set():
                 return
-        if time.monotonic() - began >= _STEADY_SECONDS:
+        if time.monotonic() - started >= _STEADY_SECONDS:
             pause = _FIRST_PAUSE_SECONDS
-        _LOG.warning("it begins anew in %.0f s", pause)
+        _LOG.warning("restarting in %.0f s", pause)
         time.sleep(pause)
         pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
@@ -291,5 +291,5 @@ def _run_once(operator: Operator) -> None:
         standalone=True,
         clusterwide=not settings.watch_namespaces,
         namespaces=settings.watch_namespaces,
-        stop_flag=operator.begins_anew,
+        stop_flag=operator.must_restart,
     )

@@ -1,4 +1,4 @@
-"""How the operator is set: by environment variables, read once, here."""
+"""The operator's settings: environment variables, read once, here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SWITCH = ("true", "false")
 
 
 class SettingsError(ValueError):
-    """A variable that cannot be understood; the message names it and says what to write."""
+    """A variable with an invalid value; the message names it and what it expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The operator's settings.
 
-    `namespace`: where the operator itself lives, its key and its Lease. `watch_namespaces`: empty means all. `mirror`:
-    whether the stock Dask client finds the clusters. `lease`: of the operators that share it one acts, by `identity`;
-    empty: a new one for this process. `network_policies`: whether each cluster gets one. `limits`: what users may ask
-    for.
+    `namespace`: the operator's own, with its key and its Lease. `watch_namespaces`: empty means all. `mirror`:
+    whether clusters are mirrored for the stock Dask client. `lease`: of the operators that share it one leads.
+    `identity`: this operator's in the Lease; empty: a new one for this process. `network_policies`: whether each
+    cluster gets one. `limits`: what users may ask for.
     """
 
     namespace: str = "default"
@@ -43,10 +43,10 @@ class Settings:
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """The settings of `environment`.
+    """Read the settings of `environment`.
 
     Raises:
-        SettingsError: a value is none of those that exist.
+        SettingsError: a value is invalid.
     """
     default = Settings()
     port = environment.get("GPUDASK_HEALTH_PORT", str(default.health_port))

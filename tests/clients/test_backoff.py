@@ -1,4 +1,4 @@
-"""Delays double, are spread by chance, and heed what the server asked for."""
+"""Delays double, have jitter, and are as long as the server's Retry-After at least."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpudask.clients.backoff import Backoff
+from gpudask.clients.flow_control import Backoff
 
 
 def test_each_failure_waits_twice_as_long_up_to_the_last():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.clients.bounded_json import BadJsonError, loads
+from gpudask.clients.scheduler import BadJsonError, parse_json
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-10, 10) | st.text(alphabet='[]{}"\\,:a\u202e', max_size=8),
@@ -24,7 +24,7 @@ anything = st.recursive(
 
 @given(anything, st.booleans())
 def test_what_is_within_bounds_is_read_as_json_is(value: Any, ascii_only: bool):
-    assert loads(json.dumps(value, ensure_ascii=ascii_only).encode(), values=1_000) == value
+    assert parse_json(json.dumps(value, ensure_ascii=ascii_only).encode(), values=1_000) == value
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_what_is_within_bounds_is_read_as_json_is(value: Any, ascii_only: bool):
 )
 def test_what_is_not_is_refused_in_few_words(body: bytes, words: str):
     with pytest.raises(BadJsonError, match=words) as caught:
-        loads(body, values=1_000)
+        parse_json(body, values=1_000)
     assert len(str(caught.value)) < 100
 
 
 def test_sixteen_deep_is_read_and_of_a_key_that_comes_twice_the_last_one_counts():
-    loads(b"[" * 16 + b"]" * 16, values=1_000)
-    assert loads(b'{"a": 1, "a": 2}', values=1_000) == {"a": 2}
+    parse_json(b"[" * 16 + b"]" * 16, values=1_000)
+    assert parse_json(b'{"a": 1, "a": 2}', values=1_000) == {"a": 2}
 
 
 MEGABYTES = 5_000_000
@@ -79,5 +79,5 @@ MEGABYTES = 5_000_000
 def test_megabytes_cost_less_than_a_moment(body: bytes):
     began = time.process_time()
     with contextlib.suppress(BadJsonError):
-        loads(body, values=200_000)
+        parse_json(body, values=200_000)
     assert time.process_time() - began < 1.0

@@ -1,4 +1,4 @@
-"""The operator's clock never jumps, and hears the API server's time from the `Date` of its answers."""
+"""The operator's clock never jumps, and gets the API server's time from the `Date` of its answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Machine:
 
     def asks(self, *, times: int = 1, takes: float = 0.0) -> None:
         for _ in range(times):
-            asked_at = self.clock.asks()
+            asked_at = self.clock.request_sent()
             self.passed += takes
-            self.clock.heard(formatdate(NOW + self.passed + self.server, usegmt=True), asked_at)
+            self.clock.response_received(formatdate(NOW + self.passed + self.server, usegmt=True), asked_at)
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
@@ -77,5 +77,5 @@ def test_answers_that_take_their_time_do_not_move_it():
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Mon, 99 Foo 2026 10:00:00 GMT", "\ud800", "1" * 5000])
 def test_an_answer_without_a_date_tells_nothing(date: str | None):
     clock = Clock()
-    clock.heard(date, clock.asks())
+    clock.response_received(date, clock.request_sent())
     assert clock.server_ahead() == 0

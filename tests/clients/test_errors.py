@@ -1,4 +1,4 @@
-"""What can go wrong at the edge, as people read it."""
+"""The errors of the clients, as people read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are told in series, so many of a cluster, and what is remembered of them has an end."""
+"""Events are recorded in series, at a limited rate for each cluster, with a bounded memory."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_what_is_remembered_has_an_end_and_goes_on_after_it(recorder: Reco
     for number in range(5000):
         await recorder.say(cluster=Identity(f"c{number}", "default", f"uid-{number}"))
     assert len(recorder.events._counts) <= 4096
-    assert len(recorder.events._turns) <= 4096
+    assert len(recorder.events._budgets) <= 4096
     await recorder.say()
     events = [body for path, body in recorder.server.objects.items() if path.rpartition("/")[2].startswith("demo.")]
     assert [event["series"]["count"] for event in events] == [2]

@@ -1,4 +1,4 @@
-"""Requests take turns by cluster: what one cluster asks for in bulk holds back no other's first pod."""
+"""Requests are admitted round robin by cluster: what one cluster asks for in bulk holds back no other's first pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import CLUSTER, FairQueue
+from gpudask.clients.flow_control import CLUSTER, FairQueue
 from tests.clients.fake_api_server import FakeApiServer, refusal
 
 
@@ -69,7 +69,7 @@ async def test_the_first_pod_of_a_cluster_comes_within_a_few_requests_whatever_o
 
 async def test_clusters_that_wait_take_turns(server: FakeApiServer):
     server._queue = FairQueue(1, 1)
-    async with server._queue.turn():
+    async with server._queue.slot():
         tasks = [asks(name, server, f"{name}{n}") for name in "abc" for n in range(3)]
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
@@ -105,7 +105,7 @@ async def test_the_total_stays_bounded_and_one_cluster_has_a_part_of_it(server: 
     async def work(cluster: str) -> None:
         nonlocal active
         CLUSTER.set(cluster)
-        async with queue.turn():
+        async with queue.slot():
             active += 1
             most.append(active)
             await asyncio.sleep(0.001)
@@ -119,7 +119,7 @@ async def test_the_total_stays_bounded_and_one_cluster_has_a_part_of_it(server: 
 
 async def test_namespaces_take_turns_and_within_each_its_clusters(server: FakeApiServer):
     server._queue = FairQueue(1, 1)
-    async with server._queue.turn():
+    async with server._queue.slot():
         tasks = [asks(f"a/{name}", server, f"a{name}{n}") for name in range(3) for n in range(2)]
         tasks += [asks("b/0", server, f"b{n}") for n in range(3)]
         await asyncio.sleep(0)
@@ -173,7 +173,7 @@ async def test_a_request_that_is_cancelled_gives_its_turn_back_at_any_moment(tur
     queue = FairQueue(1, 1)
 
     async def work() -> None:
-        async with queue.turn():
+        async with queue.slot():
             await asyncio.sleep(0)
 
     for _ in range(10):
@@ -191,7 +191,7 @@ async def test_a_request_that_is_cancelled_gives_its_turn_back_at_any_moment(tur
 
 async def test_a_list_and_a_watch_take_no_turn(server: FakeApiServer):
     server._queue = FairQueue(1, 1)
-    async with server._queue.turn(), asyncio.timeout(5):
+    async with server._queue.slot(), asyncio.timeout(5):
         with pytest.raises(ApiError):
             await server.list_page("/api/v1/namespaces/default/pods", query={}, accept="")
 

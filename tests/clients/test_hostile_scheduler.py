@@ -109,7 +109,7 @@ async def client() -> AsyncIterator[SchedulerClient]:
 
 async def error_of(client: SchedulerClient, hostile: Hostile) -> SchedulerError:
     with pytest.raises(SchedulerError) as caught:
-        await client.demand(hostile.base, "t", seen="", wait_seconds=0)
+        await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
     said = str(caught.value)
     assert said == quote(said, 500), "it is not clean"
     return caught.value
@@ -216,14 +216,14 @@ async def test_what_comes_on_an_open_connection_after_the_answer_is_not_read(cli
 
     hostile.talk = talk
     with contextlib.suppress(SchedulerError):  # what came with the answer itself may spoil it
-        await client.demand(hostile.base, "t", seen="", wait_seconds=0)
+        await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
     async with asyncio.timeout(5):
         await ended.wait()
 
 
 async def test_cookies_are_not_kept(client: SchedulerClient, hostile: Hostile):
     hostile.talk = answers(json.dumps(ANSWER).encode(), "Set-Cookie: a=b; Domain=127.0.0.1")
-    await client.demand(hostile.base, "t", seen="", wait_seconds=0)
+    await client.demand(hostile.base, "t", known_version="", wait_seconds=0)
     assert client._session is not None
     assert not list(client._session.cookie_jar)
 
@@ -264,7 +264,7 @@ def honest(workers: int, requirements: int) -> bytes:
 async def test_an_honest_answer_of_thousands_of_workers_is_within_the_bounds(client: SchedulerClient, hostile: Hostile):
     body = honest(4_000, 1_000)
     hostile.talk = answers(body)
-    demand = await client.demand(hostile.base, "t", seen="", wait_seconds=20)
+    demand = await client.demand(hostile.base, "t", known_version="", wait_seconds=20)
     assert (len(demand.workers), len(demand.requirements)) == (4_000, 1_000)
     assert demand.answer_bytes == len(body)
 
@@ -281,7 +281,9 @@ async def test_long_answers_that_trickle_hold_up_their_own_namespace_alone(
     hostile.talk = trickles(OK + b"Content-Length: 4000000\r\n\r\n")
 
     def poll(server: Hostile, namespace: str) -> asyncio.Task[Demand]:
-        return asyncio.create_task(client.demand(server.base, "t", seen="", wait_seconds=0, namespace=namespace))
+        return asyncio.create_task(
+            client.demand(server.base, "t", known_version="", wait_seconds=0, namespace=namespace)
+        )
 
     slow: list[asyncio.Task[Any]] = [poll(hostile, "a") for _ in range(2)]
     async with asyncio.timeout(5):

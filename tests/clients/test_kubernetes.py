@@ -1,4 +1,4 @@
-"""What the operator relies on of the API server, asked of a real one."""
+"""The API server's behaviour that the operator relies on, checked on a real one."""
 
 from __future__ import annotations
 

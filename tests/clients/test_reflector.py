@@ -1,4 +1,4 @@
-"""The cache holds what the API server holds, whatever befalls its watch."""
+"""The cache holds what the API server holds, whatever happens to its watch."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ class Cache:
             "/pods",
             label="l",
             reduce=lambda b: Item(b["metadata"]["uid"], b["owner"], b["metadata"]["resourceVersion"]),
-            changed=self.changed.append,
-            deleted=lambda item: self.deleted.append(item.uid),
-            filled=self._filled,
-            restored=self._restored,
+            on_change=self.changed.append,
+            on_delete=lambda item: self.deleted.append(item.uid),
+            on_synced=self._filled,
+            on_restore=self._restored,
         )
 
     def _filled(self) -> None:
@@ -216,15 +216,15 @@ async def test_a_vanished_object_wakes_its_owner():
 
 def test_our_own_write_is_seen_at_once_and_an_older_event_does_not_undo_it():
     cache = Cache(Script([], []))
-    cache.reflector.lay_over(body("a", 7))
-    cache.reflector.lay_over(body("a", 6, "other"))
+    cache.reflector.upsert(body("a", 7))
+    cache.reflector.upsert(body("a", 6, "other"))
     assert cache.uids() == ["a"]
 
 
 async def test_what_we_made_while_a_list_was_read_stays():
     cache = Cache(Script([([], 5)], []))
-    cache.reflector.lay_over(body("new", 6))
-    cache.reflector.lay_over(body("old", 4))
+    cache.reflector.upsert(body("new", 6))
+    cache.reflector.upsert(body("old", 4))
     await cache.play()
     assert cache.uids() == ["new"]
 
@@ -232,15 +232,15 @@ async def test_what_we_made_while_a_list_was_read_stays():
 async def test_an_answer_that_comes_after_the_news_of_the_deletion_makes_no_ghost():
     cache = Cache(Script([([body("a", 1)], 5)], [[event("DELETED", "a", 8), event("DELETED", "b", 9)]]))
     await cache.play()
-    cache.reflector.lay_over(body("a", 7))
-    cache.reflector.lay_over(body("b", 7))
+    cache.reflector.upsert(body("a", 7))
+    cache.reflector.upsert(body("b", 7))
     assert cache.uids() == []
 
 
 def test_an_object_that_changes_hands_is_under_its_new_owner_alone():
     cache = Cache(Script([], []))
-    cache.reflector.lay_over(body("a", 1, "x"))
-    cache.reflector.lay_over(body("a", 2, "y"))
+    cache.reflector.upsert(body("a", 1, "x"))
+    cache.reflector.upsert(body("a", 2, "y"))
     assert (cache.uids("x"), cache.uids("y")) == ([], ["a"])
     cache.reflector.forget("a")
     assert cache.uids("y") == []
@@ -301,7 +301,7 @@ async def test_an_unreadable_object_is_told_once_for_each_version(caplog: pytest
 def test_many_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFixture):
     cache = Cache(Script([], []))
     for number in range(11_000):
-        assert not cache.reflector.lay_over(unreadable(f"u{number}\n", "1"))
+        assert not cache.reflector.upsert(unreadable(f"u{number}\n", "1"))
     told = [record.getMessage() for record in caplog.records]
     assert len(told) < 100
     assert not any("\n" in text for text in told)
@@ -311,8 +311,8 @@ def test_many_unreadable_objects_do_not_fill_the_log(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("version", ["new", "", None, "9" * 5000, "1.5", ["1"]])
 def test_a_version_that_is_no_number_is_skipped(version: object):
     cache = Cache(Script([], []))
-    cache.reflector.lay_over(body("a", 1) | {"metadata": {"uid": "b", "resourceVersion": version}})
-    cache.reflector.lay_over(body("a", 1))
+    cache.reflector.upsert(body("a", 1) | {"metadata": {"uid": "b", "resourceVersion": version}})
+    cache.reflector.upsert(body("a", 1))
     assert cache.uids() == ["a"]
 
 
@@ -325,7 +325,7 @@ async def test_an_object_whose_label_was_off_for_a_while_is_seen_again():
 async def test_an_answer_that_is_older_than_the_list_without_it_makes_no_ghost():
     cache = Cache(Script([([body("a", 5)], 5), ([], 9)], [[GONE]]))
     await cache.play()
-    cache.reflector.lay_over(body("a", 7))
+    cache.reflector.upsert(body("a", 7))
     assert cache.uids() == []
 
 
@@ -387,7 +387,7 @@ async def test_after_a_backup_was_restored_the_list_is_right_though_it_is_older(
     await cache.play()
     assert versions(cache) == {"a": "4", "back": "2"}
     assert cache.restored == 1
-    cache.reflector.lay_over(body("a", 9))
+    cache.reflector.upsert(body("a", 9))
     assert versions(cache)["a"] == "9"
 
 
@@ -409,8 +409,8 @@ async def test_one_version_that_is_another_object_after_a_backup_was_restored_is
 async def test_our_own_write_does_not_win_over_a_restored_object():
     cache = Cache(Script([([body("a", 1)], 5), ([body("a", 1)], 8)], [[event("MODIFIED", "a", 9), GONE]]))
     playing = asyncio.create_task(cache.play())
-    cache.reflector.lay_over(body("a", 30))
-    cache.reflector.lay_over(body("made", 31))
+    cache.reflector.upsert(body("a", 30))
+    cache.reflector.upsert(body("made", 31))
     await playing
     assert versions(cache) == {"a": "1"}
 
@@ -422,8 +422,8 @@ async def test_what_we_write_while_the_list_of_a_restored_server_is_read_stays()
 
     async def list_page(path: str, *, query: Json, **rest: str) -> Json:
         if "continue" in query:
-            cache.reflector.lay_over(body("made", 6))
-            cache.reflector.lay_over(body("b", 7))
+            cache.reflector.upsert(body("made", 6))
+            cache.reflector.upsert(body("b", 7))
         return await pages(path, query=query, **rest)
 
     script.list_page = list_page  # type: ignore[method-assign]

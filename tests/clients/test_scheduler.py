@@ -1,4 +1,4 @@
-"""The preload's routes as the operator reads them: each trouble has a name."""
+"""The preload's routes as the operator reads them: each failure has a kind."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ async def serve() -> AsyncIterator[Callable[[Answers], asyncio.Future[str]]]:
 async def test_a_trouble_is_named(client: SchedulerClient, serve, response: Answers, trouble: str, words: str):  # noqa: ANN001
     base = await serve(response)
     with pytest.raises(SchedulerError, match=words) as caught:
-        await client.demand(base, "t", seen="", wait_seconds=1)
+        await client.demand(base, "t", known_version="", wait_seconds=1)
     assert caught.value.trouble == trouble
 
 
 async def test_nobody_there_is_unreachable(client: SchedulerClient):
     with pytest.raises(SchedulerError) as caught:
-        await client.demand("http://127.0.0.1:9", "t", seen="", wait_seconds=1)
+        await client.demand("http://127.0.0.1:9", "t", known_version="", wait_seconds=1)
     assert caught.value.trouble == SchedulerTrouble.UNREACHABLE
 
 
@@ -75,7 +75,7 @@ async def test_a_poll_carries_the_token_and_what_was_seen(client: SchedulerClien
         asked.append((request.headers["Authorization"], request.query["seen"], request.query["wait"]))
         return web.json_response(ANSWER)
 
-    demand = await client.demand(await serve(handler), "secret", seen="S/3", wait_seconds=30)
+    demand = await client.demand(await serve(handler), "secret", known_version="S/3", wait_seconds=30)
     assert demand.version == "S-1/17"
     assert asked == [("Bearer secret", "S/3", "30")]
 
@@ -99,4 +99,4 @@ async def test_hundreds_of_polls_stay_open_side_by_side(client: SchedulerClient,
         return web.json_response(ANSWER)
 
     base = await serve(handler)
-    await asyncio.gather(*(client.demand(base, "t", seen="", wait_seconds=10) for _ in range(150)))
+    await asyncio.gather(*(client.demand(base, "t", known_version="", wait_seconds=10) for _ in range(150)))

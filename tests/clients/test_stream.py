@@ -1,4 +1,4 @@
-"""The events of a watch as they come over the wire, from a server that says what a real one would not."""
+"""The events of a watch as they come over the wire, from a server that sends what a real one would not."""
 
 from __future__ import annotations
 

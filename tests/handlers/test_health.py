@@ -1,4 +1,4 @@
-"""Probes: answered from the first second on, true about work, and no reason to restart where that mends nothing."""
+"""Probes: answered from the first second on, true about work, and no reason to restart where that does not help."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Election:
         self.silent = 0.0
         self.leading = False
 
-    def silent_seconds(self) -> float:
+    def unanswered_seconds(self) -> float:
         return self.silent
 
     def leads(self) -> bool:

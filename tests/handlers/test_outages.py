@@ -1,4 +1,4 @@
-"""kopf outlives an API server that is away or refuses for minutes; what it cannot outlive begins it anew."""
+"""kopf survives minutes of an API server that is unavailable or refuses; after other errors it is restarted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Kopf:
         if isinstance(end, Exception):
             raise end
         if end is not None:
-            operator.begins_anew.set()
+            operator.must_restart.set()
 
 
 def test_an_error_that_ends_kopf_begins_it_anew_ever_slower(monkeypatch: pytest.MonkeyPatch):
@@ -90,7 +90,7 @@ def test_kopf_ends_when_the_operator_has_to_begin_anew(monkeypatch: pytest.Monke
     monkeypatch.setattr(handlers.kopf, "run", lambda **given: told.append(given["stop_flag"]))
     operator = handlers.Operator(Settings())
     handlers._run_once(operator)
-    assert told == [operator.begins_anew]
+    assert told == [operator.must_restart]
 
 
 def test_told_to_end_it_ends(monkeypatch: pytest.MonkeyPatch):

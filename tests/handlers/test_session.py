@@ -102,7 +102,7 @@ async def test_an_object_that_nobody_can_read_is_left_out(served: tuple[str, Jso
     with caplog.at_level(logging.ERROR, logger="gpudask.handlers"):
         (flat,) = await seen_by_kopf(session(kopf.ConnectionInfo(server=address)), 1)
     assert flat["metadata"]["uid"] == "flat"
-    assert "cannot be read, and is left out" in caplog.text
+    assert "cannot be read, and is skipped" in caplog.text
 
 
 async def test_lines_of_a_megabyte_are_read_whole(served: tuple[str, Json]):

@@ -18,8 +18,8 @@ from dask_kubernetes.operator import KubeCluster
 from gpudask.clients.errors import ApiError
 from gpudask.clients.reflector import Reflector
 from gpudask.mirror.objects import KINDS
-from gpudask.clients.caches import Caches
-from gpudask.mirror.definitions import Follower
+from gpudask.clients.reflector import Caches
+from gpudask.mirror.definitions import DefinitionsWatcher
 from tests.builders import a_pool
 from tests.conftest import CRD, ROOT
 from tests.eventually import eventually as soon
@@ -72,16 +72,16 @@ async def test_definitions_are_looked_for_until_they_are_there_and_then_when_a_w
     def tell() -> None:
         told.append(follower.definitions.refusal)
 
-    follower = Follower(
+    follower = DefinitionsWatcher(
         discovery,  # type: ignore[arg-type]
         make,
         watch,
         tell,
-        look_again_seconds=0.01,
-        pause_seconds=0.01,
+        check_interval_seconds=0.01,
+        min_interval_seconds=0.01,
     )
-    await follower.look()
-    following = asyncio.create_task(follower.follow())
+    await follower.check()
+    following = asyncio.create_task(follower.run())
     await becomes(lambda: discovery.asked, lambda asked: asked > 3)
     discovery.kinds = [{"name": kind.lower(), "kind": kind, "categories": ["gpudask"]} for kind in KINDS]
     await becomes(lambda: follower.definitions.refusal, "")
@@ -105,7 +105,7 @@ async def test_without_definitions_the_operator_works_and_says_what_to_install(s
 
 async def test_definitions_are_followed_while_the_operator_runs(stage: Stage, own: Kubectl):
     """They were looked for at the start alone."""
-    async with operating(replace(stage.settings, mirror=True), look_again_seconds=0.5):
+    async with operating(replace(stage.settings, mirror=True), check_interval_seconds=0.5):
         await stage.apply(a_pool(replicas=1), name="late")
         await stage.shows("Mirrored", "False MirrorRefused: its definitions are missing", name="late")
         for _ in range(2):

@@ -20,8 +20,8 @@ def test_what_is_deleted_while_another_deletion_is_acted_on_is_not_done_with_it(
     deletions.done(acted_on)
 
     assert deletions.pending() == {"second": AUTOSCALER}
-    assert deletions.concerns(AUTOSCALER)
-    assert not deletions.concerns(CLUSTER)
+    assert deletions.has_kind(AUTOSCALER)
+    assert not deletions.has_kind(CLUSTER)
 
 
 def test_what_the_operator_deletes_means_nothing():
@@ -35,7 +35,7 @@ def test_what_the_operator_deletes_means_nothing():
 def test_an_object_that_the_operator_could_not_delete_counts_once_somebody_does():
     deletions = Deletions()
     deletions.expect("kept")
-    deletions.expect_no_more("kept")
+    deletions.cancel_expected("kept")
     deletions.add(an_object("kept"))
 
     assert deletions.pending() == {"kept": CLUSTER}

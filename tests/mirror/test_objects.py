@@ -1,4 +1,4 @@
-"""What the mirror shows."""
+"""The mirror's objects as they are rendered."""
 
 from __future__ import annotations
 

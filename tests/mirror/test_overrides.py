@@ -1,4 +1,4 @@
-"""What a change of the mirror means, as a table."""
+"""The overrides that follow from a change of the mirror, as a table."""
 
 from __future__ import annotations
 

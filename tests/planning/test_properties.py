@@ -167,7 +167,7 @@ def test_a_second_pass_on_the_same_pods_asks_for_nothing_else(events: list[tuple
         world.run(event[1] if event[0] == "run" else 1)
         first = plan(world.observe())
         for name, planned in first.pools.items():
-            world.memory.sized(name, planned.size.pods)
+            world.memory.record_size(name, planned.size.pods)
         assert plan(world.observe()).actions == first.actions
 
 

@@ -51,7 +51,7 @@ SINCE = "; since 2027-01-15T08:00:00Z, next try at 2027-01-15T08:00:01Z"
 
 def refused(pool: str, status: int, message: str) -> dict[str, PoolMemory]:
     memory = Memory()
-    memory.refused(pool, ApiError(status, "", message, ""), NOW)
+    memory.record_refusal(pool, ApiError(status, "", message, ""), NOW)
     return memory.pools
 
 

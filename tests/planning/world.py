@@ -85,7 +85,7 @@ class World:
     def apply(self, *pools: dict[str, Any], **spec: Any) -> None:
         """Edit the spec."""
         self.cluster = cluster(*pools, generation=self.cluster.generation + 1, **spec)
-        self.memory.edited()
+        self.memory.forget_refusals()
 
     def submit(
         self, count: int = 1, seconds: float = 10.0, *, known: bool = False, ready_in: float = 0.0, **resources: float
@@ -159,13 +159,13 @@ class World:
         """Passes until one finds nothing to do."""
         for _ in range(20):
             observed = self.observe()
-            self.memory.saw((pod.uid for pod in observed.pods), at_work(observed), self.now)
+            self.memory.record_busy((pod.uid for pod in observed.pods), at_work(observed), self.now)
             self.plan = plan(observed)
-            self.memory.froze((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
+            self.memory.record_frozen((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.started(name, StartTimes.of(observed, name).seen, empty=not observed.workers(name))
+                self.memory.record_starts(name, StartTimes.of(observed, name).seen, empty=not observed.workers(name))
                 if not pool.size.is_guess:
-                    self.memory.sized(name, pool.size.pods)
+                    self.memory.record_size(name, pool.size.pods)
             self.refused = frozenset()
             for action in (*self.plan.actions, *self.plan.protections):
                 self._carry_out(action)
@@ -370,7 +370,7 @@ class World:
                 self._delete(pod, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement, failed):
                 if failed:
-                    self.memory.failed(pod.pool, self.now)
+                    self.memory.record_failure(pod.pool, self.now)
                 if retirement is not None:
                     self._marked_now.add(pod.dask_name)
                 self._set(self.pods[pod.name], retirement=retirement)
@@ -385,13 +385,13 @@ class World:
         assert name not in self.pods, f"{name} exists"
         if pool in self.quota:
             error = ApiError(403, "Forbidden", "exceeded quota: q, requested: pods=1", f"POST {name}")
-            self.memory.refused(pool, error, self.now)
+            self.memory.record_refusal(pool, error, self.now)
             return
         self._uids += 1
         spec = in_force(self.cluster.spec, current_scheduler(self.pods.values()))
         section = next((p for p in spec.pools if p.name == pool), None)
         made = spec_hash.of_worker(spec, section) if section else spec_hash.of_scheduler(spec)
-        self.memory.created(pool)
+        self.memory.record_creation(pool)
         self.created.append(name)
         self.pods[name] = Pod(
             uid=f"uid-{self._uids}",
@@ -412,7 +412,7 @@ class World:
         if only_if_unchanged and current.version != pod.version:
             return
         if pod.finished and not pod.preempted:
-            self.memory.failed(pod.pool, self.now)
+            self.memory.record_failure(pod.pool, self.now)
         if pod.finished or not pod.running:
             del self.pods[pod.name]
         else:

@@ -27,7 +27,7 @@ def hold(name):
 
 async def poll(cluster, seen, wait=60):
     """Start a long poll and return once the scheduler has it."""
-    task = asyncio.create_task(cluster.demand(seen=seen, wait=wait))
+    task = asyncio.create_task(cluster.demand(known_version=seen, wait=wait))
     await until(lambda: cluster.preload.watch._waiters or task.done())
     return task
 
@@ -102,7 +102,7 @@ async def test_the_routes_work_beside_a_dashboard_with_a_prefix(start):
 
 async def test_an_unknown_version_is_answered_at_once(start):
     cluster = await start()
-    answer = await cluster.demand(seen="Scheduler-of-yesterday/3", wait=60)
+    answer = await cluster.demand(known_version="Scheduler-of-yesterday/3", wait=60)
     assert answer["version"].startswith(cluster.scheduler.id + "/")
     assert answer["scheduler_id"] == cluster.scheduler.id
 
@@ -123,7 +123,7 @@ async def test_the_operator_reads_what_a_real_scheduler_answers(start):
     future = cluster.client.submit(inc, 1, resources=GPU)
     base, operator = cluster.url("").removesuffix("/gpudask/v1/"), SchedulerClient()
     async with asyncio.timeout(10):
-        while not (demand := await operator.demand(base, "secret", seen="", wait_seconds=0)).requirements:  # noqa: ASYNC110
+        while not (demand := await operator.demand(base, "secret", known_version="", wait_seconds=0)).requirements:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert demand.requirements[0].resources == tuple(GPU.items())
     assert [worker.nthreads for worker in demand.workers] == [1]
@@ -188,7 +188,7 @@ async def test_an_idle_cluster_leaves_the_poll_silent(start):
     await cluster.add("gpu-0")
     kept = await cluster.client.scatter([1, 2, 3])
     seen = await quiet_version(cluster)
-    assert (await cluster.demand(seen=seen, wait=1.5))["version"] == seen
+    assert (await cluster.demand(known_version=seen, wait=1.5))["version"] == seen
     del kept
 
 

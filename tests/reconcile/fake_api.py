@@ -14,17 +14,19 @@ from typing import Any
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
-from gpudask.clients.fair_queue import FairQueue
+from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.observed.timestamps import iso
-from gpudask.clients.caches import Caches
-from gpudask.reconcile.context import Context, observe_owned, pod_sighting
+from gpudask.clients.reflector import Caches
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.operator import merge_pods
+from gpudask.reconcile.support import observe_owned
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.preload import Preloads, observe_shared
-from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.support import KINDS
 from tests.planning.builders import NOW
@@ -103,10 +105,10 @@ class Bench:
         self.wall_jump = self.server_jump = 0.0
         self.clock = Clock(monotonic=lambda: self.now, wall=lambda: self.now + self.wall_jump)
         api.now = lambda: self.now + self.server_jump
-        api.answered = lambda: self.clock.heard(formatdate(api.now(), usegmt=True), self.now)
+        api.answered = lambda: self.clock.response_received(formatdate(api.now(), usegmt=True), self.now)
         self.registry = Registry()
         self.woken = 0
-        pods = self._caches("pods", parse_pod, sighted=pod_sighting(self.clock))
+        pods = self._caches("pods", parse_pod, merge=merge_pods(self.clock))
         self.pods: Reflector[Any] = pods.reflectors[0]
         schedulers: Any = None  # none of the pods has an address
         self.context = Context(
@@ -121,7 +123,7 @@ class Bench:
             server_ahead=self.clock.server_ahead,
             wall_ahead=self.clock.wall_ahead,
             random=lambda: 0.5,
-            look_again_seconds=0.01,
+            recheck_seconds=0.01,
         )
         metadata = cluster["metadata"]
         self.path = f"/api/v1/namespaces/{metadata['namespace']}/pods"
@@ -137,7 +139,7 @@ class Bench:
             f"/api/v1/{plural}",
             label="l",
             reduce=reduce,
-            changed=self.registry.changed,
+            on_change=self.registry.owned_changed,
             clock=self.clock.now,
             **rest,
         )
@@ -146,32 +148,32 @@ class Bench:
     def wake(self) -> None:
         self.woken += 1
 
-    def heard(self, *, urgent: bool = True) -> None:  # noqa: ARG002 - the loop's form
+    def demand_changed(self, *, urgent: bool = True) -> None:  # noqa: ARG002 - the loop's form
         self.woken += 1
 
-    def seen(self, body: Json) -> None:
-        self._copy.take(body)
+    def resource_changed(self, body: Json) -> None:
+        self._copy.update(body)
 
     def edit(self, spec: Json) -> None:
         """What a person's edit does."""
         there = self.api.objects[self.resource]
         generation = there["metadata"]["generation"] + 1
         body = there | {"spec": spec, "metadata": there["metadata"] | {"generation": generation}}
-        self._copy.take(self.api.put(self.resource, body))
+        self._copy.update(self.api.put(self.resource, body))
         self.passes.edited()
 
     def watch(self) -> None:
         """What a watch would tell: the pods as they are."""
         for path, body in self.api.objects.items():
             if "/pods/" in path:
-                self.pods.lay_over(body)
+                self.pods.upsert(body)
 
     async def run(self, seconds: float, *, most: int = 1000) -> None:
         """Make passes for so many seconds, each when the one before asks for it."""
         end = self.now + seconds
         for _ in range(most):
             self.woken = 0
-            wait = await self.passes.make()
+            wait = await self.passes.reconcile()
             self.now += 0.02 if self.woken else wait  # a pass and its requests take a moment
             if self.now >= end:
                 self.now = end

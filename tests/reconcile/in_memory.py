@@ -15,8 +15,9 @@ from gpudask.clients.events import EventRecorder
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.clients.caches import Caches
-from gpudask.reconcile.context import Context, observe_owned
+from gpudask.clients.reflector import Caches
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.support import observe_owned
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.preload import Preloads, observe_shared
 from gpudask.reconcile.support import KINDS
@@ -45,7 +46,7 @@ class Operated:
                 _clock,
             ),
             key=b"k" * 32,
-            **{"look_again_seconds": 0.01, "patience_seconds": 0.05, "clock": _clock} | context,
+            **{"recheck_seconds": 0.01, "deadline_seconds": 0.05, "clock": _clock} | context,
         )
 
     def apply(self, *pools: Json, name: str = "demo", **spec: Any) -> None:
@@ -84,7 +85,7 @@ class Operated:
         if LABEL_PRELOAD in body["metadata"].get("labels", {}):
             caches = self.context.preloads.caches
         if caches is not None:
-            caches.lay_over("default", body)
+            caches.upsert("default", body)
 
     def loop(self, name: str = "demo") -> ClusterLoop:
         """The loop of a cluster."""
@@ -127,10 +128,10 @@ class Operated:
 
     def _caches(self, plural: str, reduce: Any, changed: Callable[[str], None] | None = None) -> Caches:
         path = f"/api/v1/namespaces/default/{plural}"
-        return Caches([Reflector(self.server, path, label="", reduce=reduce, changed=changed or self._changed)])
+        return Caches([Reflector(self.server, path, label="", reduce=reduce, on_change=changed or self._changed)])
 
     def _preloads_changed(self, namespace_key: str) -> None:
-        now = self.context.preloads.there(namespace_key.removesuffix("/"))
+        now = self.context.preloads.known(namespace_key.removesuffix("/"))
         for loop in self._loops.values():
             loop.preloads_changed(now)
 

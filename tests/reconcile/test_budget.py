@@ -1,4 +1,4 @@
-"""The scheduler's PodDisruptionBudget: there from the start, kept as wanted, and in nobody's way at rest."""
+"""The scheduler's PodDisruptionBudget: there from the start, repaired, and in nobody's way at rest."""
 
 from __future__ import annotations
 

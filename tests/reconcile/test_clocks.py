@@ -47,7 +47,7 @@ def a_bench(*, wall: float = 0.0, server: float = 0.0, api: FakeApi | None = Non
     pools = (a_pool("cpu", replicas=1), a_pool("gpu", replicas=2, gpu={"count": 1}))
     bench = Bench(api or FakeApi(), stored(a_manifest(*pools, **spec)))
     bench.wall_jump, bench.server_jump = wall, server
-    bench.clock.heard(None, 0.0)
+    bench.clock.response_received(None, 0.0)
     return bench
 
 
@@ -84,7 +84,7 @@ def delete(bench: Bench, part: str) -> None:
 
 def held_seconds(bench: Bench) -> float:
     """The GPU-seconds of the pool, as last counted."""
-    status = bench.passes._reporter.status
+    status = bench.passes._status_writer.status
     return next(pool.gpu_seconds_held for pool in status.pools if pool.name == "gpu")
 
 

@@ -71,7 +71,7 @@ async def test_a_batch_starts_slowly_and_stops_where_one_is_refused(refused: int
 
 async def test_batches_double_while_they_succeed():
     under_way = [0]
-    async with operated(patience_seconds=5.0) as on:
+    async with operated(deadline_seconds=5.0) as on:
         on.server.seconds = 0.01
         create = on.server.create
 

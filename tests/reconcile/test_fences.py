@@ -1,4 +1,4 @@
-"""What an operator that leads no more may still do: nothing, or nothing that undoes what the next one did."""
+"""What a former leader may still do: nothing, or nothing that undoes what the next leader did."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Answered(ApiServer):
     """An API server that answers everything with an empty object."""
 
     def __init__(self) -> None:
-        self._queue: Any = SimpleNamespace(turn=lambda **_: SlowStart(self))
+        self._queue: Any = SimpleNamespace(slot=lambda **_: SlowStart(self))
         self.may_write = lambda: True
         self.sent: list[str] = []
         self.loses_the_lead_while_waiting = False
@@ -89,7 +89,7 @@ class Pods:
     def __init__(self, there: Json | None) -> None:
         self.there = there
         self.deletions: list[tuple[str, str | None]] = []
-        self.laid_over: list[Json] = []
+        self.upserted: list[Json] = []
         self.forgotten: list[str] = []
 
     async def delete_pod(self, _namespace: str, _name: str, *, uid: str, version: str | None, **_: bool) -> Json:
@@ -101,8 +101,8 @@ class Pods:
             raise ApiError(404, "NotFound", "", "GET pod")
         return self.there
 
-    def lay_over(self, _namespace: str, body: Json) -> None:
-        self.laid_over.append(body)
+    def upsert(self, _namespace: str, body: Json) -> None:
+        self.upserted.append(body)
 
     def forget(self, _namespace: str, uid: str) -> None:
         self.forgotten.append(uid)
@@ -123,7 +123,7 @@ async def test_a_running_pod_that_changed_since_is_not_deleted_but_looked_at():
     pods = Pods(there)
     assert await deleted(pods, pod), "another pass decides anew"
     assert pods.deletions == [(pod.uid, pod.version)]
-    assert pods.laid_over == [there], "also where the watch is behind: else that pass would try the same again"
+    assert pods.upserted == [there], "also where the watch is behind: else that pass would try the same again"
 
 
 @pytest.mark.parametrize("there", [None, {"metadata": {"uid": "another", "resourceVersion": "99"}}])
@@ -132,7 +132,7 @@ async def test_a_pod_that_is_gone_or_another_by_now_is_forgotten(there: Json | N
     pods = Pods(there)
     assert await deleted(pods, pod)
     assert pods.forgotten == [pod.uid]
-    assert pods.laid_over == []
+    assert pods.upserted == []
 
 
 class Clusters:
@@ -162,9 +162,9 @@ class Loop:
     def wake(self) -> None:
         self.wakes += 1
 
-    def seen(self, body: Json) -> None:
+    def resource_changed(self, body: Json) -> None:
         self.bodies.append(body)
-        self.copy.take(body)
+        self.copy.update(body)
 
 
 def at(version: str, gpu_seconds: float) -> Json:
@@ -181,19 +181,19 @@ async def test_a_status_that_another_operator_wrote_is_gone_on_from_and_not_writ
     copy = ResourceCopy(context, ours)
     loop: Any = Loop(copy)
     passes = object.__new__(Reconciler)
-    passes._copy, passes._loop, passes._reporter = copy, loop, StatusWriter(context, copy)
+    passes._copy, passes._loop, passes._status_writer = copy, loop, StatusWriter(context, copy)
     identity = Identity(ours["metadata"]["name"], ours["metadata"]["namespace"], ours["metadata"]["uid"])
 
     async def write() -> None:
-        await passes._reporter._send(identity, passes._reporter.status, 0.0)
+        await passes._status_writer._send(identity, passes._status_writer.status, 0.0)
 
-    await passes._written(write())
+    await passes._write_status(write())
     assert api.body is theirs, "it stands as they wrote it"
     assert loop.wakes == 1, "another pass follows at once"
     assert loop.bodies == [theirs]
-    assert passes._reporter.status.pools[0].gpu_seconds_held == 250.0
-    await passes._written(write())
-    await passes._written(write())
+    assert passes._status_writer.status.pools[0].gpu_seconds_held == 250.0
+    await passes._write_status(write())
+    await passes._write_status(write())
     assert api.versions == ["7", "9", "10"], "our own writes are known before the watch tells"
 
 
@@ -202,7 +202,7 @@ def test_word_of_an_older_version_that_comes_late_is_no_newer_one(copies: list[s
     context: Any = SimpleNamespace(clock=lambda: 0.0)
     copy = ResourceCopy(context, at("7", 0))
     for number in copies:
-        copy.take(at(number, 0))
+        copy.update(at(number, 0))
     assert copy.version == version
 
 
@@ -210,17 +210,17 @@ def test_word_of_an_older_version_that_comes_late_is_no_newer_one(copies: list[s
 def test_a_status_that_came_after_our_last_write_is_news(comes: str, news: bool):
     context: Any = SimpleNamespace(clock=lambda: 0.0)
     copy = ResourceCopy(context, at("1", 0))
-    copy.wrote(at("7", 0))
-    copy.take(at(comes, 0))
-    assert copy.status_is_news is news
+    copy.status_written(at("7", 0))
+    copy.update(at(comes, 0))
+    assert copy.status_is_newer is news
 
 
 async def test_a_status_that_was_looked_up_is_news_too():
     context: Any = SimpleNamespace(clock=lambda: 0.0, api=Clusters(at("9", 250.0)))
     copy = ResourceCopy(context, at("7", 0))
-    await copy.look_up()
-    assert (copy.version, copy.status_is_news) == ("9", True)
-    await copy.look_up()
-    copy.status_is_news = False
-    await copy.look_up()
-    assert not copy.status_is_news
+    await copy.refresh()
+    assert (copy.version, copy.status_is_newer) == ("9", True)
+    await copy.refresh()
+    copy.status_is_newer = False
+    await copy.refresh()
+    assert not copy.status_is_newer

@@ -11,7 +11,7 @@ import pytest
 
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
 from gpudask.planning.observed.pods import current_scheduler
-from gpudask.reconcile.context import observe_owned
+from gpudask.reconcile.support import observe_owned
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import UID, cluster, stored
 from tests.reconcile.fake_api import Bench, FakeApi
@@ -53,12 +53,12 @@ def pod(namespace: str, reference: Json, name: str = "demo-scheduler-00000", **l
 @pytest.mark.parametrize(("namespace", "reference"), FOREIGN.values(), ids=FOREIGN)
 async def test_it_is_neither_counted_nor_dialled_nor_deleted(bench: Bench, namespace: str, reference: Json):
     dialled: list[str] = []
-    bench.passes._feed.listen_to = lambda found: dialled.append(found.ip if found else "")  # type: ignore[method-assign]
+    bench.passes._feed.follow = lambda found: dialled.append(found.ip if found else "")  # type: ignore[method-assign]
     for body in (
         pod(namespace, reference),
         pod(namespace, reference, "demo-cpu-worker-7", **{"gpudask.dev/pool": "cpu"}),
     ):
-        assert bench.pods.lay_over(body)
+        assert bench.pods.upsert(body)
     await bench.run(1)
     assert {found.ip for found in bench.context.pods_of(CLUSTER)} == {""}
     assert set(dialled) == {""}
@@ -67,7 +67,7 @@ async def test_it_is_neither_counted_nor_dialled_nor_deleted(bench: Bench, names
 
 
 async def test_the_same_pod_of_the_clusters_own_is_its_scheduler(bench: Bench):
-    bench.pods.lay_over(pod("default", {}))
+    bench.pods.upsert(pod("default", {}))
     head = current_scheduler(bench.context.pods_of(CLUSTER))
     assert head is not None
     assert head.ip == "10.6.6.6"
@@ -78,9 +78,9 @@ async def test_it_wakes_no_loop_of_the_cluster(bench: Bench, namespace: str, ref
     woken: list[Cluster] = []
     loop: Any = SimpleNamespace(wake=lambda: woken.append(CLUSTER))
     bench.registry._loops[CLUSTER.owner_key] = loop
-    bench.pods.lay_over(pod(namespace, reference))
+    bench.pods.upsert(pod(namespace, reference))
     assert woken == []
-    bench.pods.lay_over(pod("default", {}, "demo-scheduler-11111"))
+    bench.pods.upsert(pod("default", {}, "demo-scheduler-11111"))
     assert woken == [CLUSTER]
 
 

@@ -1,4 +1,4 @@
-"""A scheduler that is not heard: sizes stay, the status says why and since when, and all goes on by itself."""
+"""A scheduler that does not answer: sizes stay, the status says why and since when, and all goes on by itself."""
 
 from __future__ import annotations
 

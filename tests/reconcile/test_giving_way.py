@@ -40,7 +40,7 @@ async def test_others_get_a_turn_between_two_pods(monkeypatch: Any):
 
     monkeypatch.setattr(under_test, "worker_pod", rendering)
     context: Any = SimpleNamespace(
-        api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(lay_over=lambda *_: True)
+        api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(upsert=lambda *_: True)
     )
     other = asyncio.create_task(another_cluster())
     try:

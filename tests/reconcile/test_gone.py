@@ -1,4 +1,4 @@
-"""A cluster's loop ends when the cluster is gone, and not because an API server once says so."""
+"""A cluster's loop ends when the cluster is gone, not because of a single 404."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def event_loop_policy() -> VirtualPolicy:
 
 
 async def a_status_is_written(on: Operated) -> None:
-    on.context.pods.lay_over("default", _unschedulable(on))
+    on.context.pods.upsert("default", _unschedulable(on))
 
 
 async def pods_are_made(on: Operated) -> None:

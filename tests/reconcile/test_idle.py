@@ -1,4 +1,4 @@
-"""A cluster that nobody uses goes, as its spec asks, and says why; one that is used stays."""
+"""A cluster that nobody uses is deleted, where its spec asks for it, with an event; one that is used stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator in a Kubernetes that has IPv6 alone: it hears schedulers and is probed there."""
+"""The operator in a Kubernetes that has IPv6 alone: it polls schedulers and is probed there."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ async def test_a_scheduler_is_heard_and_told_at_its_address(ip: str, monkeypatch
     )
     feed = DemandFeed(context, stored(a_manifest()), lambda **_: heard.set())
     try:
-        feed.listen_to(replace(scheduler_pod(cluster(a_pool())), ip=ip))
+        feed.follow(replace(scheduler_pod(cluster(a_pool())), ip=ip))
         await asyncio.wait_for(heard.wait(), 10)
         assert feed.demand is not None
-        assert await feed.tell({}, [], {})
+        assert await feed.send_desired({}, [], {})
         assert set(hosts) == {f"[::1]:{port}" if ip == "::1" else f"127.0.0.1:{port}"}
     finally:
         feed.stop()

@@ -22,30 +22,30 @@ def test_the_last_start_of_a_spec_counts_whoever_is_told_of_last():
     starts = KnownStarts()
     slow, quick = start("gpu", 1000.0, 240.0), start("gpu", 2000.0, 7.0)
     for each in (slow, quick, slow, start("cpu", 1500.0, 3.0)):  # the slow one is still there, in another cluster
-        starts.tell(each, 2001.0)
-    assert (starts.recall("gpu", 2002.0), starts.recall("cpu", 2002.0)) == (7.0, 3.0)
-    assert starts.recall("other", 2002.0) is None
+        starts.record(each, 2001.0)
+    assert (starts.seconds("gpu", 2002.0), starts.seconds("cpu", 2002.0)) == (7.0, 3.0)
+    assert starts.seconds("other", 2002.0) is None
 
 
 @pytest.mark.parametrize(("minutes", "expected"), [(19, 7.0), (21, None)])
 def test_it_is_forgotten_once_nobody_told_of_such_a_pod_for_twenty_minutes(minutes: float, expected: float | None):
     starts = KnownStarts()
-    starts.tell(start("gpu", 0.0, 7.0), 0.0)
-    starts.tell(start("gpu", 0.0, 7.0), 10 * MINUTE)  # it is still there
-    assert starts.recall("gpu", (10 + minutes) * MINUTE) == expected
+    starts.record(start("gpu", 0.0, 7.0), 0.0)
+    starts.record(start("gpu", 0.0, 7.0), 10 * MINUTE)  # it is still there
+    assert starts.seconds("gpu", (10 + minutes) * MINUTE) == expected
 
 
 def test_what_was_forgotten_does_not_come_back_with_an_older_start():
     starts = KnownStarts()
-    starts.tell(start("gpu", 100.0, 7.0), 100.0)
-    starts.tell(start("gpu", 50.0, 9.0), 100.0 + 21 * MINUTE)
-    assert starts.recall("gpu", 100.0 + 21 * MINUTE) == 9.0
+    starts.record(start("gpu", 100.0, 7.0), 100.0)
+    starts.record(start("gpu", 50.0, 9.0), 100.0 + 21 * MINUTE)
+    assert starts.seconds("gpu", 100.0 + 21 * MINUTE) == 9.0
 
 
 def test_what_is_forgotten_takes_no_room():
     starts = KnownStarts()
     for n in range(1000):
-        starts.tell(start(str(n), n * MINUTE, 1.0), n * MINUTE)
+        starts.record(start(str(n), n * MINUTE, 1.0), n * MINUTE)
     assert len(starts._known) <= 21
 
 

@@ -73,7 +73,7 @@ async def test_pods_that_go_before_word_of_their_clusters_deletion_comes_are_not
 
     await stage.becomes(settled, wanted=True, what="nothing left to write: a write would tell that the cluster is gone")
     told: list[str] = []
-    monkeypatch.setattr(operator.registry, "gone", told.append)
+    monkeypatch.setattr(operator.registry, "cluster_deleted", told.append)
     await stage.delete_cluster()
     for pod in await stage.pods():  # as the garbage collector does, which runs beside the watches
         await stage.delete("pods", pod["metadata"]["name"], gracePeriodSeconds=0)
@@ -205,7 +205,7 @@ async def test_clusters_share_the_preload_and_the_last_one_takes_it_away(stage: 
     demo = (await stage.cluster())["metadata"]["uid"]
     await stage.delete_cluster()
     gone = [{"$patch": "delete", "uid": demo}]
-    await stage.api.refer(stage.namespace, name, gone, uid=await uid_of(stage, name))
+    await stage.api.patch_references(stage.namespace, name, gone, uid=await uid_of(stage, name))
     await stays(owners, ["other"], 1.0)
     await stage.delete("configmaps", name)
     await stage.becomes(owners, ["other"], "somebody deleted it")

@@ -1,4 +1,4 @@
-"""How a loop backs off: per pool, twice as long each time, forgiven after a while or an edit."""
+"""Back-off of a loop: by pool, twice as long each time, forgotten after a while or an edit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(at: float, seconds: float, held_seconds: float) -> Start:
 def test_each_failure_waits_twice_as_long_up_to_five_minutes():
     memory, now, waits = Memory(), 1000.0, []
     for _ in range(11):
-        memory.failed("gpu", now)
+        memory.record_failure("gpu", now)
         waits.append(memory.of("gpu").not_before - now)
         now = memory.of("gpu").not_before
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
@@ -36,14 +36,14 @@ def test_each_failure_waits_twice_as_long_up_to_five_minutes():
 def test_many_pods_that_end_at_once_are_one_failure():
     memory = Memory()
     for pod in range(20):
-        memory.failed("gpu", 1000 + pod * 0.01)
+        memory.record_failure("gpu", 1000 + pod * 0.01)
     assert memory.of("gpu").not_before == 1001
 
 
 def test_a_failure_long_ago_is_forgiven():
     memory = Memory()
     for now in (0.0, 1.0, 2.0, 1000.0):
-        memory.failed("gpu", now)
+        memory.record_failure("gpu", now)
     assert memory.of("gpu").not_before == 1001
 
 
@@ -59,7 +59,7 @@ def test_a_failure_long_ago_is_forgiven():
 )
 def test_a_refusal_keeps_the_words_and_waits(error: ApiError, reason: Reason, waits: float):
     memory = Memory()
-    memory.refused("gpu", error, 50)
+    memory.record_refusal("gpu", error, 50)
     found = memory.of("gpu")
     assert (found.refusal, found.refusal_reason, found.not_before) == (error.message, reason, 50 + waits)
 
@@ -68,7 +68,7 @@ def test_a_refusal_keeps_the_words_and_waits(error: ApiError, reason: Reason, wa
 def test_what_somebody_else_can_mend_is_tried_again_within_minutes_for_ever(error: ApiError):
     memory, now = Memory(), 1000.0
     for _ in range(50):
-        memory.refused("gpu", error, now)
+        memory.record_refusal("gpu", error, now)
         assert now < memory.of("gpu").not_before <= now + 300
         assert memory.of("gpu").refused_since == 1000.0
         now = memory.of("gpu").not_before
@@ -77,7 +77,7 @@ def test_what_somebody_else_can_mend_is_tried_again_within_minutes_for_ever(erro
 def test_pools_that_failed_together_are_not_tried_again_together():
     memory = Memory(random.Random(1).random)  # noqa: S311
     for pool in range(100):
-        memory.failed(str(pool), 1000.0)
+        memory.record_failure(str(pool), 1000.0)
     moments = sorted(memory.of(str(pool)).not_before for pool in range(100))
     assert 1000.75 <= moments[0] < 1000.8
     assert 1001.2 < moments[-1] <= 1001.25
@@ -85,32 +85,32 @@ def test_pools_that_failed_together_are_not_tried_again_together():
 
 def test_a_creation_or_an_edit_ends_a_refusal_and_an_edit_keeps_the_size():
     memory = Memory()
-    memory.sized("gpu", 3)
-    memory.refused("gpu", TYPO, 50)
-    memory.created("gpu")
+    memory.record_size("gpu", 3)
+    memory.record_refusal("gpu", TYPO, 50)
+    memory.record_creation("gpu")
     assert (memory.of("gpu").refusal, memory.of("gpu").not_before) == ("", 0)
-    memory.refused("gpu", TYPO, 50)
-    memory.name_taken("gpu", "demo-gpu-worker-0")
-    memory.edited()
+    memory.record_refusal("gpu", TYPO, 50)
+    memory.record_foreign_name("gpu", "demo-gpu-worker-0")
+    memory.forget_refusals()
     assert (memory.of("gpu").refusal, memory.of("gpu").taken, memory.of("gpu").size) == ("", frozenset(), 3)
 
 
 def test_the_times_of_starts_are_kept_over_an_edit_and_while_no_pod_is_there():
     memory = Memory()
-    memory.started("gpu", [start(100.0, 90.0, 80.0)], empty=False)
-    memory.started("gpu", [start(100.0, 90.0, 80.0), start(110.0, 8.0, 7.0)], empty=False)
-    memory.started("gpu", [], empty=True)
-    memory.edited()
+    memory.record_starts("gpu", [start(100.0, 90.0, 80.0)], empty=False)
+    memory.record_starts("gpu", [start(100.0, 90.0, 80.0), start(110.0, 8.0, 7.0)], empty=False)
+    memory.record_starts("gpu", [], empty=True)
+    memory.forget_refusals()
     assert (memory.of("gpu").start_seconds, memory.of("gpu").held_seconds) == (8.0, 80.0)
 
 
 def test_the_first_pod_after_none_says_how_long_a_new_one_holds_its_node():
     memory = Memory()
     again = [start(200.0, 9.0, 8.0), start(210.0, 90.0, 70.0)]
-    memory.started("gpu", [start(100.0, 90.0, 80.0)], empty=False)
-    memory.started("gpu", [], empty=False)  # nothing is heard for a moment
-    memory.started("gpu", again, empty=False)
+    memory.record_starts("gpu", [start(100.0, 90.0, 80.0)], empty=False)
+    memory.record_starts("gpu", [], empty=False)  # nothing is heard for a moment
+    memory.record_starts("gpu", again, empty=False)
     assert memory.of("gpu").held_seconds == 80.0
-    memory.started("gpu", [], empty=True)
-    memory.started("gpu", again, empty=False)
+    memory.record_starts("gpu", [], empty=True)
+    memory.record_starts("gpu", again, empty=False)
     assert memory.of("gpu").held_seconds == 8.0

@@ -1,4 +1,4 @@
-"""A name that is in use: another one is taken, or it is waited for; never asked for again and again."""
+"""A pod's name that is in use: another one is used, or it is waited for; it is not tried again and again."""
 
 from __future__ import annotations
 

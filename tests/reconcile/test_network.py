@@ -1,4 +1,4 @@
-"""A cluster's NetworkPolicy: made with it, kept as wanted, told in a condition, gone where it is switched off."""
+"""A cluster's NetworkPolicy: made with it, repaired, reported in a condition, gone where it is switched off."""
 
 from __future__ import annotations
 

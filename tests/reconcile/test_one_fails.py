@@ -1,4 +1,4 @@
-"""One kind of object fails, hangs or is refused: it is tried again and told, and nothing else is slower for it."""
+"""One kind of object fails, hangs or is refused: it is retried and reported, and nothing else is slower for it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_who_stops_waits_until_nothing_is_under_way_that_could_still_write
             ended.set()
         return False
 
-    retries = Retries("a/b", lambda: 0.0, lambda: None, lambda: 0.5, Supervisor(), patience_seconds=0.01)
+    retries = Retries("a/b", lambda: 0.0, lambda: None, lambda: 0.5, Supervisor(), deadline_seconds=0.01)
     await retries.run(Kind.OBJECTS, {"a Service": piece})
     assert retries.is_running(Kind.OBJECTS)
     await retries.stop()

@@ -236,7 +236,7 @@ async def test_wrong_contents_are_replaced_before_a_scheduler_is_made(contents: 
         on.apply(POOL)
         await becomes(lambda: len(on.pods()), 2)
         assert held
-        assert [body for body in held if body is None or not observe_shared(body).right] == []
+        assert [body for body in held if body is None or not observe_shared(body).valid] == []
         assert users(on) == ["demo"]
 
 

@@ -1,4 +1,4 @@
-"""What the API server refuses: said in its own words, tried again in time, and no other pool's business."""
+"""What the API server refuses: reported with its message, retried in time, and without effect on other pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters are known all the time, and acted on only while this operator leads and knows what is in their namespace."""
+"""Clusters are kept all the time, and have loops only while this operator leads and has their namespace's caches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gpudask.reconcile import registry as module
-from gpudask.reconcile.registry import Registry
+from gpudask.reconcile import loop as module
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
 
 
@@ -25,7 +25,7 @@ class Loop:
         self.uid = body["metadata"]["uid"]
         self.over = asyncio.Event()
 
-    def seen(self, body: Json) -> None:
+    def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
 
     async def run(self) -> None:
@@ -60,9 +60,9 @@ async def acting() -> list[str]:
 
 async def test_a_standby_acts_on_nothing_and_begins_with_the_newest_copy():
     registry = Registry()
-    registry.seen(body("a", 1))
-    registry.seen(body("a", 2))
-    registry.seen(body("b"))
+    registry.cluster_changed(body("a", 1))
+    registry.cluster_changed(body("a", 2))
+    registry.cluster_changed(body("b"))
     assert await acting() == []
     registry.lead(context("team"))
     assert await acting() == ["a", "b"]
@@ -72,12 +72,12 @@ async def test_a_standby_acts_on_nothing_and_begins_with_the_newest_copy():
 async def test_who_leads_no_more_acts_on_nothing_and_may_lead_again():
     registry = Registry()
     registry.lead(context("team"))
-    registry.seen(body("a", 1))
+    registry.cluster_changed(body("a", 1))
     assert await acting() == ["a"]
     await registry.stand_by()
     assert await acting() == []
-    registry.seen(body("a", 2))
-    registry.seen(body("b", 3))
+    registry.cluster_changed(body("a", 2))
+    registry.cluster_changed(body("b", 3))
     assert await acting() == []
     registry.lead(context("team"))
     assert await acting() == ["a", "b"]
@@ -86,8 +86,8 @@ async def test_who_leads_no_more_acts_on_nothing_and_may_lead_again():
 
 async def test_what_was_deleted_meanwhile_is_not_acted_on():
     registry = Registry()
-    registry.seen(body("a"))
-    registry.gone(body("a")["metadata"])
+    registry.cluster_changed(body("a"))
+    registry.cluster_deleted(body("a")["metadata"])
     registry.lead(context("team"))
     assert await acting() == []
 
@@ -95,13 +95,13 @@ async def test_what_was_deleted_meanwhile_is_not_acted_on():
 async def test_a_loop_that_ended_by_itself_is_begun_by_the_next_copy_alone():
     registry = Registry()
     registry.lead(context("team"))
-    registry.seen(body("a"))
+    registry.cluster_changed(body("a"))
     await acting()
     Loop.running[0].over.set()
     await acting()
-    registry.begin()
+    registry.start_loops()
     assert await acting() == [], "as far as we know it is gone"
-    registry.seen(body("a", 2))
+    registry.cluster_changed(body("a", 2))
     assert await acting() == ["a"]
 
 
@@ -111,18 +111,18 @@ async def test_a_namespace_whose_caches_are_not_filled_waits_alone():
     knowing = context()
     knowing.knows = lambda namespace: namespace in known
     registry.lead(knowing)
-    registry.seen(body("a"))
-    registry.seen(body("b", namespace="lost"))
+    registry.cluster_changed(body("a"))
+    registry.cluster_changed(body("b", namespace="lost"))
     assert await acting() == ["a"]
     known.append("lost")
-    registry.begin()
+    registry.start_loops()
     assert await acting() == ["a", "b"]
 
 
 async def test_a_deleted_cluster_ends_its_loop():
     registry = Registry()
     registry.lead(context("team"))
-    registry.seen(body("a"))
+    registry.cluster_changed(body("a"))
     assert await acting() == ["a"]
-    registry.gone(body("a")["metadata"])
+    registry.cluster_deleted(body("a")["metadata"])
     assert await acting() == []

@@ -1,4 +1,4 @@
-"""Pods that are replaced for their own sake, and drains that are waited for no more, as the operator does it."""
+"""Recycled pods, and drains whose deadline is over, as the operator handles them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees: events, and a status that is written once a pass at most."""
+"""Events, and a status that is written once a pass at most."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_trouble_is_a_warning(stage: Stage, operator: Operator):
 async def test_a_pass_writes_the_status_once_at_most(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     writes: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("writes", default=None)
     passes: list[list[str]] = []
-    make_pass, write = Reconciler.make, Kubernetes.write_status
+    make_pass, write = Reconciler.reconcile, Kubernetes.write_status
 
     async def counted_pass(self: Reconciler) -> float:
         mine: list[str] = []
@@ -78,7 +78,7 @@ async def test_a_pass_writes_the_status_once_at_most(stage: Stage, monkeypatch: 
         mine.append(name)
         return await write(self, namespace, name, **rest)
 
-    monkeypatch.setattr(Reconciler, "make", counted_pass)
+    monkeypatch.setattr(Reconciler, "reconcile", counted_pass)
     monkeypatch.setattr(Kubernetes, "write_status", counted_write)
     async with operating(stage.settings):
         await stage.apply(a_pool(replicas=3), gpu_pool(idle="1s"))

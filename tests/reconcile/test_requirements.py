@@ -1,4 +1,4 @@
-"""Is the resource there? Asked so that one namespace that is gone says nothing of the others."""
+"""The check for the installed CRD: one namespace that is gone does not fail it for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An etcd that was restored from a backup: what is older holds, where the API server says so."""
+"""An etcd that was restored from a backup: the older objects count, where the API server has them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.clients.reflector import Reflector
-from gpudask.reconcile.context import observe_owned
+from gpudask.reconcile.support import observe_owned
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi
@@ -30,7 +30,7 @@ async def test_an_older_spec_that_the_api_server_has_holds():
     bench.edit(a_manifest(a_pool(replicas=3))["spec"])
     await bench.run(3)
     assert workers(bench) == 3
-    bench.seen(bench.api.put(bench.resource, backup))
+    bench.resource_changed(bench.api.put(bench.resource, backup))
     await bench.run(3)
     assert workers(bench) == 1
 
@@ -39,7 +39,7 @@ async def test_word_of_an_older_spec_that_comes_late_changes_nothing():
     bench = a_bench()
     late = dict(bench.api.objects[bench.resource])
     bench.edit(a_manifest(a_pool(replicas=3))["spec"])
-    bench.seen(late)
+    bench.resource_changed(late)
     await bench.run(3)
     assert workers(bench) == 3
     asked = bench.count("GET", "gpudaskclusters")
@@ -52,7 +52,7 @@ async def test_another_spec_of_the_same_generation_is_an_edit():
     bench = a_bench()
     await bench.run(3)
     there = bench.api.objects[bench.resource]
-    bench.seen(bench.api.put(bench.resource, there | {"spec": a_manifest(a_pool(replicas=2))["spec"]}))
+    bench.resource_changed(bench.api.put(bench.resource, there | {"spec": a_manifest(a_pool(replicas=2))["spec"]}))
     await bench.run(3)
     assert workers(bench) == 2
 
@@ -66,7 +66,7 @@ async def test_a_version_of_the_past_is_reached_and_one_of_the_future_is_not(sta
         f"/api/v1/namespaces/{stage.namespace}/services",
         label=LABEL_CLUSTER,
         reduce=observe_owned("Service"),
-        changed=lambda _: None,
+        on_change=lambda _: None,
         metadata_only=metadata_only,
     )
     reached = await cache._list()

@@ -1,4 +1,4 @@
-"""The resource's definition of another version than the operator's: what differs is told, and costs nothing else."""
+"""The resource's definition of another version than the operator's: what differs is logged, and costs nothing else."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CURRENT, OLD = crd.render(), yaml.safe_load(OLDER.read_text())
 
 
 async def read(*answers: Json | ApiError) -> Schema:
-    schema = Schema(look_again_seconds=0.001, pause_seconds=0.001)
+    schema = Schema(check_interval_seconds=0.001, min_interval_seconds=0.001)
     await schema.read(Api(*answers))  # type: ignore[arg-type]
     return schema
 
@@ -69,7 +69,7 @@ async def test_an_older_one_is_told_with_the_fields_that_are_lost(caplog: pytest
     with caplog.at_level(logging.WARNING):
         schema = await read(document(OLD))
     assert "spec.network" in schema.missing
-    assert "older than this operator: what is said in" in caplog.text
+    assert "older than this operator: the fields" in caplog.text
     assert "kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml" in caplog.text
 
 
@@ -93,7 +93,7 @@ async def test_one_that_cannot_be_read_is_taken_for_ours():
 @contextlib.asynccontextmanager
 async def followed(schema: Schema, *answers: Json | ApiError) -> AsyncIterator[Api]:
     api = Api(*answers)
-    following = asyncio.create_task(schema.follow(api))  # type: ignore[arg-type]
+    following = asyncio.create_task(schema.run(api))  # type: ignore[arg-type]
     yield api
     following.cancel()
 
@@ -124,7 +124,7 @@ async def test_a_status_that_is_refused_brings_it_in_doubt():
     async with followed(schema, document(OLD)) as api:
         await asyncio.sleep(0.05)
         assert (api.asked, schema.missing) == (0, ()), "nobody has doubted it"
-        schema.doubt()
+        schema.mark_doubtful()
         await shows(schema, missing=True)
 
 

@@ -1,4 +1,4 @@
-"""Settings are read once, and a wrong one says which and what to write."""
+"""Settings are read once; the error for an invalid one names it and what it expects."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from gpudask.api.status import Condition, PoolStatus, Status
 from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.schema import Schema
-from gpudask.reconcile.rate_limiter import FairRateLimiter, RateLimiter
+from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
 
@@ -34,10 +34,10 @@ class Written:
 
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
-        self.turns = FairRateLimiter(0.5)
-        context: Any = SimpleNamespace(api=self, events=self, figure_turns=self.turns, schema=Schema())
+        self.limiter = FairRateLimiter(0.5)
+        context: Any = SimpleNamespace(api=self, events=self, live_status_limiter=self.limiter, schema=Schema())
         body = {"metadata": {}, "status": status().model_dump(mode="json", by_alias=True, exclude_none=True)}
-        copy: Any = SimpleNamespace(body=body, version="1", wrote=lambda _: None)
+        copy: Any = SimpleNamespace(body=body, version="1", status_written=lambda _: None)
         self.reporter = StatusWriter(context, copy)
         self.reporter._written_at = NOW
 
@@ -72,7 +72,7 @@ async def test_what_is_new_decides_when_it_is_written(new: Status, seconds: floa
 async def test_live_figures_of_many_clusters_take_turns_and_what_presses_does_not():
     ours = Written()
     for _ in range(2):
-        ours.turns.take("default", NOW + 5)  # other clusters', each for two seconds
+        ours.limiter.reserve("default", NOW + 5)  # other clusters', each for two seconds
 
     assert await ours.after(5, status(busy=1)) == (4.0, 0)
     assert await ours.after(6, status(busy=2)) == (3.0, 0), "the turn that it has is kept"
@@ -82,7 +82,7 @@ async def test_live_figures_of_many_clusters_take_turns_and_what_presses_does_no
 
 
 def test_turns_are_evenly_spread_and_none_is_saved_up():
-    turns = RateLimiter(4.0)
-    assert [turns.take(10.0) for _ in range(3)] == [10.0, 10.25, 10.5]
-    assert turns.take(10.6) == 10.75
-    assert [turns.take(20.0), turns.take(20.0)] == [20.0, 20.25]
+    limiter = RateLimiter(4.0)
+    assert [limiter.reserve(10.0) for _ in range(3)] == [10.0, 10.25, 10.5]
+    assert limiter.reserve(10.6) == 10.75
+    assert [limiter.reserve(20.0), limiter.reserve(20.0)] == [20.0, 20.25]

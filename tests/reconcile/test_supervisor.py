@@ -1,4 +1,4 @@
-"""A task that ends though nobody told it to is logged, counted, told, and begun again, ever later."""
+"""A task that ends without being cancelled is logged, counted, reported and restarted, with a growing delay."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_what_fails_begins_again_ever_later(caplog: pytest.LogCaptureFixtu
     work = Work(time, 9, lambda: raise_(ValueError("no such number")))
     await done(
         supervisor.start(
-            work, kind="feed", name="demo", may_end=True, failed=lambda why, after: told.append((why, after))
+            work, kind="feed", name="demo", may_end=True, on_failure=lambda why, after: told.append((why, after))
         )
     )
     assert time.slept == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
@@ -97,7 +97,9 @@ async def test_whoever_is_told_may_fail_too():
     time = Time()
     work = Work(time, 1, lambda: raise_(ValueError()))
     supervisor = Supervisor(time.sleep, lambda: time.now)
-    await done(supervisor.start(work, kind="feed", name="demo", may_end=True, failed=lambda *_: raise_(RuntimeError())))
+    await done(
+        supervisor.start(work, kind="feed", name="demo", may_end=True, on_failure=lambda *_: raise_(RuntimeError()))
+    )
     assert work.runs == 2
 
 

@@ -1,4 +1,4 @@
-"""Who takes over acts on what is missing first: what a leader before applied is looked at again one after another."""
+"""A new leader creates what is missing first: what an earlier leader applied is applied again one after another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gpudask.api.resource import parse
 from gpudask.reconcile.reconciler import Reconciler
-from gpudask.reconcile.registry import Registry
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.support import Support
 from tests.builders import a_pool
 from tests.reconcile.in_memory import Operated, becomes, operated
@@ -92,7 +92,7 @@ async def test_what_is_edited_before_its_turn_is_repaired_at_once():
             path, body = service(on, "c19")
             wanted = body["spec"]
             edited = on.server.put(path, body | {"spec": wanted | {"ports": []}})
-            on.context.support["Service"].lay_over("default", edited)
+            on.context.support["Service"].upsert("default", edited)
             await becomes(lambda: service(on, "c19")[1]["spec"], wanted, seconds=1.0)
 
 
@@ -115,14 +115,14 @@ async def test_a_budget_that_lets_the_scheduler_go_does_so_until_more_is_known()
         await lead(before)
         cluster = parse(next(body for path, body in before.server.objects.items() if path.endswith("/c00")))
         leader = Support(before.context)
-        await asyncio.gather(*(do() for do in leader.work(cluster, "", guarded=False).values()))
-        assert not Support(before.context).work(cluster, "", guarded=None)
-        assert list(Support(before.context).work(cluster, "", guarded=True)) == ["PodDisruptionBudget c00-scheduler"]
+        await asyncio.gather(*(do() for do in leader.work(cluster, "", protected=False).values()))
+        assert not Support(before.context).work(cluster, "", protected=None)
+        assert list(Support(before.context).work(cluster, "", protected=True)) == ["PodDisruptionBudget c00-scheduler"]
 
 
 async def test_who_lacks_pods_is_looked_at_first_and_the_others_in_turn(monkeypatch: pytest.MonkeyPatch):
     began: list[tuple[str, float]] = []
-    make = Reconciler.make
+    make = Reconciler.reconcile
 
     async def noted(passes: Reconciler) -> float:
         began.append((passes._copy.key, asyncio.get_running_loop().time()))
@@ -136,8 +136,8 @@ async def test_who_lacks_pods_is_looked_at_first_and_the_others_in_turn(monkeypa
             on.fill_caches()
             registry = Registry()
             for body in on.clusters():
-                registry.seen(body)
-            monkeypatch.setattr(Reconciler, "make", noted)
+                registry.cluster_changed(body)
+            monkeypatch.setattr(Reconciler, "reconcile", noted)
             registry.lead(on.context)
             await becomes(lambda: len({key for key, _ in began}), len(CLUSTERS))
             await registry.stand_by()

@@ -1,4 +1,4 @@
-"""Whatever the operator runs beside its passes is begun by the supervisor."""
+"""All tasks that the operator runs beside its passes are started by the supervisor."""
 
 from __future__ import annotations
 

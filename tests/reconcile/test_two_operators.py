@@ -1,4 +1,4 @@
-"""Two operators on one API server: one acts, another takes over; and without an election they still do no harm."""
+"""Two operators on one API server: one leads, another takes over; and without an election they still do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop looks at once at what is urgent, and a moment later at counts that moved."""
+"""A loop makes a pass at once for what is urgent, and a moment later for counts that changed; rate limiters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gpudask.clients.errors import ApiError
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.clients.fair_queue import CLUSTER, FairQueue
-from gpudask.reconcile.rate_limiter import FairRateLimiter, RateLimiter
+from gpudask.clients.flow_control import CLUSTER, FairQueue
+from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
 from tests.builders import a_manifest, a_pool
 from tests.cancelling import ends_at_any_moment
 from tests.eventually import eventually_async
@@ -31,12 +31,12 @@ class Passes:
         self.told: list[Exception] = []
         self.during: Callable[[], None] = lambda: None
 
-    async def make(self) -> float:
+    async def reconcile(self) -> float:
         self.made.append(now())
         self.during()
         return 1000.0
 
-    async def tell_defect(self, error: Exception) -> None:
+    async def report_defect(self, error: Exception) -> None:
         self.told.append(error)
 
     async def stop(self) -> None:
@@ -60,7 +60,7 @@ class Passes:
 
 
 COUNTS_SECONDS = 0.2  # after which counts that moved are looked at
-PASSES_A_SECOND, PASSES_AT_ONCE = 5, 30  # of one cluster: what flaps costs others no more
+PASSES_PER_SECOND, PASSES_BURST = 5, 30  # of one cluster: what flaps costs others no more
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +73,12 @@ def event_loop_policy() -> VirtualPolicy:
 def context() -> Any:
     return SimpleNamespace(
         clock=lambda: 1000.0,
-        pass_turns=FairQueue(1, 1),
-        count_turns=FairRateLimiter(100.0),
-        first_turns=FairRateLimiter(200.0, 4.0),
+        pass_queue=FairQueue(1, 1),
+        counts_limiter=FairRateLimiter(100.0),
+        first_pass_limiter=FairRateLimiter(200.0, 4.0),
         supervisor=Supervisor(),
         random=lambda: 0.5,
-        patience_seconds=1.0,
+        deadline_seconds=1.0,
         preloads=None,
         pods=None,
         support={"ConfigMap": None},
@@ -110,37 +110,37 @@ async def running(loop: ClusterLoop, passes: Passes) -> AsyncIterator[ClusterLoo
 async def test_counts_wait_a_moment_and_many_of_them_wake_once(running: ClusterLoop, passes: Passes):
     heard = now()
     for _ in range(5):
-        running.heard(urgent=False)
+        running.demand_changed(urgent=False)
     await passes.count(2)
     assert passes.made[1] >= heard + COUNTS_SECONDS
     await passes.stay(2, 2 * COUNTS_SECONDS)
 
 
 async def test_counts_wait_for_their_turn_among_all_clusters(running: ClusterLoop, context: Any, passes: Passes):
-    turns = context.count_turns = FairRateLimiter(5.0)
+    limiter = context.counts_limiter = FairRateLimiter(5.0)
     began = now() + COUNTS_SECONDS
     for _ in range(3):
-        turns.take("default", began)
+        limiter.reserve("default", began)
 
-    running.heard(urgent=False)
+    running.demand_changed(urgent=False)
     await passes.count(2)
-    assert passes.made[1] >= began + 3 / turns.a_second
+    assert passes.made[1] >= began + 3 / limiter.per_second
     await passes.stay(2, 2 * COUNTS_SECONDS)
 
 
 async def test_what_is_urgent_does_not_wait_for_a_turn(running: ClusterLoop, context: Any, passes: Passes):
-    context.count_turns = FairRateLimiter(0.001)
-    context.count_turns.take("default", now())
-    running.heard(urgent=False)
+    context.counts_limiter = FairRateLimiter(0.001)
+    context.counts_limiter.reserve("default", now())
+    running.demand_changed(urgent=False)
     await passes.stay(1, 2 * COUNTS_SECONDS)
-    running.heard(urgent=True)
+    running.demand_changed(urgent=True)
     await passes.count(2)
 
 
 async def test_what_is_urgent_wakes_at_once_and_takes_the_counts_along(running: ClusterLoop, passes: Passes):
     heard = now()
-    running.heard(urgent=False)
-    running.heard(urgent=True)
+    running.demand_changed(urgent=False)
+    running.demand_changed(urgent=True)
     await passes.count(2)
     assert passes.made[1] < heard + COUNTS_SECONDS
     await passes.stay(2, 2 * COUNTS_SECONDS)
@@ -156,18 +156,20 @@ async def test_it_ends_while_it_holds_off_too(loop: ClusterLoop, passes: Passes)
 
     passes.during = fails
     edits = itertools.count(2)
-    await ends_at_any_moment(loop.run, lambda: loop.seen(stored(a_manifest(a_pool()), generation=next(edits))))
+    await ends_at_any_moment(
+        loop.run, lambda: loop.resource_changed(stored(a_manifest(a_pool()), generation=next(edits)))
+    )
 
 
 async def test_a_cluster_that_is_woken_all_the_time_makes_a_few_passes_a_second(running: ClusterLoop, passes: Passes):
-    passes.during = lambda: running.heard(urgent=True)
-    running.heard(urgent=True)
+    passes.during = lambda: running.demand_changed(urgent=True)
+    running.demand_changed(urgent=True)
     before = len(passes.made)
     await asyncio.sleep(0.1)
-    assert PASSES_AT_ONCE - 1 <= len(passes.made) - before <= PASSES_AT_ONCE
+    assert PASSES_BURST - 1 <= len(passes.made) - before <= PASSES_BURST
     before = len(passes.made)
     await asyncio.sleep(10.0)
-    assert 10 * PASSES_A_SECOND - 1 <= len(passes.made) - before <= 10 * PASSES_A_SECOND + 1
+    assert 10 * PASSES_PER_SECOND - 1 <= len(passes.made) - before <= 10 * PASSES_PER_SECOND + 1
 
 
 async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
@@ -186,21 +188,21 @@ async def test_a_pass_with_a_defect_is_counted_told_and_tried_again(
     assert "KeyError" in caplog.text
 
 
-def test_turns_may_be_taken_at_once_after_a_rest_and_several_for_one_thing():
-    turns = RateLimiter(4.0, 3.0)
-    assert [turns.take(10.0) for _ in range(5)] == [10.0, 10.0, 10.0, 10.25, 10.5]
-    assert turns.take(20.0, 9) == 20.0
-    assert turns.take(20.0) == 21.75
+def test_after_a_rest_there_is_a_burst_and_several_tokens_may_go_for_one_thing():
+    limiter = RateLimiter(4.0, 3.0)
+    assert [limiter.reserve(10.0) for _ in range(5)] == [10.0, 10.0, 10.0, 10.25, 10.5]
+    assert limiter.reserve(20.0, 9) == 20.0
+    assert limiter.reserve(20.0) == 21.75
 
 
-def test_who_takes_a_thousand_turns_waits_for_them_alone():
-    turns = FairRateLimiter(100.0)
-    theirs = [turns.take("theirs", 10.0) for _ in range(1000)]
+def test_a_namespace_that_reserves_a_thousand_tokens_waits_for_them_alone():
+    limiter = FairRateLimiter(100.0)
+    theirs = [limiter.reserve("theirs", 10.0) for _ in range(1000)]
     assert theirs[-1] == pytest.approx(19.99)
-    assert turns.take("ours", 10.0) == 10.0
-    assert turns.take("ours", 10.0) == pytest.approx(10.02), "half of what there is, beside one other"
-    assert turns.take("ours", 30.0) == 30.0, "nothing is saved up"
-    assert turns.take("ours", 30.0) == pytest.approx(30.01), "nobody else takes turns any more"
+    assert limiter.reserve("ours", 10.0) == 10.0
+    assert limiter.reserve("ours", 10.0) == pytest.approx(10.02), "half of what there is, beside one other"
+    assert limiter.reserve("ours", 30.0) == 30.0, "nothing is saved up"
+    assert limiter.reserve("ours", 30.0) == pytest.approx(30.01), "nobody else reserves any more"
 
 
 async def test_the_passes_of_one_namespace_do_not_hold_back_the_pass_of_another(context: Any):
@@ -208,7 +210,7 @@ async def test_the_passes_of_one_namespace_do_not_hold_back_the_pass_of_another(
 
     async def begins(cluster: str) -> None:
         CLUSTER.set(cluster)
-        await context.pass_turns.begin()
+        await context.pass_queue.slot_for_one_step()
         order.append(cluster)
 
     many = [asyncio.create_task(begins(f"theirs/{number}")) for number in range(1000)]
@@ -229,7 +231,7 @@ async def test_between_two_passes_the_event_loop_goes_round(context: Any):
 
     async def begins(cluster: str) -> int:
         CLUSTER.set(cluster)
-        await context.pass_turns.begin()
+        await context.pass_queue.slot_for_one_step()
         return rounds[0]
 
     counter = asyncio.create_task(count_rounds())

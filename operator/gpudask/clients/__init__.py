@@ -1,4 +1,4 @@
-"""The edge: thin, typed access to the API server and to the Dask scheduler, each with one error type.
+"""Clients: thin, typed access to the API server and to the Dask scheduler, each with one error type.
 
-Nothing here decides anything; what is read is handed on, what is asked for is sent.
+The only room with network I/O. Nothing here decides anything about a cluster.
 """

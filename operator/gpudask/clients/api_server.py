@@ -14,17 +14,17 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from gpudask.api.json_object import Json
-from gpudask.clients import documents
+from gpudask.clients import deep_json
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import FairQueue
+from gpudask.clients.flow_control import FairQueue
 
 JSON = "application/json"
 _REQUEST_SECONDS = 30.0
-# Requests in all, of one cluster, and of the clusters of one namespace; watches and lists take no turn.
-_AT_ONCE, _AT_ONCE_EACH, _AT_ONCE_NAMESPACE = 64, 16, 48
+# Requests at a time: of all clusters, of one, and of those of one namespace; watches and lists take no slot.
+_REQUESTS, _REQUESTS_PER_CLUSTER, _REQUESTS_PER_NAMESPACE = 64, 16, 48
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
-# An object has 1.5 MB at most in etcd; in JSON a character may take six. Twice that is none.
+# An object has 1.5 MB at most in etcd; in JSON a character may take six. Twice that is no object.
 _LONGEST_LINE_BYTES = 20_000_000
 
 
@@ -32,20 +32,20 @@ class ApiServer:
     """One connection pool to the API server. Raises ApiError, and nothing else.
 
     `may_write` is asked before each request that is no GET, at the last moment: of several operators one may.
-    `clock` hears the API server's time from every answer.
+    `clock` gets the API server's time from every answer.
     """
 
     def __init__(self, configuration: Any) -> None:
         configuration.connection_pool_maxsize = 0  # watches must not starve the rest
         configuration.retries = None
         self._api = client.ApiClient(configuration)
-        self._queue = FairQueue(_AT_ONCE, _AT_ONCE_EACH, _AT_ONCE_NAMESPACE)
+        self._queue = FairQueue(_REQUESTS, _REQUESTS_PER_CLUSTER, _REQUESTS_PER_NAMESPACE)
         self.clock = Clock()
         self.may_write: Callable[[], bool] = _always
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Self:
-        """As `kubeconfig` says; without one, as the pod's service account."""
+        """Connect by the file `kubeconfig`; without one, as the pod's service account."""
         configuration = client.Configuration()
         if kubeconfig:
             await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
@@ -68,13 +68,13 @@ class ApiServer:
         accept: str = JSON,
         bulk: bool = False,
     ) -> Json:
-        """One request, its JSON answer. `bulk`: it waits behind the other requests of its cluster.
+        """Send a request; its JSON answer. `bulk`: it waits behind the other requests of its cluster.
 
         Raises:
             ApiError: the answer is no success, or none came.
         """
         shown = f"{method} {path}"
-        async with self._queue.turn(bulk=bulk):
+        async with self._queue.slot(bulk=bulk):
             if method != "GET" and not self.may_write():
                 raise ApiError(0, "NotLeading", "another operator acts, this one stands by", shown)
             try:
@@ -96,7 +96,7 @@ class ApiServer:
         """The events of a watch, until the server ends it.
 
         Raises:
-            ApiError: it could not be begun, or broke off.
+            ApiError: it could not be started, or broke off.
         """
         shown = f"WATCH {path}"
         try:
@@ -106,7 +106,7 @@ class ApiServer:
                 _answer(response, await response.read(), shown)
             try:
                 async for line in _lines(response.response.content):
-                    yield documents.loads(line)
+                    yield deep_json.loads(line)
             finally:
                 response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -147,9 +147,9 @@ class ApiServer:
             header_params={"Accept": accept, "Content-Type": content_type},
             auth_settings=["BearerToken"],
         )
-        asked_at = self.clock.asks()
+        sent_at = self.clock.request_sent()
         response = await self._api.call_api(*serialized, _request_timeout=limit)
-        self.clock.heard(response.headers.get("Date"), asked_at)
+        self.clock.response_received(response.headers.get("Date"), sent_at)
         return response
 
 
@@ -163,7 +163,7 @@ def _read_timeout(query: dict[str, str]) -> float:
 
 def _answer(response: Any, text: bytes, request: str) -> Json:
     try:
-        body = documents.loads(text) if text else {}
+        body = deep_json.loads(text) if text else {}
     except ValueError:
         body = text[:200].decode(errors="replace")
     if not isinstance(body, dict):
@@ -176,7 +176,7 @@ def _answer(response: Any, text: bytes, request: str) -> Json:
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """As the API server writes it: whole seconds."""
+    """The header Retry-After, as the API server writes it: whole seconds."""
     text = headers.get("Retry-After", "")
     return min(float(text), _LONGEST_RETRY_AFTER_SECONDS) if text.isdecimal() else None
 
@@ -187,18 +187,18 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     Raises:
         ValueError: a line is longer than any object can be.
     """
-    begun = bytearray()
+    pending = bytearray()
     async for chunk in content.iter_any():
         ended, newline, rest = chunk.rpartition(b"\n")
         if newline:
-            begun += ended
-            for line in begun.split(b"\n"):
+            pending += ended
+            for line in pending.split(b"\n"):
                 if line.strip():
                     yield bytes(line)
-            begun = bytearray(rest)
+            pending = bytearray(rest)
         else:
-            begun += chunk
-        if len(begun) > _LONGEST_LINE_BYTES:
+            pending += chunk
+        if len(pending) > _LONGEST_LINE_BYTES:
             raise ValueError(f"an event of more than {_LONGEST_LINE_BYTES} bytes")
-    if begun.strip():
-        yield bytes(begun)
+    if pending.strip():
+        yield bytes(pending)

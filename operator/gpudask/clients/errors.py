@@ -1,4 +1,4 @@
-"""What can go wrong at the edge, one type for each side."""
+"""Errors of the clients: one type for the API server, one for the scheduler, one for a deleted cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ApiError(Exception):
         self.status = status
         self.reason = reason
         self.message = message
-        self.retry_after_seconds = retry_after_seconds  # as its header Retry-After says
+        self.retry_after_seconds = retry_after_seconds  # of its header Retry-After
 
     @property
     def not_found(self) -> bool:
@@ -36,7 +36,7 @@ class ApiError(Exception):
 
     @property
     def object_not_found(self) -> bool:
-        """Whether the API server itself says that the object does not exist, not one that starts, nor a proxy."""
+        """Whether the object does not exist, by the API server itself, not one that starts, or a proxy."""
         return self.not_found and self.reason == "NotFound"
 
     @property
@@ -51,7 +51,7 @@ class ApiError(Exception):
 
     @property
     def quota(self) -> bool:
-        """Whether a ResourceQuota refused a creation: the API server says it as 403."""
+        """Whether a ResourceQuota refused a creation: the API server answers 403."""
         return self.status == HTTPStatus.FORBIDDEN and "exceeded quota" in self.message
 
     @property
@@ -78,8 +78,12 @@ class ApiError(Exception):
 
     @property
     def refused(self) -> bool:
-        """Whether the API server understood the request and said no: it, or the cluster around, has to change."""
+        """Whether the API server understood and refused the request: something has to change, in it or around it."""
         return self.conflict or self.invalid or self.quota or self.forbidden
+
+
+class ClusterGoneError(Exception):
+    """The cluster does not exist any more; its loop ends."""
 
 
 class SchedulerTrouble(StrEnum):
@@ -93,7 +97,7 @@ class SchedulerTrouble(StrEnum):
 
 
 class SchedulerError(Exception):
-    """The Dask scheduler did not answer as docs/preload-protocol.md says."""
+    """The Dask scheduler did not answer, or not by docs/preload-protocol.md."""
 
     def __init__(self, trouble: SchedulerTrouble, message: str) -> None:
         super().__init__(message)

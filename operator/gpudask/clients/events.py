@@ -1,9 +1,9 @@
-"""Events, in series: a repetition counts up instead of adding an object.
+"""Recorder of Kubernetes events, in series: a repetition counts up instead of adding an object.
 
 Whoever makes a cluster's state flap makes events of it, each of which is written to etcd and kept for an hour. So they
 are limited as client-go limits those of its controllers, with its burst of 25 for each object. After that client-go
 lets one pass in five minutes, of what repeats itself; ours say different things, so it is one a minute here, and
-warnings have turns of their own: no scaling up and down may hide one.
+warnings have a budget of their own: no scaling up and down may hide one.
 https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/client-go/tools/record/events_cache.go
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -24,18 +24,18 @@ _LOG = logging.getLogger(__name__)
 _CONTROLLER = "gpudask.dev/operator"
 _NOTE_LIMIT = 1024  # the API server's
 _BURST, _REFILL_SECONDS = 25, 60.0
-_KEPT = 4096  # series, and turns of clusters, of which is remembered; as many as client-go
+_KEPT = 4096  # series, and budgets of clusters, that are remembered; as many as client-go
 
 
 @dataclass(slots=True)
-class _Turns:
-    """How many events may be written now."""
+class _Budget:
+    """How many events may be written now. Not a `RateLimiter`: its clock may go back, where the wall clock was set."""
 
     left: float
     at: float
 
-    def take(self, now: float) -> bool:
-        """Take one, if there is one."""
+    def spend(self, now: float) -> bool:
+        """Count one event; whether it may be written."""
         self.left = min(float(_BURST), self.left + max(0.0, now - self.at) / _REFILL_SECONDS)
         self.at = now
         if self.left < 1:
@@ -47,74 +47,74 @@ class _Turns:
 class EventRecorder:
     """Records events on clusters. A failure is logged and costs nothing else.
 
-    Of a series that has no turn the count goes on, and the next that has one tells it.
+    Where the budget is spent the count of a series goes on, and its next event has it.
     """
 
     def __init__(self, api: Kubernetes, instance: str) -> None:
         self._api = api
         self._instance = instance
         self._counts: dict[str, int] = {}  # the last used last, as the next
-        self._turns: dict[tuple[str, bool], _Turns] = {}  # by the cluster's uid, and whether for warnings
+        self._budgets: dict[tuple[str, bool], _Budget] = {}  # by the cluster's uid, and whether for warnings
 
     async def record(
         self, cluster: Identity, reason: str, message: str, *, series: str, warning: bool, now: float
     ) -> None:
-        """Say what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds."""
-        moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        """Record what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds."""
+        time = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         digest = hashlib.sha256(f"{cluster.uid}/{reason}/{series}".encode()).hexdigest()[:16]
         name = f"{cluster.name}.{digest}"
         count = self._counts.get(name, 0) + 1
         if not self._may_write(cluster, now, warning=warning):
             if count > 1:
-                self._count(name, count)  # one that was never made begins when it is
+                self._count(name, count)  # one that was never written starts when it is
             _LOG.info("%s/%s: no event, there were many: %s: %s", cluster.namespace, cluster.name, reason, message)
             return
         self._count(name, count)
         try:
             if count > 1:
-                await self._repeat(cluster.namespace, name, count, moment)
+                await self._repeat(cluster.namespace, name, count, time)
             else:
-                await self._api.create(self._event(cluster, name, reason, message, warning=warning, moment=moment))
+                await self._api.create(self._event(cluster, name, reason, message, warning=warning, time=time))
         except ApiError as error:
             if error.conflict:
-                await self._go_on(cluster.namespace, name, moment)
+                await self._continue_series(cluster.namespace, name, time)
                 return
-            self._counts.pop(name, None)  # it expired, or was never made: begin anew next time
+            self._counts.pop(name, None)  # it expired, or was never written: start over next time
             if not error.not_found:
                 _LOG.warning("an event was not recorded: %s", error)
 
     def _may_write(self, cluster: Identity, now: float, *, warning: bool) -> bool:
         key = (cluster.uid, warning)
-        turns = self._turns[key] = self._turns.pop(key, _Turns(_BURST, now))
-        if len(self._turns) > _KEPT:
-            del self._turns[next(iter(self._turns))]
-        return turns.take(now)
+        budget = self._budgets[key] = self._budgets.pop(key, _Budget(_BURST, now))
+        if len(self._budgets) > _KEPT:
+            del self._budgets[next(iter(self._budgets))]
+        return budget.spend(now)
 
     def _count(self, name: str, count: int) -> None:
         self._counts.pop(name, None)
         self._counts[name] = count
         if len(self._counts) > _KEPT:
-            del self._counts[next(iter(self._counts))]  # it begins anew: as if another operator had begun it
+            del self._counts[next(iter(self._counts))]  # it starts over: as if an earlier operator had written it
 
-    async def _go_on(self, namespace: str, name: str, moment: str) -> None:
-        """Go on with what an operator before this one began; it may not read events, so the count starts over."""
+    async def _continue_series(self, namespace: str, name: str, time: str) -> None:
+        """Continue a series that an earlier operator began; it may not read events, so the count starts over."""
         self._count(name, 2)
         try:
-            await self._repeat(namespace, name, 2, moment)
+            await self._repeat(namespace, name, 2, time)
         except ApiError as error:
             _LOG.warning("an event was not recorded: %s", error)
 
-    async def _repeat(self, namespace: str, name: str, count: int, moment: str) -> None:
-        body = {"series": {"count": count, "lastObservedTime": moment}}
+    async def _repeat(self, namespace: str, name: str, count: int, time: str) -> None:
+        body = {"series": {"count": count, "lastObservedTime": time}}
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{name}"
         await self._api.request("PATCH", path, body=body, content_type="application/merge-patch+json")
 
-    def _event(self, cluster: Identity, name: str, reason: str, message: str, *, warning: bool, moment: str) -> Json:
+    def _event(self, cluster: Identity, name: str, reason: str, message: str, *, warning: bool, time: str) -> Json:
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": cluster.namespace},
-            "eventTime": moment,
+            "eventTime": time,
             "reportingController": _CONTROLLER,
             "reportingInstance": self._instance,
             "action": "Reconcile",

@@ -1,13 +1,15 @@
-"""What the operator asks of the API server: each call by the name of what it does to which object."""
+"""Client for the operator's requests to the API server, each named by what it does to which object."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, NoReturn
 
 from gpudask.api.json_object import Json
-from gpudask.api.resource import API_VERSION, PLURAL
+from gpudask.api.resource import API_VERSION, PLURAL, Identity
 from gpudask.clients.api_server import ApiServer
-from gpudask.clients.fair_queue import FairQueue
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.flow_control import FairQueue
 
 Marks = dict[str, str | None]
 
@@ -24,7 +26,7 @@ _PLURALS = {"NetworkPolicy": "networkpolicies"}  # of the others it is the name 
 
 
 class Kubernetes(ApiServer):
-    """One connection pool to the API server. Raises ApiError, and nothing else."""
+    """The API server, with a method for each request that the operator makes. Raises ApiError, and nothing else."""
 
     def __init__(self, configuration: Any) -> None:
         super().__init__(configuration)
@@ -47,13 +49,13 @@ class Kubernetes(ApiServer):
         return await self.request("PATCH", path, query=query, body=body, content_type=_APPLY)
 
     async def get_config_map(self, namespace: str, name: str) -> Json:
-        """A ConfigMap."""
+        """Get a ConfigMap."""
         return await self.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}")
 
-    async def refer(self, namespace: str, name: str, changes: list[Json], *, uid: str) -> Json:
-        """Change owner references of the ConfigMap with this uid; those of others stay, whatever they are.
+    async def patch_references(self, namespace: str, name: str, changes: list[Json], *, uid: str) -> Json:
+        """Change owner references of the ConfigMap with this uid; the others stay, whatever they are.
 
-        By a strategic merge patch, which knows references by their uid, and takes off one that says `$patch: delete`.
+        By a strategic merge patch, which finds references by their uid, and removes one with `$patch: delete`.
         """
         body = {"metadata": {"uid": uid, "ownerReferences": changes}}
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
@@ -61,7 +63,7 @@ class Kubernetes(ApiServer):
         return await self.request("PATCH", path, query=query, body=body, content_type=_STRATEGIC_PATCH)
 
     async def get_pod(self, namespace: str, name: str) -> Json:
-        """A pod."""
+        """Get a pod."""
         return await self.request("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     async def delete_pod(
@@ -69,8 +71,8 @@ class Kubernetes(ApiServer):
     ) -> Json:
         """Delete this very pod, with `version` only if it did not change since; `never_ran`: without grace.
 
-        A process that is told to end while it starts, as process 1 without a handler, would not hear it: it would
-        come up, take work, and be killed with it when the grace ends.
+        A process that gets its SIGTERM while it starts, as process 1 without a handler, would ignore it: it would come
+        up, accept work, and be killed with it when the grace period ends.
         """
         body: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if version is not None:
@@ -88,8 +90,28 @@ class Kubernetes(ApiServer):
         return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
 
     async def get_cluster(self, namespace: str, name: str) -> Json:
-        """A GpuDaskCluster."""
+        """Get a GpuDaskCluster."""
         return await self.request("GET", _clusters(namespace, name))
+
+    async def confirm_gone(self, cluster: Identity, error: ApiError, *, after_seconds: float) -> NoReturn:
+        """Ask again whether the cluster is gone, as the 404 `error` says: nobody would start its loop again.
+
+        An API server that starts, or a definition that is installed again, answers so for what exists.
+
+        Raises:
+            ClusterGoneError: a second request finds no such cluster either, or another of its name.
+            ApiError: it exists: `error`, as any other failure; or the second request failed.
+        """
+        await asyncio.sleep(after_seconds)
+        try:
+            body = await self.get_cluster(cluster.namespace, cluster.name)
+        except ApiError as again:
+            if again.object_not_found:
+                raise ClusterGoneError from again
+            raise
+        if body["metadata"]["uid"] != cluster.uid:
+            raise ClusterGoneError from error
+        raise error
 
     async def set_overrides(self, body: Json, overrides: list[Json], *, manager: str) -> Json:
         """Set `spec.overrides` of the GpuDaskCluster `body` as it is there; a newer one is a conflict."""
@@ -126,7 +148,7 @@ class Kubernetes(ApiServer):
             {"op": "add", "path": "/status", "value": status},
         ]
         path = f"{_clusters(namespace, name)}/status"
-        async with self._statuses.turn():
+        async with self._statuses.slot():
             return await self.request("PATCH", path, body=body, content_type=_JSON_PATCH)
 
 

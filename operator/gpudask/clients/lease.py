@@ -1,6 +1,6 @@
-"""A `coordination.k8s.io` Lease: who holds it, and writing it only where nobody did so in between.
+"""Client for a `coordination.k8s.io` Lease: read its holder, and write it only where nobody did so in between.
 
-The times in it are for people: nobody's wall clock decides anything (`reconcile.election`).
+The times in it are for people: no wall clock decides anything (`reconcile.election`).
 https://kubernetes.io/docs/concepts/architecture/leases/
 """
 
@@ -21,7 +21,7 @@ _WATCH_SECONDS = "300"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says. `seconds`: how long it holds after its last renewal; 0: it does not say.
+    """The content of a Lease. `seconds`: how long it is valid after its last renewal; 0: it has no such field.
 
     `version`: the Lease's, which is another one after every write.
     """
@@ -43,7 +43,7 @@ class Lease:
         self._namespace = namespace
 
     async def get(self) -> Record | None:
-        """What it says; None: there is none.
+        """Get its content; None: there is no such Lease.
 
         Raises:
             ApiError: the API server refuses, or could not be reached.
@@ -74,10 +74,10 @@ class Lease:
         return _record(await self._api.request("PATCH", path, body=patch, content_type=_MERGE_PATCH))
 
     async def changes(self) -> AsyncGenerator[Record]:
-        """What it says now and after each write, until the API server ends the watch.
+        """Watch it: its content now and after each write, until the API server ends the watch.
 
         Raises:
-            ApiError: the watch could not be begun, or broke off.
+            ApiError: the watch could not be started, or broke off.
         """
         query = {"watch": "true", "fieldSelector": f"metadata.name={self.name}", "timeoutSeconds": _WATCH_SECONDS}
         async with aclosing(self._api.stream(self._collection, query=query)) as events:

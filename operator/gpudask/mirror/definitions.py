@@ -1,6 +1,6 @@
-"""The kinds of the mirror: whether they are there and ours to write, and what there is of them.
+"""The mirror's kinds: whether their definitions are installed and ours, and the caches of their objects.
 
-The stock operator's have the same names. Read from the API server's discovery, which every service account may; to
+The stock operator's have the same names. Read from the API server's discovery, which every service account may do; to
 watch definitions would take a right on the whole cluster.
 """
 
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.resource import Cluster
-from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from gpudask.clients.reflector import Reflector
+from gpudask.clients.reflector import Caches, Reflector
 from gpudask.mirror import objects
 from gpudask.mirror.state import MirrorObject
 
@@ -26,27 +25,27 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class Definitions:
-    """The three kinds on this API server: their caches, or why they are left alone (`refusal`).
+    """The three kinds on this API server: their caches, or why there is no mirror (`refusal`).
 
-    `came`: how often they have come. What was deleted of a mirror before they came says nothing of the one after.
+    `installations`: how often they were installed. A deletion before one means nothing for the mirror after it.
     """
 
     caches: dict[str, Caches] = field(default_factory=dict)
     refusal: str = ""
-    came: int = 0
+    installations: int = 0
 
     def of(self, cluster: Cluster) -> tuple[MirrorObject, ...]:
-        """The objects that are of `cluster` by name, whoever owns them."""
+        """The objects that mirror `cluster` by name, whoever owns them."""
         return tuple(item for caches in self.caches.values() for item in caches.owned(cluster.key))
 
 
-class Follower:
-    """Keeps `definitions` true while people install and remove them.
+class DefinitionsWatcher:
+    """Keeps `definitions` up to date while people install and remove them.
 
-    While there is a mirror nothing is asked for: its watches tell when a kind is gone. Otherwise one look is made every
-    `look_again_seconds`, none sooner than `pause_seconds` after the last. `make`: the caches of a kind, still empty,
-    whose reflectors call what they are given when they are refused. `watch`: begins to run one of them. `changed` is
-    called once the mirror is there, or is no more.
+    While there is a mirror no request is made: its watches are refused when a kind is removed. Otherwise a check is
+    made every `check_interval_seconds`, none sooner than `min_interval_seconds` after the last. `make`: the caches of a
+    kind, still empty, whose reflectors call its second argument when they are refused. `watch`: starts one of them.
+    `on_change` is called once the mirror is there, or is no more.
     """
 
     def __init__(
@@ -54,20 +53,20 @@ class Follower:
         api: Kubernetes,
         make: Callable[[str, Callable[[], None]], Caches],
         watch: Callable[[Reflector[Any]], asyncio.Task[None]],
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         *,
-        look_again_seconds: float = 60.0,
-        pause_seconds: float = 5.0,
+        check_interval_seconds: float = 60.0,
+        min_interval_seconds: float = 5.0,
     ) -> None:
-        self.definitions = Definitions(refusal="its definitions have not been looked for yet")
+        self.definitions = Definitions(refusal="its definitions have not been checked yet")
         self.tasks: list[asyncio.Task[None]] = []
         self._api = api
         self._make = make
         self._watch = watch
-        self._changed = changed
-        self._look_again_seconds = look_again_seconds
-        self._pause_seconds = pause_seconds
-        self._doubted = asyncio.Event()
+        self._on_change = on_change
+        self._check_interval_seconds = check_interval_seconds
+        self._min_interval_seconds = min_interval_seconds
+        self._recheck = asyncio.Event()
 
     @property
     def reflectors(self) -> list[Reflector[Any]]:
@@ -75,13 +74,13 @@ class Follower:
         caches = self.definitions.caches.values() if self.tasks else ()
         return [reflector for each in caches for reflector in each.reflectors]
 
-    async def look(self) -> None:
-        """Look whether the definitions are there, and begin or end the mirror where that has changed.
+    async def check(self) -> None:
+        """Check whether the definitions are installed, and start or stop the mirror where that has changed.
 
         Raises:
             ApiError: the API server could not be reached, or failed.
         """
-        refusal = await _look_for(self._api)
+        refusal = await _find_refusal(self._api)
         if refusal == self.definitions.refusal:
             return
         if refusal:
@@ -89,22 +88,22 @@ class Follower:
             self.definitions.refusal = refusal
             await self.stop()
         else:
-            await self._begin()
-        self._changed()
+            await self._start()
+        self._on_change()
 
-    async def follow(self) -> None:
-        """Look when a watch is refused, and now and then while there is no mirror; never returns."""
+    async def run(self) -> None:
+        """Check when a watch is refused, and at intervals while there is no mirror; never returns."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_again_seconds if self.definitions.refusal else None):
-                    await self._doubted.wait()
-            self._doubted.clear()
+                async with asyncio.timeout(self._check_interval_seconds if self.definitions.refusal else None):
+                    await self._recheck.wait()
+            self._recheck.clear()
             try:
-                await self.look()
+                await self.check()
             except ApiError as error:
                 _LOG.warning("the definitions of the mirror: %s", error)
-                self._doubted.set()
-            await asyncio.sleep(self._pause_seconds)
+                self._recheck.set()
+            await asyncio.sleep(self._min_interval_seconds)
 
     async def stop(self) -> None:
         """End the watches. The caches stay as they are: a pass may be in the middle of a write."""
@@ -113,18 +112,18 @@ class Follower:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _begin(self) -> None:
-        await self.stop()  # of a beginning that was cut off
-        caches = {kind: self._make(kind, self._doubted.set) for kind in objects.KINDS}
+    async def _start(self) -> None:
+        await self.stop()  # of an earlier start that was interrupted
+        caches = {kind: self._make(kind, self._recheck.set) for kind in objects.KINDS}
         every = [reflector for each in caches.values() for reflector in each.reflectors]
         self.tasks = [self._watch(reflector) for reflector in every]
         await asyncio.gather(*(reflector.settled.wait() for reflector in every))
         self.definitions.caches, self.definitions.refusal = caches, ""
-        self.definitions.came += 1
+        self.definitions.installations += 1
         _LOG.info("the mirror for the stock Dask client is there")
 
 
-async def _look_for(api: Kubernetes) -> str:
+async def _find_refusal(api: Kubernetes) -> str:
     """Why there can be no mirror; empty: there can.
 
     Raises:

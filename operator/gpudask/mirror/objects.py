@@ -1,7 +1,7 @@
-"""A cluster as the `kubernetes.dask.org` objects that the stock Dask client reads: docs/stock-client.md.
+"""Renders a cluster as the `kubernetes.dask.org` objects that the stock Dask client reads: docs/stock-client.md.
 
-Only what that client reads is in them. Each has an annotation with the size or the limits that the operator wrote into
-it, `1` or `1..8`, by which a person's change is known (`state`).
+Only what that client reads is in them. Each has an annotation with the size or the limits that the operator wrote,
+`1` or `1..8`: where the object's own differ from it, a person changed them (`state`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _RUNNING, _SUSPENDED = "Running", "Suspended"
 
 
 def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now: float) -> list[Json]:
-    """The objects as they should be. By pool, `desired`: pods that it should have; `ready`: those that are.
+    """Render the objects. By pool, `desired`: pods that it should have; `ready`: those that are.
 
-    A worker group shows a size where somebody set one. Where the pool follows demand it shows none: then whatever
-    anybody sets is a change, the size that the pool happens to have as well.
+    A worker group has a size where somebody set one. Where the pool follows demand it has none: then whatever anybody
+    sets is a change, even the size that the pool happens to have.
     """
     active = {pool.name: active_override(cluster.spec.overrides, pool.name, now) for pool in cluster.spec.pools}
     sizes = {pool.name: _set_size(pool, active[pool.name]) for pool in cluster.spec.pools}
@@ -44,7 +44,7 @@ def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now
 
 
 def default_pool(cluster: Cluster) -> Pool:
-    """The pool that the client means when it names none."""
+    """The pool that the stock client changes when it names none."""
     pools = {pool.name: pool for pool in cluster.spec.pools}
     return pools[stock.default_pool({name: pool.gpu is not None for name, pool in pools.items()})]
 
@@ -61,7 +61,7 @@ def _groups(cluster: Cluster) -> dict[str, Pool]:
 
 
 def dask_cluster(cluster: Cluster, *, size: int, ready: int) -> Json:
-    """The DaskCluster. `size`: pods of the default pool; `ready`: those that are."""
+    """Render the DaskCluster. `size`: pods of the default pool; `ready`: those that are."""
     section, pool = cluster.spec.scheduler, default_pool(cluster)
     container = {
         "name": "scheduler",
@@ -79,25 +79,25 @@ def dask_cluster(cluster: Cluster, *, size: int, ready: int) -> Json:
 
 
 def _worker_group(cluster: Cluster, pool: Pool, name: str, size: int | None, ready: int) -> Json:
-    """The DaskWorkerGroup. `size`: pods that somebody set, None where the pool follows demand."""
+    """Render the DaskWorkerGroup. `size`: pods that somebody set, None where the pool follows demand."""
     worker = {"replicas": size, **_template(cluster, pool)}
     spec = {"mirrors": pool.name, "cluster": cluster.name, "worker": worker}
     return _object(cluster, WORKER_GROUP, name, spec, value=size_value(size)) | {"status": {"replicas": ready}}
 
 
 def _autoscaler(cluster: Cluster, minimum: int, maximum: int) -> Json:
-    """The DaskAutoscaler: limits that somebody set for the default pool, in pods."""
+    """Render the DaskAutoscaler: limits that somebody set for the default pool, in pods."""
     spec = {"cluster": cluster.name, "minimum": minimum, "maximum": maximum}
     return _object(cluster, AUTOSCALER, cluster.name, spec, value=limits_value(minimum, maximum))
 
 
 def size_value(size: int | None) -> str:
-    """A size in pods, as the annotation has it; empty: none is set."""
+    """The annotation's value for a size in pods; empty: none is set."""
     return "" if size is None else str(size)
 
 
 def limits_value(minimum: int | None, maximum: int | None) -> str:
-    """Limits in pods, as the annotation has them."""
+    """The annotation's value for limits in pods."""
     return f"{minimum}..{maximum}"
 
 

@@ -1,4 +1,4 @@
-"""The overrides of a cluster that people ask for by what they change in its mirror.
+"""The overrides that follow from what people changed in a cluster's mirror.
 
 A size set on a DaskWorkerGroup, or on the DaskCluster, which is the default pool's, becomes `replicas` of that pool's
 override; a size taken away takes the override away. Limits of a DaskAutoscaler become `min` and `max` of the default
@@ -21,10 +21,10 @@ _BY_LENGTH = 128  # of an override's `by`
 def requested_overrides(
     cluster: Cluster, items: tuple[MirrorObject, ...], now: float, *, kept_size: int | None = None
 ) -> dict[str, Json | None]:
-    """By pool, the override that people asked for through the mirror; None: the one there is, is to go.
+    """By pool, the override that people asked for through the mirror; None: the present one is to be removed.
 
-    Empty where they asked for nothing, or have it. Of several changes for one pool the last one counts. `kept_size`:
-    somebody deleted the autoscaler just now, while the default pool had so many pods.
+    Empty where they asked for nothing new. Of several changes for one pool the last one counts. `kept_size`: somebody
+    deleted the autoscaler just now, while the default pool had so many pods.
     """
     newest: dict[str, MirrorObject] = {}
     for item in sorted((item for item in items if item.set_by_person), key=lambda item: int(item.version)):
@@ -42,7 +42,7 @@ def requested_overrides(
 
 
 def with_overrides(overrides: list[Json], requested: dict[str, Json | None]) -> list[Json]:
-    """The list of the resource with these entries instead of its own for the same pools."""
+    """The resource's overrides, with these entries instead of its own for the same pools."""
     kept = [entry for entry in overrides if entry["pool"] not in requested]
     return [*kept, *(entry for entry in requested.values() if entry is not None)]
 
@@ -56,7 +56,7 @@ def _entry(pool: Pool, item: MirrorObject) -> Json | None:
 
 
 def _limits(pool: Pool, item: MirrorObject) -> tuple[int, int]:
-    """Those given; else the pool's own; else none. One that is given moves the other, which is not."""
+    """The limits given; else the pool's own; else none. A given one moves the other, where that is not given."""
     own = pool.autoscale
     least = item.minimum if item.minimum is not None else own.min if own else 0
     most = item.maximum if item.maximum is not None else own.max if own else MAX_REPLICAS
@@ -64,7 +64,7 @@ def _limits(pool: Pool, item: MirrorObject) -> tuple[int, int]:
 
 
 def _is_in_force(overrides: list[Override], pool: str, entry: Json | None, now: float) -> bool:
-    """Whether the pool has just this override already; of no entry, whether it has none."""
+    """Whether the pool has this very override already; for no entry, whether it has none."""
     there = active_override(overrides, pool, now)
     if entry is None or there is None:
         return entry is None and there is None

@@ -1,8 +1,8 @@
-"""The mirror as it is: its objects, reduced to what a pass reads of them, and which of them are not as they should be.
+"""The mirror's objects as they are, reduced to what a pass reads; which are superfluous, and which are not ours.
 
-Our own writes are told from a person's by an annotation that is written in the same request as the size: what the
-object says now, and what it said when we last wrote it. That outlives restarts of the operator and changes made while
-it was away, which the names of field managers alone do not.
+A person's change is told from our own writes by an annotation that is written in the same request as the size: the
+object's value now against the value of our last write. That works over restarts of the operator and for changes made
+while it was down, which the names of field managers alone do not.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _OURS = "gpudask"
 
 @dataclass(frozen=True, slots=True)
 class MirrorObject:
-    """A `kubernetes.dask.org` object, as far as it matters. Counts are pods.
+    """A `kubernetes.dask.org` object, as far as a pass reads it. Counts are pods.
 
-    `owner`: the cluster that it is of, as `namespace/name`, by which it is found. `controller`: its owner's
+    `owner`: the cluster that it mirrors, as `namespace/name`, by which it is indexed. `controller`: its owner's
     `Identity.owner_key`, or kind and uid of another kind of owner. `written`: its value when the operator last wrote
     it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
     """
@@ -45,26 +45,26 @@ class MirrorObject:
 
     @property
     def value(self) -> str:
-        """Its size or its limits now, in the annotation's form."""
+        """Its present size or limits, in the annotation's form."""
         if self.kind == objects.AUTOSCALER:
             return objects.limits_value(self.minimum, self.maximum)
         return objects.size_value(self.size)
 
     @property
     def set_by_person(self) -> bool:
-        """Whether its value is another than the operator wrote."""
+        """Whether its value differs from what the operator wrote."""
         return self.value != (self.written or "")
 
 
 def pool_of(cluster: Cluster, item: MirrorObject) -> Pool | None:
-    """The pool whose size or limits `item` says; None: of no pool of `cluster`."""
+    """The pool whose size or limits `item` has; None: of no pool of `cluster`."""
     if item.kind == objects.WORKER_GROUP:
         return objects.pool_of(cluster, item.name)
     return objects.default_pool(cluster) if item.name == cluster.name else None
 
 
 def superfluous(cluster: Cluster, items: tuple[MirrorObject, ...], wanted: list[Json]) -> list[MirrorObject]:
-    """What is to be deleted: groups of removed pools, and an autoscaler whose limits hold no more."""
+    """The objects to delete: groups of removed pools, and an autoscaler whose limits are no longer in force."""
     known = {(body["kind"], body["metadata"]["name"]) for body in wanted}
     extra = [item for item in items if (item.kind, item.name) not in known and item.kind != objects.CLUSTER]
     return [item for item in extra if item.controller == cluster.owner_key or _is_our_autoscaler(cluster, item)]
@@ -75,7 +75,7 @@ def _is_our_autoscaler(cluster: Cluster, item: MirrorObject) -> bool:
 
 
 def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
-    """Why the mirror is left alone; empty: it is not. Another operator's objects are not fought over."""
+    """Why the mirror is not written; empty: it is. Objects that another operator handles are left to it."""
     for item in items:
         if item.foreign:
             return (
@@ -89,12 +89,12 @@ def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
 
 
 def observe_mirror(kind: str) -> Callable[[Json], MirrorObject]:
-    """How objects of `kind` are reduced; what has not their shape raises UnreadableError."""
+    """The reducer of objects of `kind`; it raises UnreadableError where one has another shape."""
     return lambda body: _reduce(kind, body)
 
 
 def _reduce(kind: str, body: Json) -> MirrorObject:
-    """An object of the mirror, reduced.
+    """Reduce an object of the mirror.
 
     Raises:
         UnreadableError: it has not the shape of one.
@@ -121,7 +121,7 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
 
 
 def _controller(meta: Json) -> str:
-    """Its cluster's `owner_key`; of what something else controls, what that is, which is no cluster's key."""
+    """Its cluster's `owner_key`; of another kind of controller its kind and uid, which is no cluster's key."""
     if key := owner_key(meta):
         return key
     controllers = [item for item in fields.items(meta, "ownerReferences") if item.get("controller") is True]
@@ -129,7 +129,7 @@ def _controller(meta: Json) -> str:
 
 
 def _editor(meta: Json) -> str:
-    """Who set the size last, as the API server calls the program: `kubectl`, for example."""
+    """The field manager that set the size last: `kubectl`, for example."""
     found = [entry for entry in fields.items(meta, "managedFields") if _sets_size(entry)]
     editors = [(fields.text(entry, "time"), fields.text(entry, "manager")) for entry in found]
     return max((item for item in editors if item[1] != _OURS), key=lambda item: item[0], default=("", ""))[1]

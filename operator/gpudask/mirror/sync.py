@@ -1,7 +1,7 @@
-"""One cluster's mirror: act on what people changed there, then write what it should be.
+"""Two-way sync of one cluster's mirror: apply what people changed there, then write the objects as they should be.
 
-Each object is written in the version that was read, and only where something differs. What people's changes mean
-`overrides` says, what is written `objects`.
+Each object is written in the version that was read, and only where something differs. `overrides` has the meaning of
+people's changes, `objects` renders what is written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster
 from gpudask.api.status import Reason, Status
 from gpudask.api.stock import MIRROR_MANAGER
-from gpudask.clients.errors import ApiError
+from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.events import EventRecorder
-from gpudask.clients.gone import ClusterGoneError, look_again
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.mirror import objects, state
 from gpudask.mirror.definitions import Definitions
@@ -30,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Context(Protocol):
-    """What of the operator's context the mirror uses: clients and the time, as `reconcile.context.Context` has them."""
+    """The part of `reconcile.context.Context` that the mirror uses: clients and the time."""
 
     @property
     def api(self) -> Kubernetes: ...  # noqa: D102
@@ -39,47 +38,47 @@ class Context(Protocol):
     @property
     def clock(self) -> Callable[[], float]: ...  # noqa: D102
     @property
-    def look_again_seconds(self) -> float: ...  # noqa: D102
+    def recheck_seconds(self) -> float: ...  # noqa: D102
     def wall_time(self) -> float: ...  # noqa: D102
 
 
 class Mirror:
-    """The mirror of one cluster, if anybody asked for mirrors."""
+    """The mirror of one cluster, where the operator has mirrors switched on."""
 
     def __init__(self, context: Context, definitions: Definitions | None) -> None:
         self._context = context
         self._wanted = definitions is not None
         self._definitions = definitions or Definitions()
-        self._came = self._definitions.came
+        self._installations = self._definitions.installations
         self._deletions = Deletions()
         self._writer = Writer(context, self._definitions, self._deletions)
         self._refusal = ""
 
     @property
     def off(self) -> bool:
-        """Whether there is no mirror of any cluster, and nothing to do."""
+        """Whether no cluster has a mirror, so that there is nothing to do."""
         return not self._wanted or bool(self._definitions.refusal)
 
     @property
     def refusal(self) -> str | None:
-        """Why there is no mirror, None where nobody asked for one, empty where there is."""
+        """Why there is no mirror; None where it is switched off, empty where there is one."""
         return self._definitions.refusal or self._refusal if self._wanted else None
 
     def deleted(self, item: MirrorObject) -> None:
-        """Take note of an object that was deleted while we watched."""
+        """Remember an object that was deleted while we watched."""
         self._forget_older()
         self._deletions.add(item)
 
     def _forget_older(self) -> None:
-        """Forget what was deleted before the definitions came that are there now: it went with the older ones."""
-        if self._came != self._definitions.came:
-            self._came = self._definitions.came
+        """Forget deletions from before the present definitions were installed: they went with the older ones."""
+        if self._installations != self._definitions.installations:
+            self._installations = self._definitions.installations
             self._deletions.forget()
 
     async def apply_changes(self, cluster: Cluster, body: Json, status: Status) -> Json | None:
-        """Act on what people changed; the cluster's newer body, if it has become another. `status`: as last computed.
+        """Apply what people changed; the cluster's newer body, if that changed it. `status`: as last computed.
 
-        What fails is not forgotten: the next pass tries it again.
+        What fails is kept: the next pass tries it again.
 
         Raises:
             ApiError: the API server could not be reached, or failed.
@@ -93,7 +92,7 @@ class Mirror:
         self._refusal = state.refusal(cluster, items)
         deleted = self._deletions.pending()
         if self._refusal:
-            self._deletions.done(deleted)  # whoever handles these objects now may delete them
+            self._deletions.done(deleted)  # the operator that handles these objects may delete them
             return None
         try:
             newer = await self._apply_changes(cluster, body, items, deleted, status)
@@ -121,37 +120,38 @@ class Mirror:
             newer = await self._context.api.set_overrides(body, overrides, manager=MIRROR_MANAGER)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             raise
         _LOG.info("%s: sizes set through the mirror: %s", cluster.key, requested)
         return newer
 
     async def _newer(self, cluster: Cluster) -> Json:
-        """The cluster as it is: our copy was old."""
+        """Get the cluster as it is: our copy was old."""
         try:
             return await self._context.api.get_cluster(cluster.namespace, cluster.name)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             raise
 
     async def _delete_cluster(self, cluster: Cluster) -> None:
-        """Delete the cluster, as its DaskCluster was: the mirrored name is the cluster.
+        """Delete the cluster, because its DaskCluster was deleted, which stands for it in the stock client.
 
-        Not where the kind's definition or the namespace goes, which takes the object along: then none can be made.
+        Not where the kind's definition or the namespace is being deleted, and the object with it: a dry run of its
+        creation shows that.
         """
         try:
             await self._context.api.create(objects.dask_cluster(cluster, size=0, ready=0), dry_run=True)
         except ApiError as error:
             if not (error.ending or error.not_found or error.conflict or _not_allowed(error)):
                 raise
-            _LOG.info("%s: its DaskCluster is gone, and none can be made: %s", cluster.key, error)
+            _LOG.info("%s: its DaskCluster is gone, and none can be created: %s", cluster.key, error)
             return
         try:
             await self._context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
             if error.not_found:
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             if not error.conflict:
                 raise
             raise ClusterGoneError from error
@@ -163,26 +163,28 @@ class Mirror:
         )
         raise ClusterGoneError
 
-    async def write(self, seen: Observation, planned: Plan) -> None:
-        """Make the objects as they should be. What the API server refuses is told by `refusal`.
+    async def write(self, observation: Observation, planned: Plan) -> None:
+        """Write the objects as they should be. What the API server refuses is in `refusal`.
 
         Raises:
             ApiError: the API server could not be reached, or failed.
         """
         if self.off or self.refusal:
             return
-        cluster = seen.cluster
+        cluster = observation.cluster
         desired = {name: pool.size.pods for name, pool in planned.pools.items()}
-        ready = {p.name: sum(1 for pod in seen.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools}
+        ready = {
+            p.name: sum(1 for pod in observation.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools
+        }
         try:
-            await self._writer.write(cluster, objects.render(cluster, desired, ready, seen.wall_time))
+            await self._writer.write(cluster, objects.render(cluster, desired, ready, observation.wall_time))
         except ApiError as error:
             if error.conflict:
-                return  # it changed meanwhile: the watch tells, and wakes us
+                return  # it changed meanwhile: the watch wakes the loop
             self._refused(error)
 
     def _refused(self, error: ApiError) -> None:
-        """Keep the reason, where trying again at once is in vain.
+        """Keep the reason, where a retry at once would be refused again.
 
         Raises:
             ApiError: otherwise.
@@ -196,27 +198,27 @@ class Mirror:
 
 
 class Writer:
-    """Writes of one cluster's mirror, remembered: nothing is written twice, nor a person's change written over."""
+    """Writer of one cluster's mirror. It remembers its writes: none is repeated, nor a person's change overwritten."""
 
     def __init__(self, context: Context, definitions: Definitions, deletions: Deletions) -> None:
         self._context = context
         self._definitions = definitions
         self._deletions = deletions
-        self._written: dict[tuple[str, str], tuple[Json, str]] = {}  # what was sent, and the version it became
-        self._known: dict[tuple[str, str], str] = {}  # versions that this pass began with
+        self._written: dict[tuple[str, str], tuple[Json, str]] = {}  # what was sent, and the answer's version
+        self._known: dict[tuple[str, str], str] = {}  # versions at the start of this pass
 
     def begin_pass(self, items: tuple[MirrorObject, ...]) -> None:
-        """Begin a pass, which knows the objects as they are in `items`: what changes from now on is the next one's."""
+        """Begin a pass over the objects as they are in `items`: what changes from now on is for the next pass."""
         self._known = {(item.kind, item.name): item.version for item in items}
 
     async def write(self, cluster: Cluster, wanted: list[Json]) -> None:
-        """Make the mirror be `wanted`.
+        """Write the objects `wanted`, and delete superfluous ones.
 
         Raises:
             ApiError: the API server refused it, failed, or could not be reached.
         """
         items = {(item.kind, item.name): item for item in self._definitions.of(cluster)}
-        # What a person changed last is confirmed last: until then it is what counts.
+        # The object that a person changed last is written last: until then its value counts.
         wanted.sort(key=lambda body: int(item.version) if (item := items.get(_key(body))) else 0)
         for body in wanted:
             await self._write(body, items.get(_key(body)))
@@ -227,17 +229,17 @@ class Writer:
     async def _write(self, body: Json, there: MirrorObject | None) -> None:
         if there is not None and (self._written.get(_key(body)) == (body, there.version) or self._has_changed(there)):
             return
-        if there is None and self._deletions.concerns(body["kind"]):
-            return  # somebody deleted it in the middle of this pass: the next one says what that means
+        if there is None and self._deletions.has_kind(body["kind"]):
+            return  # somebody deleted it during this pass: the next one acts on that
         if there is None:
             answer = await self._context.api.create(_without_nulls(body))
         else:
             answer = await self._context.api.merge(body, version=there.version)
         self._written[_key(body)] = (body, answer["metadata"]["resourceVersion"])
-        self._definitions.caches[body["kind"]].lay_over(body["metadata"]["namespace"], answer)
+        self._definitions.caches[body["kind"]].upsert(body["metadata"]["namespace"], answer)
 
     def _has_changed(self, item: MirrorObject) -> bool:
-        """Whether it changed in the middle of this pass: the next one, which the change wakes, says what that means."""
+        """Whether it changed during this pass: the next one, which the change causes, acts on that."""
         key = item.kind, item.name
         ours = self._written[key][1] if key in self._written else ""
         return item.version not in (self._known.get(key), ours)
@@ -252,14 +254,14 @@ class Writer:
         try:
             await self._context.api.delete(body, uid=item.uid, version=item.version)
         except ApiError as error:
-            self._deletions.expect_no_more(item.uid)
+            self._deletions.cancel_expected(item.uid)
             if not error.not_found:
                 raise
         self._definitions.caches[item.kind].forget(cluster.namespace, item.uid)
 
 
 class Deletions:
-    """What somebody deleted of one cluster's mirror, remembered until what it means is done, whatever fails meanwhile.
+    """People's deletions in one cluster's mirror, remembered until they were acted on, whatever fails meanwhile.
 
     The operator's own deletions are not among them.
     """
@@ -269,35 +271,35 @@ class Deletions:
         self._ours: set[str] = set()
 
     def add(self, item: MirrorObject) -> None:
-        """Remember an object that is gone, if the operator did not delete it itself."""
+        """Remember the deletion of an object, if it was not the operator's own."""
         if item.uid not in self._ours:
             self._pending[item.uid] = item.kind
         self._ours.discard(item.uid)
 
     def pending(self) -> dict[str, str]:
-        """Uid -> kind of what was deleted and not yet acted on, as of now."""
+        """The deletions that were not acted on yet, uid -> kind."""
         return dict(self._pending)
 
     def forget(self) -> None:
-        """Forget all: what was deleted went with its definition, and meant nothing."""
+        """Forget all: the objects were deleted with their definition, not by a person."""
         self._pending.clear()
         self._ours.clear()
 
     def done(self, deleted: dict[str, str]) -> None:
-        """Forget these, whose meaning is done; not what was deleted since `pending` gave them."""
+        """Forget these, which were acted on; not what was deleted since `pending` returned them."""
         for uid in deleted:
             self._pending.pop(uid, None)
 
-    def concerns(self, kind: str) -> bool:
-        """Whether an object of `kind` was deleted, and nobody acted on it yet."""
+    def has_kind(self, kind: str) -> bool:
+        """Whether the deletion of an object of `kind` was not acted on yet."""
         return kind in self._pending.values()
 
     def expect(self, uid: str) -> None:
-        """Take the next deletion of this one for the operator's own."""
+        """Expect a deletion of this object that is the operator's own."""
         self._ours.add(uid)
 
-    def expect_no_more(self, uid: str) -> None:
-        """Take it for a person's again: the operator's own failed."""
+    def cancel_expected(self, uid: str) -> None:
+        """Expect it no more: the operator's own deletion failed."""
         self._ours.discard(uid)
 
 
@@ -311,7 +313,7 @@ def _key(body: Json) -> tuple[str, str]:
 
 
 def _without_nulls(body: Json) -> Json:
-    """A null removes a field in a merge, and is refused in an object that is made."""
+    """The object without nulls, which remove a field in a merge, and are refused in a creation."""
     return {
         key: _without_nulls(value) if isinstance(value, dict) else value
         for key, value in body.items()

@@ -1,4 +1,4 @@
-"""A cluster's ear: one long poll to its scheduler, always open; and what the scheduler was told is wanted."""
+"""Long-poll client for one scheduler's demand, and the last desired state that the scheduler was sent."""
 
 from __future__ import annotations
 
@@ -13,205 +13,211 @@ from typing import Protocol
 from gpudask.api.json_object import Json
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.clients.flow_control import RateLimiter
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.rate_limiter import RateLimiter
 from gpudask.scaling.demand import Demand, is_urgent
 
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 30.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
-# A scheduler that starts, or is busy with a large graph, is no problem worth a word before this.
-_PATIENCE_SECONDS = 20.0
-# Within so long who just began to listen has an answer, or knows why there is none.
+# A scheduler that starts, or is busy with a large graph, is reported as a problem after this.
+_DEADLINE_SECONDS = 20.0
+# Within so long a new feed has an answer, or knows why there is none.
 _FIRST_ANSWER_SECONDS = 2.0
-# A scheduler with ever new versions is asked so often, after as many answers that come without a pause. A long answer
-# counts for several: reading it costs as much.
-_POLLS_A_SECOND, _POLLS_AT_ONCE, _BYTES_OF_A_POLL = 4.0, 12.0, 250_000
+# A scheduler with ever new versions is polled so often, after a burst of answers without a pause. A long answer counts
+# for several: reading it costs as much.
+_POLLS_PER_SECOND, _POLLS_BURST, _BYTES_PER_POLL = 4.0, 12.0, 250_000
 
 
-class Changed(Protocol):
-    """What is called when something new was heard."""
+class OnChange(Protocol):
+    """The callback for a new demand, or a new problem."""
 
     def __call__(self, *, urgent: bool = True) -> None:
-        """Whether it is urgent: more than counts that moved."""
+        """Schedule a pass. `urgent`: more than counts of tasks changed."""
 
 
 class DemandFeed:
-    """The demand of one cluster as last heard. `changed` is called when it may matter.
+    """The demand of one cluster, as its scheduler last answered. `on_change` is called when a pass may be needed.
 
-    `demand` is None while nothing is known: sizes then stay.
+    `demand` is None while nothing is known: sizes then stay. `demand_at`: when it came. `scheduler_since`: since when
+    this scheduler process answers. `unavailable`: the scheduler runs without a preload of this protocol. `refused`: the
+    pods, by Dask name, whose retirement it refused.
     """
 
-    def __init__(self, context: Context, cluster: Json, changed: Changed) -> None:
+    def __init__(self, context: Context, cluster: Json, on_change: OnChange) -> None:
         self._context = context
         self._uid = cluster["metadata"]["uid"]
         self._key = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
-        self._changed = changed
+        self._on_change = on_change
         self._pod: Pod | None = None
         self._task: asyncio.Task[None] | None = None
-        self._silent_since = 0.0
-        self._trouble = ""
-        self._told = ""
-        self._complained = False
+        self._unanswered_since = 0.0
+        self._reason = ""
+        self._sent_version = ""
+        self._is_logged = False
         self._is_broken = False
         self._namespace = cluster["metadata"]["namespace"]
-        self._polls = RateLimiter(_POLLS_A_SECOND, _POLLS_AT_ONCE)
+        self._limiter = RateLimiter(_POLLS_PER_SECOND, _POLLS_BURST)
         self.demand: Demand | None = None
-        self.heard_at = 0.0
+        self.demand_at = 0.0
         self.scheduler_since = 0.0
-        self.deaf = False
+        self.unavailable = False
         self.refused: frozenset[str] = frozenset()
-        self.joined: dict[str, float] = {}  # worker's name -> since when it is heard of
+        self.joined: dict[str, float] = {}  # worker's name -> since when the scheduler lists it
         self.first_joined: dict[str, float] = {}  # the same, over restarts of its process in its pod
 
-    def listen_to(self, pod: Pod | None) -> None:
-        """Follow this scheduler pod from now on; None: there is none."""
+    def follow(self, pod: Pod | None) -> None:
+        """Poll this scheduler pod from now on; None: there is none."""
         reachable = pod if pod is not None and pod.ip and pod.running else None
         if _address(self._pod) == _address(reachable):
             if reachable is not None and self._pod is not None and reachable.ready and not self._pod.ready:
-                self._silent_since = self._context.clock()  # until now it started
+                self._unanswered_since = self._context.clock()  # until now it started
                 self._pod = reachable
             return
         self.stop()
         self._pod = reachable
         if reachable is not None:
-            self._silent_since = self._context.clock()
+            self._unanswered_since = self._context.clock()
             self._task = self._context.supervisor.start(
-                partial(self._listen, reachable), kind="demand feed", name=self._key, failed=self._failed
+                partial(self._poll_forever, reachable), kind="demand feed", name=self._key, on_failure=self._task_failed
             )
 
-    def forget_workers_but_of(self, pods: Iterable[str]) -> None:
-        """Drop what is known of workers whose pods, by their Dask names, are gone."""
+    def keep_workers_of(self, pods: Iterable[str]) -> None:
+        """Forget the workers of all pods but these, by their Dask names: the others are gone."""
         there = frozenset(pods)
         gone = [n for n in self.first_joined if n not in there and n.rpartition("-")[0] not in there]
         for name in gone:
             del self.first_joined[name]
 
     def stop(self) -> None:
-        """Hang up, and know nothing any more."""
+        """Stop polling, and forget the demand."""
         if self._task is not None:
             self._task.cancel()
         self._task, self._pod = None, None
         self._forget()
-        self._trouble, self._complained = "", False
+        self._reason, self._is_logged = "", False
 
     @property
     def problem(self) -> str:
-        """Why nothing is known, once that has lasted longer than a start takes."""
+        """Why the demand is unknown, once that has lasted longer than a start takes."""
         if self.demand is not None or self._pod is None:
             return ""
-        silent = self._context.clock() - self._silent_since
-        return self._trouble if self.deaf or self._is_broken or silent >= _PATIENCE_SECONDS else ""
+        unanswered = self._context.clock() - self._unanswered_since
+        return self._reason if self.unavailable or self._is_broken or unanswered >= _DEADLINE_SECONDS else ""
 
     @property
     def first_answer_in(self) -> float:
-        """In how many seconds at most the first answer, or the first trouble, is heard; 0: nothing is waited for."""
-        if self._pod is None or self.demand is not None or self._trouble:
+        """In how many seconds at most the first answer or failure comes; 0: none is waited for."""
+        if self._pod is None or self.demand is not None or self._reason:
             return 0.0
-        return max(0.0, self._silent_since + _FIRST_ANSWER_SECONDS - self._context.clock())
+        return max(0.0, self._unanswered_since + _FIRST_ANSWER_SECONDS - self._context.clock())
 
-    async def ask(self) -> None:
-        """Hear the demand as it is now: what was said last may be older than a graph that is being taken in."""
+    async def poll_now(self) -> None:
+        """Get the demand as it is now: the last answer may be older than a graph that the scheduler just received."""
         if self._pod is None:
             return
         try:
-            demand = await self._poll(self._pod, seen="", wait_seconds=0.0)
-            self._next_turn(demand)
-            self._take(demand)
+            demand = await self._poll(self._pod, known_version="", wait_seconds=0.0)
+            self._seconds_to_next_poll(demand)
+            self._update(demand)
         except SchedulerError as error:
-            self._lost(error)
+            self._poll_failed(error)
 
-    async def tell(self, pools: Json, retiring: list[Json], offers: Json) -> bool:
-        """Make what is wanted known, if the scheduler does not know it already; whether it knows now."""
+    async def send_desired(self, pools: Json, retiring: list[Json], offers: Json) -> bool:
+        """Send the desired state, if the scheduler does not have it already; whether it has it now."""
         if self.demand is None or self._pod is None:
             return True
         wanted: Json = {"pools": pools, "retiring": retiring}
-        if "offers" in self.demand.features:  # an older preload knows no such word
+        if "offers" in self.demand.features:  # an older preload knows no such field
             wanted["offers"] = offers
         version = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
-        if self._told == version:
+        if self._sent_version == version:
             return True
         try:
             refused = await self._context.schedulers.desire(
                 _base(self._pod), self._context.token(self._uid), {**wanted, "version": version}
             )
         except SchedulerError as error:
-            _LOG.warning("%s: could not tell what is wanted: %s", self._key, error)
+            _LOG.warning("%s: the desired state could not be sent: %s", self._key, error)
             return False
-        self._told = version
+        self._sent_version = version
         self.refused = frozenset(refused)
         for pod, why in refused.items():
             _LOG.info("%s: %s stays: %s", self._key, pod, why)
         if refused:
-            self._changed()
+            self._on_change()
         return True
 
-    async def _listen(self, pod: Pod) -> None:
+    async def _poll_forever(self, pod: Pod) -> None:
         delay = _FIRST_RETRY_SECONDS
         while True:
-            seen = self.demand.version if self.demand else ""
+            known_version = self.demand.version if self.demand else ""
             try:
-                demand = await self._poll(pod, seen=seen, wait_seconds=_WAIT_SECONDS)
+                demand = await self._poll(pod, known_version=known_version, wait_seconds=_WAIT_SECONDS)
             except SchedulerError as error:
-                self._lost(error)
+                self._poll_failed(error)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LAST_RETRY_SECONDS)
                 continue
             delay = _FIRST_RETRY_SECONDS
-            self._take(demand)
-            await asyncio.sleep(self._next_turn(demand))
+            self._update(demand)
+            await asyncio.sleep(self._seconds_to_next_poll(demand))
 
-    async def _poll(self, pod: Pod, *, seen: str, wait_seconds: float) -> Demand:
+    async def _poll(self, pod: Pod, *, known_version: str, wait_seconds: float) -> Demand:
         return await self._context.schedulers.demand(
-            _base(pod), self._context.token(self._uid), seen=seen, wait_seconds=wait_seconds, namespace=self._namespace
+            _base(pod),
+            self._context.token(self._uid),
+            known_version=known_version,
+            wait_seconds=wait_seconds,
+            namespace=self._namespace,
         )
 
-    def _next_turn(self, demand: Demand) -> float:
-        """In how many seconds to ask again, after this answer."""
+    def _seconds_to_next_poll(self, demand: Demand) -> float:
+        """In how many seconds to poll again, after this answer."""
         now = asyncio.get_running_loop().time()
-        return self._polls.take(now, 1 + demand.answer_bytes / _BYTES_OF_A_POLL) - now
+        return self._limiter.reserve(now, 1 + demand.answer_bytes / _BYTES_PER_POLL) - now
 
-    def _failed(self, why: str, seconds: float) -> None:
-        """Tell of a defect; sizes stay until the scheduler is heard again."""
+    def _task_failed(self, why: str, seconds: float) -> None:
+        """Report a defect of ours; sizes stay until the next answer."""
         self._forget()
-        self._trouble, self._is_broken = f"the operator failed to listen ({why}); tried again in {seconds:g} s", True
-        self._changed()
+        self._reason, self._is_broken = f"the operator failed to listen ({why}); tried again in {seconds:g} s", True
+        self._on_change()
 
-    def _take(self, demand: Demand) -> None:
+    def _update(self, demand: Demand) -> None:
         now = self._context.clock()
         if self.demand is None or self.demand.scheduler_id != demand.scheduler_id:
             self.scheduler_since = now
         self.joined = {worker.name: self.joined.get(worker.name, now) for worker in demand.workers}
         self.first_joined = self.joined | self.first_joined
-        news = self.demand is None or self.demand.version != demand.version
+        is_new = self.demand is None or self.demand.version != demand.version
         urgent = self.demand is None or is_urgent(self.demand, demand)
-        if demand.desired_version != self._told:
-            self._told = demand.desired_version
-            news = urgent = True
-        self.demand, self.heard_at, self._trouble, self._complained = demand, now, "", False
-        self.deaf = self._is_broken = False  # its preload may come up a moment after its HTTP server
-        if news:
-            self._changed(urgent=urgent)
+        if demand.desired_version != self._sent_version:
+            self._sent_version = demand.desired_version
+            is_new = urgent = True
+        self.demand, self.demand_at, self._reason, self._is_logged = demand, now, "", False
+        self.unavailable = self._is_broken = False  # its preload may come up a moment after its HTTP server
+        if is_new:
+            self._on_change(urgent=urgent)
 
-    def _lost(self, error: SchedulerError) -> None:
+    def _poll_failed(self, error: SchedulerError) -> None:
         known = self.demand is not None
         if known:
-            self._silent_since = self._context.clock()
-        if error.trouble == SchedulerTrouble.UNREACHABLE and not known and self._trouble and not self._is_broken:
-            if self.problem and not self._complained:
-                self._complained = True
-                self._changed()
-            return  # nothing new
+            self._unanswered_since = self._context.clock()
+        if error.trouble == SchedulerTrouble.UNREACHABLE and not known and self._reason and not self._is_broken:
+            if self.problem and not self._is_logged:
+                self._is_logged = True
+                self._on_change()
+            return  # it is known
         _LOG.info("%s: %s", self._key, error)
         self._forget()
-        self._trouble = str(error)
-        self.deaf = error.trouble in (SchedulerTrouble.NO_PRELOAD, SchedulerTrouble.PROTOCOL)
-        self._changed()
+        self._reason = str(error)
+        self.unavailable = error.trouble in (SchedulerTrouble.NO_PRELOAD, SchedulerTrouble.PROTOCOL)
+        self._on_change()
 
     def _forget(self) -> None:
-        self.demand, self.heard_at, self._told = None, 0.0, ""
-        self.deaf = self._is_broken = False
+        self.demand, self.demand_at, self._sent_version = None, 0.0, ""
+        self.unavailable = self._is_broken = False
         self.refused = frozenset()
 
 

@@ -1,11 +1,12 @@
-"""Leader election: of all operators of one installation, one acts, and the others stand by with warm caches.
+"""Leader election: of all operators of one installation one leads, and the others stand by with warm caches.
 
 The rules are those of Kubernetes' own controllers
-(https://pkg.go.dev/k8s.io/client-go/tools/leaderelection). A Lease names its holder, who renews it. Whoever else saw it
-unchanged for `lease_seconds`, by its own monotonic clock, may take it. Every write carries the version that was read:
-of two who try, one succeeds. A holder that could not renew for `renew_seconds`, counted from the start of its last
-success, acts no more: that is before anybody can have seen the Lease unchanged for longer. So wrong wall clocks do not
-matter, only clocks whose speeds differ by a third. docs/adr/0029-leader-election.md has what a stale leader may do.
+(https://pkg.go.dev/k8s.io/client-go/tools/leaderelection). A Lease names its holder, who renews it. Any other candidate
+that saw it unchanged for `lease_seconds`, by its own monotonic clock, may acquire it. Every write carries the version
+that was read: of two candidates that try, one succeeds. A holder that could not renew for `renew_seconds`, counted from
+the start of its last success, stops: that is before anybody can have seen the Lease unchanged for longer. So wrong wall
+clocks do not matter, only clocks whose speeds differ by a third.
+docs/adr/0029-leader-election.md has what a stale leader may do.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Shorter than client-go's 15, 10 and 2 s: who stands by has warm caches, so that a change of leaders costs little.
+    """Durations, shorter than client-go's 15, 10 and 2 s: standbys have warm caches, so a new leader costs little.
 
     `lease_seconds` > `renew_seconds` > `retry_seconds`. An attempt may take half of `renew_seconds`: one that hangs is
     not the last.
@@ -44,23 +45,23 @@ class Timing:
 
 
 class Lock(Protocol):
-    """What is held: `clients.lease.Lease`."""
+    """The lock that the leader holds: `clients.lease.Lease`."""
 
     async def get(self) -> Record | None:
-        """What it says; None: there is none."""
+        """Get its content; None: there is none."""
 
     async def write(self, spec: Json, *, version: str) -> Record:
         """Write it, if it is still at `version`; empty: if there is none."""
 
     def changes(self) -> AsyncGenerator[Record]:
-        """What it says, after each write."""
+        """Watch it: its content after each write."""
 
 
 class Election:
     """One candidate, `identity`.
 
-    `lead` begins to act, and is cancelled if that takes longer than we lead; `stand_by` ends all that acts. No other
-    candidate has this identity, but for one that is dead: that one's Lease is taken at once.
+    `lead` starts all work, and is cancelled if that takes longer than we lead; `stand_by` ends it. No other candidate
+    has this identity, but for one that is dead: that one's Lease is acquired at once.
     """
 
     def __init__(
@@ -79,28 +80,28 @@ class Election:
         self._stand_by = stand_by
         self._timing = timing or Timing()
         self._clock = clock
-        self._until = _NEVER  # we lead until then
+        self._leads_until = _NEVER  # we lead until then, by `clock`
         self._record: Record | None = None  # as last seen
-        self._seen_at = _NEVER  # when it was first seen so
-        self._certain = False  # whether `_record` is what our own last write made it
+        self._observed_at = _NEVER  # when it was first seen so
+        self._is_ours = False  # whether `_record` is the answer to our own last write
         self._answered_at = _NEVER
         self._released = asyncio.Event()
 
     def leads(self) -> bool:
         """Whether this candidate may write now."""
-        return self._clock() < self._until
+        return self._clock() < self._leads_until
 
-    def silent_seconds(self) -> float:
+    def unanswered_seconds(self) -> float:
         """How long the API server has not answered about the Lease."""
         return self._clock() - self._answered_at
 
     async def run(self) -> None:
-        """Stand by, lead, and stand by again, until cancelled; then give the Lease back."""
+        """Stand by, lead, and stand by again, until cancelled; then release the Lease."""
         watch = asyncio.create_task(self._watch(), name="watch of the Lease")
         try:
             while True:
                 await self._acquire()
-                await self._lead_while_held()
+                await self._lead_until_lost()
         finally:
             watch.cancel()
             await self._release()
@@ -113,13 +114,13 @@ class Election:
                     await self._released.wait()
             self._released.clear()
 
-    async def _lead_while_held(self) -> None:
+    async def _lead_until_lost(self) -> None:
         _LOG.info("%s leads", self._identity)
         leading = asyncio.ensure_future(self._lead())
         try:
             await self._renew()
         finally:
-            self._until = _NEVER
+            self._leads_until = _NEVER
             leading.cancel()
             await asyncio.gather(leading, return_exceptions=True)
             await self._stand_by()
@@ -128,8 +129,8 @@ class Election:
     async def _renew(self) -> None:
         """Renew the Lease; returns when it is lost."""
         while True:
-            await asyncio.sleep(min(self._pause(), max(0.0, self._until - self._clock())))
-            left = self._until - self._clock()
+            await asyncio.sleep(min(self._pause(), max(0.0, self._leads_until - self._clock())))
+            left = self._leads_until - self._clock()
             if left <= 0:
                 _LOG.warning("the Lease could not be renewed for %.0f s", self._timing.renew_seconds)
                 return
@@ -138,10 +139,10 @@ class Election:
                 return
 
     async def _attempt(self, seconds: float) -> bool:
-        """Try to take or renew it, for so long at most; whether that was successful."""
+        """Try to acquire or renew it, for so long at most; whether that was successful."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._take_or_renew()
+                return await self._acquire_or_renew()
         except ApiError as error:
             if error.status:
                 self._answered_at = self._clock()
@@ -149,47 +150,47 @@ class Election:
                 _LOG.warning("the Lease: %s", error)
         except TimeoutError:
             _LOG.warning("the Lease: no answer in %.1f s", seconds)
-        except Exception:  # noqa: BLE001 - a candidate that gave up for ever would leave nobody to lead
+        except Exception:  # noqa: BLE001 - a candidate that gave up for ever would leave no leader
             _LOG.exception("the Lease: a defect")
         return False
 
-    async def _take_or_renew(self) -> bool:
-        if self._certain:
+    async def _acquire_or_renew(self) -> bool:
+        if self._is_ours:
             try:
                 await self._write(self._spec())
             except ApiError as error:
                 if not error.conflict:
-                    raise  # else somebody wrote it: look who
+                    raise  # else somebody wrote it: read who
             else:
                 return True
-        self._see(await self._lock.get())
+        self._observe(await self._lock.get())
         if self._held_seconds() > 0:
             return False
         await self._write(self._spec())
         return True
 
     async def _write(self, spec: Json) -> None:
-        began = self._clock()
-        self._certain = False  # until it is answered
-        self._see(await self._lock.write(spec, version=self._record.version if self._record else ""))
-        self._certain = True
+        started = self._clock()
+        self._is_ours = False  # until it is answered
+        self._observe(await self._lock.write(spec, version=self._record.version if self._record else ""))
+        self._is_ours = True
         if spec["holderIdentity"]:
-            self._until = began + self._timing.renew_seconds
+            self._leads_until = started + self._timing.renew_seconds
 
-    def _see(self, record: Record | None) -> None:
+    def _observe(self, record: Record | None) -> None:
         self._answered_at = self._clock()
         if record is None or self._record is None or record.version != self._record.version:
-            self._record, self._seen_at = record, self._clock()
+            self._record, self._observed_at = record, self._clock()
 
-    def _hear(self, record: Record) -> None:
-        """The watch tells of `record`. It may be old: then it resets the time for which the Lease was seen unchanged.
+    def _changed(self, record: Record) -> None:
+        """Process an event of the watch. It may be old: then it resets the time for which the Lease was seen unchanged.
 
-        Who leads takes no notice: what its own requests say is newer.
+        The leader ignores it: the answers to its own requests are newer.
         """
         if not record.holder:
             self._released.set()
-        if self._until == _NEVER:
-            self._see(record)
+        if self._leads_until == _NEVER:
+            self._observe(record)
 
     def _held_seconds(self) -> float:
         """How long the Lease as last seen keeps this candidate out; 0 or less: no more."""
@@ -197,11 +198,11 @@ class Election:
         if record is None or record.holder in ("", self._identity):
             return 0.0
         seconds = min(float(record.seconds) or self._timing.lease_seconds, _LONGEST_SECONDS)
-        return seconds - (self._clock() - self._seen_at)
+        return seconds - (self._clock() - self._observed_at)
 
     def _is_taken(self) -> bool:
         """Whether somebody else is known to hold it."""
-        return not self._certain and self._record is not None and self._record.holder != self._identity
+        return not self._is_ours and self._record is not None and self._record.holder != self._identity
 
     def _spec(self) -> Json:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -216,25 +217,25 @@ class Election:
         }
 
     async def _release(self) -> None:
-        """Let another take it at once. Called when nothing of ours acts any more."""
+        """Release the Lease, so that another can acquire it at once. Called when no work of ours runs any more."""
         try:
             async with asyncio.timeout(self._timing.retry_seconds):
-                if not self._certain:
-                    self._see(await self._lock.get())
+                if not self._is_ours:
+                    self._observe(await self._lock.get())
                 if self._record is not None and self._record.holder == self._identity:
                     await self._write(self._spec() | {"holderIdentity": "", "leaseDurationSeconds": 1})
         except (ApiError, TimeoutError) as error:
-            _LOG.info("the Lease was not given back, it runs out: %s", error)
+            _LOG.info("the Lease was not released, it expires: %s", error)
 
     async def _watch(self) -> None:
-        """Hear at once that the holder renewed it or gave it back; without that it is found a moment later."""
+        """Watch the Lease, so that a release is noticed at once; without the watch, by the next read."""
         while True:
             try:
                 async with aclosing(self._lock.changes()) as changes:
                     async for record in changes:
-                        self._hear(record)
+                        self._changed(record)
             except ApiError as error:
-                _LOG.debug("the Lease is looked at every %.0f s alone: %s", self._timing.retry_seconds, error)
+                _LOG.debug("the Lease is not watched, but read every %.0f s: %s", self._timing.retry_seconds, error)
             except Exception:  # noqa: BLE001 - see above
                 _LOG.exception("the watch of the Lease: a defect")
             await asyncio.sleep(self._pause())

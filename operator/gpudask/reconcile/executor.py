@@ -1,4 +1,4 @@
-"""Carry out a plan's actions: those of each pool and kind apart, so that none that fails holds back another's."""
+"""Executor of a plan's actions: those of each pool and kind apart, so that one that fails holds back no other."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.api.status import Reason
-from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import ClusterGoneError, look_again
+from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.kubernetes import Marks
 from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import scheduler_pod
@@ -42,19 +41,19 @@ from gpudask.reconcile.retries import Work
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
-# Surprises in a row, such as a pod that changed meanwhile, after which the next pass comes at once.
-_SURPRISES_AT_ONCE = 2
+# Actions in a row on pods that had changed meanwhile, after which the next pass still comes at once.
+_STALE_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
-class _Surprise:
-    """What a pod turned out to be by now, in the API server's words."""
+class _StalePod:
+    """The API server's answer that a pod has changed, or is gone, since the plan was made."""
 
     error: ApiError
 
 
 class _Outcome(Enum):
-    """What became of a creation."""
+    """The outcome of a creation."""
 
     CREATED = auto()
     NAME_IN_USE = auto()
@@ -62,20 +61,20 @@ class _Outcome(Enum):
 
 
 class Executor:
-    """Carries out actions for one cluster."""
+    """Executes actions for one cluster."""
 
     def __init__(self, context: Context, memory: Memory) -> None:
         self._context = context
         self._memory = memory
         self._rendering = asyncio.Lock()
-        self._surprises: Counter[str] = Counter()  # in a row, by what was done
+        self._stale_in_a_row: Counter[str] = Counter()  # in a row, by what was done
 
     def memory_of(self, pool: str) -> PoolMemory:
-        """What is remembered of `pool`."""
+        """The memory of `pool`."""
         return self._memory.of(pool)
 
     def work(self, cluster: Cluster, actions: tuple[Action, ...]) -> dict[str, Work]:
-        """How to carry out `actions`, by pool and kind. Another pass is asked for after creations, and a surprise."""
+        """The work of `actions`, by pool and kind. Another pass follows creations, and pods that had changed."""
         creations: dict[str, list[Action]] = {}
         others: dict[str, list[Action]] = {}
         for action in actions:
@@ -102,15 +101,15 @@ class Executor:
             now = self._context.clock()
             with self._context.namespace_limits.admit(cluster.namespace, wanted, now) as admission:
                 group = creations[made : made + admission.pods]
-                outcomes = await _together(*(self._create(cluster, action, bulk=made > 0) for action in group))
+                outcomes = await _gather(*(self._create(cluster, action, bulk=made > 0) for action in group))
             if _Outcome.REFUSED in outcomes:
                 return False
             if _Outcome.NAME_IN_USE in outcomes:
                 return True
             if group:
-                self._memory.created(pool)
+                self._memory.record_creation(pool)
             if admission.refusal is not None:
-                self._memory.refused(pool, admission.refusal, now)
+                self._memory.record_refusal(pool, admission.refusal, now)
                 return True
             if admission.not_before:
                 self._memory.wait(pool, admission.not_before)
@@ -119,12 +118,12 @@ class Executor:
         return True
 
     async def _do_all(self, what: str, actions: list[Action]) -> bool:
-        """Carry out actions on pods that exist; a surprise asks for another pass. Many in a row are a failure."""
-        surprises = [found for found in await _together(*(self._do(action) for action in actions)) if found is not None]
-        in_a_row = self._surprises[what] = self._surprises[what] + 1 if surprises else 0
-        if in_a_row > _SURPRISES_AT_ONCE:
-            raise surprises[0].error
-        return bool(surprises)
+        """Execute actions on existing pods; another pass follows if some had changed. Many in a row are a failure."""
+        stale = [found for found in await _gather(*(self._do(action) for action in actions)) if found is not None]
+        in_a_row = self._stale_in_a_row[what] = self._stale_in_a_row[what] + 1 if stale else 0
+        if in_a_row > _STALE_AT_ONCE:
+            raise stale[0].error
+        return bool(stale)
 
     def _create(self, cluster: Cluster, action: Action, *, bulk: bool) -> Awaitable[_Outcome]:
         """Create a pod. `bulk`: it waits behind the first pods of its cluster's pools."""
@@ -136,14 +135,14 @@ class Executor:
         nonce = self._context.nonce()
         return self._post(cluster, pool.name, lambda: worker_pod(cluster, pool, action.number, nonce), bulk=bulk)
 
-    def _do(self, action: Action) -> Awaitable[_Surprise | None]:
-        """Change or delete a pod; what surprised, such as that it is another pod by now."""
+    def _do(self, action: Action) -> Awaitable[_StalePod | None]:
+        """Change or delete a pod; the API server's answer where it is another pod by now, or changed."""
         match action:
             case DeletePod(pod, why, only_if_unchanged):
                 return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement, failed):
                 if failed:
-                    self._memory.failed(pod.pool, self._context.clock())
+                    self._memory.record_failure(pod.pool, self._context.clock())
                 ahead = self._context.server_ahead()
                 asked = retirement.dump(server_ahead=ahead) if retirement else None
                 return self._mark(pod, annotations={ANNOTATION_RETIRE: asked})
@@ -154,49 +153,49 @@ class Executor:
             case _:
                 raise AssertionError(f"{action} is a creation")
 
-    async def try_out(self, pool: str, render: Callable[[], Json]) -> None:
-        """Ask the API server whether it would create such a pod, so that a typo shows before the pod is needed."""
+    async def dry_run(self, pool: str, render: Callable[[], Json]) -> None:
+        """Create such a pod as a dry run, so that a typo shows before the pod is needed."""
         try:
             await self._context.api.create(_rendered(render), dry_run=True)
         except ApiError as error:
             if error.invalid:
-                self._memory.refused(pool, error, self._context.clock())
+                self._memory.record_refusal(pool, error, self._context.clock())
             elif not (error.conflict or error.denied or error.status == HTTPStatus.FORBIDDEN):
                 raise
         else:
-            self._memory.created(pool)
+            self._memory.record_creation(pool)
 
     async def _post(self, cluster: Cluster, pool: str, render: Callable[[], Json], *, bulk: bool) -> _Outcome:
         name = ""
         try:
             async with self._rendering:
                 body = _rendered(render)
-                await asyncio.sleep(0)  # a pod in a turn: other clusters come in between
+                await asyncio.sleep(0)  # one pod in a step of the event loop: other clusters come in between
             name = body["metadata"]["name"]
             answer = await self._context.api.create(body, bulk=bulk)
         except ApiError as error:
             if error.conflict:
-                await self._look_at(cluster, pool, name)
+                await self._inspect_name_in_use(cluster, pool, name)
                 return _Outcome.NAME_IN_USE
             if error.ending or error.status == 0:
                 raise
             _LOG.warning("%s: %s", cluster.key, error)
-            self._memory.refused(pool, error, self._context.clock())
+            self._memory.record_refusal(pool, error, self._context.clock())
             return _Outcome.REFUSED
         _LOG.info("%s: created pod %s", cluster.key, name)
-        if not self._context.pods.lay_over(cluster.namespace, answer):
-            self._memory.failed(pool, self._context.clock())  # it would be made again, and again
+        if not self._context.pods.upsert(cluster.namespace, answer):
+            self._memory.record_failure(pool, self._context.clock())  # it would be made again, and again
             return _Outcome.REFUSED
         return _Outcome.CREATED
 
-    async def _look_at(self, cluster: Cluster, pool: str, name: str) -> None:
-        """The name exists: it is ours and was not seen yet, or ours and ending, or somebody else's.
+    async def _inspect_name_in_use(self, cluster: Cluster, pool: str, name: str) -> None:
+        """Look whose pod has the name: ours, not in the cache yet or just ending, or somebody else's.
 
-        Whatever it is, the next pass does not ask for the same again at once: it sees the pod and takes another name,
-        or this name is taken for now. And passes that all end here come ever slower.
+        Whatever it is, the next pass does not try the same again at once: it finds the pod in the cache and uses
+        another name, or this name is avoided for now. And passes that all end here come ever slower.
         """
         now = self._context.clock()
-        self._memory.met_a_name(pool, now)
+        self._memory.record_name_in_use(pool, now)
         try:
             body = await self._context.api.get_pod(cluster.namespace, name)
         except ApiError as error:
@@ -204,14 +203,14 @@ class Executor:
                 return
             raise
         if _owner(body) != cluster.owner_key:
-            self._memory.name_taken(pool, name)
+            self._memory.record_foreign_name(pool, name)
         else:
-            self._context.pods.lay_over(cluster.namespace, body)
+            self._context.pods.upsert(cluster.namespace, body)
             if name not in {pod.name for pod in self._context.pods_of(cluster)}:
-                self._memory.name_held(pool, name, now)
+                self._memory.record_unseen_name(pool, name, now)
 
-    async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> _Surprise | None:
-        # One that may run goes only as it was when that was decided: whoever leads now may have called it back.
+    async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> _StalePod | None:
+        # One that may run is deleted only in the version of the plan: the present leader may have cancelled its drain.
         version = None if pod.finished else pod.version
         try:
             body = await self._context.api.delete_pod(
@@ -220,23 +219,23 @@ class Executor:
         except ApiError as error:
             if error.object_not_found:
                 self._context.pods.forget(pod.namespace, pod.uid)
-                return _Surprise(error)
+                return _StalePod(error)
             if error.conflict:
-                await self._look_again(pod)
-                return _Surprise(error)
+                await self._refresh(pod)
+                return _StalePod(error)
             raise
-        self._memory.made_room(pod.pool, self._context.clock())
+        self._memory.record_deletion(pod.pool, self._context.clock())
         if pod.finished and not pod.preempted:
-            self._memory.failed(pod.pool, self._context.clock())
+            self._memory.record_failure(pod.pool, self._context.clock())
         if body.get("kind") == "Pod" and _stays_for_now(body):
-            self._context.pods.lay_over(pod.namespace, body)
+            self._context.pods.upsert(pod.namespace, body)
         else:
             self._context.pods.forget(pod.namespace, pod.uid)
         _LOG.info("%s/%s: deleted: %s", pod.namespace, pod.name, why)
         return None
 
-    async def _look_again(self, pod: Pod) -> None:
-        """It changed, or is another pod by now: the next pass decides on what it is, whether the watch told or not."""
+    async def _refresh(self, pod: Pod) -> None:
+        """Get a pod that changed, or is another by now: the next pass decides on it as it is, without the watch."""
         try:
             body = await self._context.api.get_pod(pod.namespace, pod.name)
         except ApiError as error:
@@ -246,22 +245,22 @@ class Executor:
         if body is None or body["metadata"]["uid"] != pod.uid:
             self._context.pods.forget(pod.namespace, pod.uid)
         else:
-            self._context.pods.lay_over(pod.namespace, body)
+            self._context.pods.upsert(pod.namespace, body)
 
-    async def _mark(self, pod: Pod, **marks: Marks) -> _Surprise | None:
+    async def _mark(self, pod: Pod, **marks: Marks) -> _StalePod | None:
         try:
             body = await self._context.api.mark_pod(pod.namespace, pod.name, uid=pod.uid, **marks)
         except ApiError as error:
             if error.object_not_found or error.conflict or (error.invalid and "metadata.uid" in error.message):
-                return _Surprise(error)  # it is another pod by now: look again
+                return _StalePod(error)  # it is another pod by now
             raise
-        self._context.pods.lay_over(pod.namespace, body)
+        self._context.pods.upsert(pod.namespace, body)
         _LOG.info("%s/%s: %s", pod.namespace, pod.name, marks)
         return None
 
 
 def _owner(body: Json) -> str:
-    """The cluster that a pod belongs to, empty where it is none's, or cannot be read."""
+    """The `owner_key` of a pod's cluster, empty where it has none, or cannot be read."""
     try:
         return owner_key(fields.mapping(body, "metadata"))
     except fields.UnreadableError:
@@ -269,7 +268,7 @@ def _owner(body: Json) -> str:
 
 
 def _stays_for_now(body: Json) -> bool:
-    """Whether a pod whose deletion was answered so is still there: it has its grace period, or a finalizer holds it."""
+    """Whether a pod, by the answer to its deletion, still exists: for its grace period, or because of a finalizer."""
     metadata = fields.mapping(body, "metadata")
     return metadata.get("deletionGracePeriodSeconds") != 0 or bool(metadata.get("finalizers"))
 
@@ -279,7 +278,7 @@ def _pool_of(creation: Action) -> str:
 
 
 def _rendered(render: Callable[[], Json]) -> Json:
-    """The object; a template that cannot be merged is as good as one that the API server refuses.
+    """Render the object; a template that cannot be merged counts as one that the API server refuses.
 
     Raises:
         ApiError: the template has the wrong shape.
@@ -291,8 +290,8 @@ def _rendered(render: Callable[[], Json]) -> Json:
         raise ApiError(status, "Invalid", f"template.{error}", "merge of the template") from error
 
 
-async def _together(*work: Awaitable[T]) -> list[T]:
-    """All of `work` at once and to its end. Raises the first failure."""
+async def _gather(*work: Awaitable[T]) -> list[T]:
+    """Await all of `work` concurrently and to its end. Raises the first failure."""
     results = await asyncio.gather(*work, return_exceptions=True)
     found: list[T] = []
     for result in results:
@@ -303,7 +302,7 @@ async def _together(*work: Awaitable[T]) -> list[T]:
 
 
 class DryRuns:
-    """Whether the API server would take the pods of a template that no pod was made from yet.
+    """Dry runs of the templates that no pod was created from yet.
 
     Each is tried until it was answered, and again while it is refused, or after the cluster's next edit.
     """
@@ -314,11 +313,11 @@ class DryRuns:
         self._tried: set[str] = set()
 
     def forget(self) -> None:
-        """The cluster was edited."""
+        """Try all templates again: the cluster was edited."""
         self._tried.clear()
 
     def work(self, cluster: Cluster, planned: Plan) -> dict[str, Work]:
-        """How to try the templates of pools that have no pod now and get none; one that is refused, again at times."""
+        """The dry runs for pools that have no pod and get none; a refused one is repeated after its back-off."""
         made = {(pod.pool, pod.spec_hash) for pod in self._context.pods_of(cluster)}
         work: dict[str, Work] = {}
         for pool in cluster.spec.pools:
@@ -333,7 +332,7 @@ class DryRuns:
         return work
 
     async def _make(self, cluster: Cluster, pool: Pool, digest: str) -> bool:
-        await self._executor.try_out(pool.name, partial(worker_pod, cluster, pool, 0, "trial"))
+        await self._executor.dry_run(pool.name, partial(worker_pod, cluster, pool, 0, "trial"))
         self._tried.add(digest)
         return False
 
@@ -352,19 +351,19 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
             raise ClusterGoneError
         if metadata.get("generation") != cluster.generation:
             return body
-        await _record_deletion(context, cluster, why)  # before: word of the deletion ends this cluster's loop
+        await _record_deletion(context, cluster, why)  # before it: the event of the deletion ends this cluster's loop
         version = metadata["resourceVersion"]
         await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
     except ApiError as error:
         if error.not_found:
-            await look_again(context.api, cluster, error, after_seconds=context.look_again_seconds)
+            await context.api.confirm_gone(cluster, error, after_seconds=context.recheck_seconds)
         if error.conflict:
-            return None  # it changed in between: the watch tells, and the next pass decides anew
+            return None  # it changed meanwhile: the watch wakes the loop, and the next pass decides again
         raise
     raise ClusterGoneError
 
 
 async def _record_deletion(context: Context, cluster: Cluster, why: str) -> None:
     _LOG.info("%s: to be deleted: %s", cluster.key, why)
-    said, reason, now = f"it is to be deleted: {why}", Reason.IDLE_TOO_LONG, context.clock()
-    await context.events.record(cluster, reason, said, series=reason, warning=False, now=now)
+    message, reason, now = f"it is to be deleted: {why}", Reason.IDLE_TOO_LONG, context.clock()
+    await context.events.record(cluster, reason, message, series=reason, warning=False, now=now)

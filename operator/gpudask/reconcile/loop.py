@@ -1,87 +1,91 @@
-"""One cluster's loop: woken by events, it makes one pass after another, and tries again what failed, ever slower."""
+"""The loop of each cluster, and the registry of all loops, which starts and wakes them.
+
+A loop, woken by events, makes one pass after another, and tries again what failed, ever slower.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from gpudask.api.json_object import Json
-from gpudask.api.resource import owner_key
-from gpudask.clients.backoff import Backoff
-from gpudask.clients.errors import ApiError
-from gpudask.clients.fair_queue import CLUSTER
-from gpudask.clients.gone import ClusterGoneError
+from gpudask.api.resource import owner_key, parse_status
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter
 from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.objects import AUTOSCALER
+from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.preload import There
-from gpudask.reconcile.rate_limiter import RateLimiter
+from gpudask.reconcile.preload import SharedByName
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
-from gpudask.reconcile.resource import News, ResourceCopy
+from gpudask.reconcile.resource import Change, ResourceCopy
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot be made at all
-# How soon demand is looked at again of which only counts have changed; the preload says them about as often.
+# How soon a pass follows a demand in which only counts have changed; the preload sends them about as often.
 _COUNTS_SECONDS = 0.2
-# Passes of one cluster, whoever wakes it: what a tenant makes flap costs others so much and no more.
-_PASSES_A_SECOND, _PASSES_AT_ONCE = 5.0, 30.0
+# Passes of one cluster, whatever wakes it: what a tenant makes flap costs others so much and no more.
+_PASSES_PER_SECOND, _PASSES_BURST = 5.0, 30.0
 
 
 class ClusterLoop:
-    """Everything that is done for one cluster is done here, one pass at a time."""
+    """The loop of one cluster: all that is done for it, one pass at a time."""
 
     def __init__(self, context: Context, body: Json, definitions: Definitions | None = None) -> None:
         self._context = context
         self._wake = asyncio.Event()
         self._edited = asyncio.Event()
-        self._soon: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         metadata = body["metadata"]
         self._namespace = metadata["namespace"]
         self._owner = owner_key(self._namespace, metadata["uid"])
-        self._turns = RateLimiter(_PASSES_A_SECOND, _PASSES_AT_ONCE)
+        self._limiter = RateLimiter(_PASSES_PER_SECOND, _PASSES_BURST)
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
         self._reconciler = Reconciler(context, self._copy, self.mirror, self)
 
-    def seen(self, body: Json) -> None:
-        """Take in a newer copy of the resource. Our own status writes come back here too: those wake nobody."""
-        news = self._copy.take(body)
-        if news is News.EDITED:
+    def resource_changed(self, body: Json) -> None:
+        """Keep a newer copy of the resource. Our own status writes come back here too: those cause no pass."""
+        change = self._copy.update(body)
+        if change is Change.EDIT:
             self._reconciler.edited()
             self._edited.set()
-        if news is not News.NOTHING:
+        if change is not Change.NONE:
             self.wake()
 
     def wake(self) -> None:
-        """Something changed: make a pass now."""
+        """Make a pass now: something changed."""
         self._wake.set()
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def preloads_changed(self, now: There) -> None:
-        """What this cluster shares with others is so now."""
+    def preloads_changed(self, now: SharedByName) -> None:
+        """Make a pass if this cluster misses its reference in the shared ConfigMaps, which are so now."""
         if self._reconciler.misses_preload(now):
             self.wake()
 
-    def heard(self, *, urgent: bool = True) -> None:
-        """The scheduler said something new: counts alone are looked at a moment later, or when it is our turn."""
+    def demand_changed(self, *, urgent: bool = True) -> None:
+        """Make a pass for a new demand: now, or where only counts changed, a moment later, as the limiter allows."""
         if urgent:
             self.wake()
-        elif self._soon is None:
-            self._soon = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self._wake_in_turn)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_COUNTS_SECONDS, self._wake_when_allowed)
 
-    def _wake_in_turn(self) -> None:
+    def _wake_when_allowed(self) -> None:
         loop = asyncio.get_running_loop()
-        self._soon = loop.call_at(self._context.count_turns.take(self._namespace, loop.time()), self.wake)
+        self._timer = loop.call_at(self._context.counts_limiter.reserve(self._namespace, loop.time()), self.wake)
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
-        CLUSTER.set(self._owner)  # from here on requests take this cluster's turns
+        CLUSTER.set(self._owner)  # from here on requests count as this cluster's
         self._wake.set()
         now = asyncio.get_running_loop().time()
-        await asyncio.sleep(self._context.first_turns.take(self._namespace, now) - now)
+        await asyncio.sleep(self._context.first_pass_limiter.reserve(self._namespace, now) - now)
         failures, wait = 0, RESYNC_SECONDS
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         try:
@@ -89,11 +93,11 @@ class ClusterLoop:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._wake.wait()
-                await self._turn()
-                await self._context.pass_turns.begin()
+                await self._wait_for_limiter()
+                await self._context.pass_queue.slot_for_one_step()
                 self._wake.clear()
                 try:
-                    wait = await self._reconciler.make()
+                    wait = await self._reconciler.reconcile()
                     failures = 0
                 except ClusterGoneError:
                     raise
@@ -104,32 +108,146 @@ class ClusterLoop:
                     failures += 1
                     delay = backoff.delay(failures, error.retry_after_seconds)
                     _LOG.warning("%s: %s; trying again in %.1f s", self._copy.key, error, delay)
-                    await self._hold_off(delay)
+                    await self._wait_to_retry(delay)
                 except Exception as error:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
                     failures += 1
                     delay = backoff.delay(failures)
                     _LOG.exception("%s: a defect; trying again in %.1f s", self._copy.key, delay)
                     self._context.supervisor.restarts["pass"] += 1
-                    await self._reconciler.tell_defect(error)
-                    await self._hold_off(delay)
+                    await self._reconciler.report_defect(error)
+                    await self._wait_to_retry(delay)
         except ClusterGoneError:
             _LOG.info("%s: gone", self._copy.key)
         finally:
-            if self._soon is not None:
-                self._soon.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             await self._reconciler.stop()
 
-    async def _turn(self) -> None:
-        """Wait for this cluster's next turn: at rest there is nothing to wait for."""
+    async def _wait_for_limiter(self) -> None:
+        """Wait until this cluster's rate limiter allows a pass: at rest there is nothing to wait for."""
         now = asyncio.get_running_loop().time()
-        turn = self._turns.take(now)
-        if turn > now:
-            await asyncio.sleep(turn - now)
+        start = self._limiter.reserve(now)
+        if start > now:
+            await asyncio.sleep(start - now)
 
-    async def _hold_off(self, delay: float) -> None:
-        """Wait before the next try, but for an edit, which is perhaps the cure."""
+    async def _wait_to_retry(self, delay: float) -> None:
+        """Wait before the next try; an edit ends the wait, since it may be the cure."""
         self._edited.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._edited.wait()
         self._wake.set()
+
+
+class Registry:
+    """The loops of all clusters, by `owner_key`. The uid is a part of it: one deleted and applied again is another one.
+
+    While another operator leads there are no loops, and the clusters' last copies are kept: so a new leader starts at
+    once.
+    """
+
+    def __init__(self) -> None:
+        self._context: Context | None = None
+        self._definitions: Definitions | None = None
+        self._leads = False
+        self._bodies: dict[str, Json] = {}  # by key
+        self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
+        self._loops: dict[str, ClusterLoop] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def lead(self, context: Context, definitions: Definitions | None = None) -> None:
+        """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
+        self._context, self._definitions, self._leads = context, definitions, True
+        self.start_loops()
+
+    def start_loops(self) -> None:
+        """Start loops in the namespaces whose caches have filled meanwhile; first of the clusters that lack pods."""
+        for key, body in sorted(self._bodies.items(), key=lambda item: self._has_its_pods(*item)):
+            self._start_loop(key, body)
+
+    def _has_its_pods(self, key: str, body: Json) -> bool:
+        """Whether there are as many pods as its status says are wanted; the scheduler's is one of them."""
+        if self._context is None or key in self._loops:
+            return True
+        live = [pod for pod in self._context.pods.owned(key) if pod.live]
+        return len(live) > sum(pool.desired for pool in parse_status(body).pools)
+
+    async def stand_by(self) -> None:
+        """End all loops; the clusters stay as they are."""
+        self._leads = False
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def cluster_changed(self, body: Json) -> None:
+        """A cluster was created or changed: start its loop, or hand it the new copy."""
+        metadata = body["metadata"]
+        key = owner_key(metadata["namespace"], metadata["uid"])
+        self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
+        self._bodies[key] = body
+        if key in self._loops:
+            self._loops[key].resource_changed(body)
+        else:
+            self._start_loop(key, body)
+
+    def cluster_deleted(self, metadata: Mapping[str, Any]) -> None:
+        """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
+        key = owner_key(metadata["namespace"], metadata["uid"])
+        self._forget(key)
+        task = self._tasks.get(key)
+        if task is not None:
+            task.cancel()
+
+    def _start_loop(self, key: str, body: Json) -> None:
+        metadata, context = body["metadata"], self._context
+        if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
+            return
+        loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    def owned_changed(self, owner: str) -> None:
+        """Something that the cluster with this `owner_key` owns changed: wake its loop."""
+        loop = self._loops.get(owner)
+        if loop is not None:
+            loop.wake()
+
+    def wake_all(self) -> None:
+        """Wake all loops: something changed that concerns every cluster."""
+        for loop in self._loops.values():
+            loop.wake()
+
+    def preloads_changed(self, namespace_key: str) -> None:
+        """A ConfigMap that a namespace's clusters share changed: wake the loops of the clusters that miss it now."""
+        if self._context is None or not self._leads:
+            return
+        now = self._context.preloads.known(namespace_key.removesuffix("/"))
+        for key, loop in self._loops.items():
+            if key.startswith(namespace_key):
+                loop.preloads_changed(now)
+
+    def mirror_changed(self, key: str) -> None:
+        """An object in the mirror of the cluster `key`, as `namespace/name`, changed: wake its loop."""
+        self.owned_changed(self._named.get(key, ""))
+
+    def mirror_deleted(self, item: MirrorObject) -> None:
+        """Somebody deleted an object of a cluster's mirror, or an autoscaler of theirs that was not yet part of it."""
+        made_by_person = item.kind == AUTOSCALER and not item.controller
+        loop = self._loops.get(self._named.get(item.owner, "") if made_by_person else item.controller)
+        if loop is not None:
+            loop.mirror.deleted(item)
+
+    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(key) is task:
+            del self._loops[key], self._tasks[key]
+        if task.cancelled():
+            return
+        self._forget(key)
+        if task.exception() is not None:
+            _LOG.critical("a cluster's loop failed: this is a defect", exc_info=task.exception())
+
+    def _forget(self, key: str) -> None:
+        self._bodies.pop(key, None)
+        self._named = {name: known for name, known in self._named.items() if known != key}

@@ -1,4 +1,4 @@
-"""What a loop remembers between passes, how it backs off when refused, and what all loops know of starts."""
+"""Memory of a loop between passes: sizes, refusals and back-off by pool; and the start times of all clusters' pods."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.api.status import Reason
-from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.start_times import Start
 
-# A node that stands idle is taken away after ten minutes by default (Kubernetes' Cluster Autoscaler), and the image
-# that it has with it; and a pod that is there is looked at once in ten minutes at least.
+# An idle node is removed after ten minutes by default (Kubernetes' Cluster Autoscaler), and the image on it with it;
+# and a pod that exists is seen by a pass once in ten minutes at least.
 _KEPT_SECONDS = 1200.0
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
 _FORGIVEN_SECONDS = 600.0
 _SAME_SECONDS = 0.5
-# Creations in a row that met a name in use, after which the next is tried at once.
-_MET_AT_ONCE = 2
+# Creations in a row whose name was in use, after which the next is tried at once.
+_NAMES_IN_USE_AT_ONCE = 2
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 30.0
 
 
@@ -30,7 +30,7 @@ class _Failures:
 
 
 class Memory:
-    """Per pool (the scheduler under ""): size, back-off, refusal, names that others hold.
+    """By pool (the scheduler's under ""): size, back-off, refusal, names in use.
 
     `random`: as `Backoff`; without jitter unless it is given.
     """
@@ -42,43 +42,43 @@ class Memory:
         self.frozen_at: dict[str, float] = {}
         self._started: set[str] = set()
         self._failures: dict[str, _Failures] = {}
-        self._met: dict[str, _Failures] = {}  # by pool: creations in a row that met a pod of their name
-        self._held: dict[tuple[str, str], _Failures] = {}  # by pool and name: how often a pod of our own had it
+        self._names_in_use: dict[str, _Failures] = {}  # by pool: creations in a row whose name was in use
+        self._unseen_names: dict[tuple[str, str], _Failures] = {}  # by pool and name: how often a pod of ours had it
 
     def of(self, pool: str) -> PoolMemory:
-        """What is remembered of `pool`."""
+        """The memory of `pool`."""
         return self.pools.get(pool, PoolMemory())
 
-    def saw(self, present: Iterable[str], at_work: frozenset[str], now: float) -> None:
-        """Remember when pods, by uid, were last seen at work; those that are no longer `present` are forgotten."""
+    def record_busy(self, present: Iterable[str], at_work: frozenset[str], now: float) -> None:
+        """Remember which pods, by uid, are at work now; forget those that are no longer `present`."""
         there = frozenset(present)
         self.busy_at = {uid: at for uid, at in self.busy_at.items() if uid in there} | dict.fromkeys(at_work, now)
 
-    def froze(self, pools: Iterable[str], now: float) -> None:
-        """Remember since when these pools are frozen; the others no longer are."""
+    def record_frozen(self, pools: Iterable[str], now: float) -> None:
+        """Remember since when these pools are frozen; the others are not any more."""
         self.frozen_at = {pool: self.frozen_at.get(pool, now) for pool in pools}
 
-    def sized(self, pool: str, pods: int) -> None:
+    def record_size(self, pool: str, pods: int) -> None:
         """Remember the size that was decided."""
         self.pools[pool] = replace(self.of(pool), size=pods)
 
-    def started(self, pool: str, seen: Sequence[Start], *, empty: bool) -> None:
-        """Remember how long the last pod took to start, and how long the first one after none held its node for it.
+    def record_starts(self, pool: str, starts: Sequence[Start], *, empty: bool) -> None:
+        """Remember the start time of the last pod, and for how long the first one after none held its node meanwhile.
 
         `empty`: the pool has no pod.
         """
         if empty:
             self._started.discard(pool)
-        if not seen:
+        if not starts:
             return
         if pool not in self._started:
             self._started.add(pool)
-            self.pools[pool] = replace(self.of(pool), held_seconds=seen[0].held_seconds)
-        if seen[-1].seconds != self.of(pool).start_seconds:
-            self.pools[pool] = replace(self.of(pool), start_seconds=seen[-1].seconds)
+            self.pools[pool] = replace(self.of(pool), held_seconds=starts[0].held_seconds)
+        if starts[-1].seconds != self.of(pool).start_seconds:
+            self.pools[pool] = replace(self.of(pool), start_seconds=starts[-1].seconds)
 
-    def failed(self, pool: str, now: float, *, retry_after_seconds: float | None = None) -> None:
-        """A pod of `pool` ended, or was not made: wait before the next, twice as long each time, up to five minutes."""
+    def record_failure(self, pool: str, now: float, *, retry_after_seconds: float | None = None) -> None:
+        """Back off after a pod of `pool` failed, or was refused: twice as long each time, up to five minutes."""
         past = self._failures.get(pool, _Failures())
         if past.count and now - past.last < _SAME_SECONDS:
             return  # many pods that end at once are one failure
@@ -87,101 +87,101 @@ class Memory:
         not_before = now + self._backoff.delay(count, retry_after_seconds)
         self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
-    def refused(self, pool: str, error: ApiError, now: float) -> None:
-        """A creation was refused: keep the API server's message; try again later, or after the next edit.
+    def record_refusal(self, pool: str, error: ApiError, now: float) -> None:
+        """Keep the API server's message of a refused creation, and back off; an edit ends that.
 
-        Also where the template is at fault: what refuses it may be a policy that somebody else mends.
+        Also where the template is invalid: what refuses it may be a policy that somebody else changes.
         """
-        self.failed(pool, now, retry_after_seconds=error.retry_after_seconds)
+        self.record_failure(pool, now, retry_after_seconds=error.retry_after_seconds)
         before, reason = self.of(pool), reason_of(error)
         since = before.refused_since if before.refusal_reason == reason and before.refused_since else now
         message = error.message or str(error)
         self.pools[pool] = replace(before, refusal=message, refusal_reason=reason, refused_since=since)
 
-    def met_a_name(self, pool: str, now: float) -> None:
-        """A creation met a pod of its name: the next tries another, but many in a row wait."""
-        past = self._met.get(pool, _Failures())
+    def record_name_in_use(self, pool: str, now: float) -> None:
+        """Count a creation whose name was in use: the next tries another, and after many in a row it waits."""
+        past = self._names_in_use.get(pool, _Failures())
         if past.count and now - past.last < _SAME_SECONDS / 10:
-            return  # pods that are created together are one try
-        self._met[pool] = _Failures(past.count + 1, now)
+            return  # pods that are created together count once
+        self._names_in_use[pool] = _Failures(past.count + 1, now)
         self.wait(pool, now + _pause_seconds(past.count + 1))
 
     def wait(self, pool: str, not_before: float) -> None:
         """Create no pod of `pool` before then."""
         self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
-    def name_taken(self, pool: str, name: str) -> None:
-        """A name belongs to somebody else: the next number serves."""
-        self._tell_of_name(pool, f"a pod {name} exists that is not this cluster's: another name is used")
-        self._take(pool, name)
+    def record_foreign_name(self, pool: str, name: str) -> None:
+        """Avoid a name that belongs to somebody else's pod."""
+        self._report_name(pool, f"a pod {name} exists that is not this cluster's: another name is used")
+        self._avoid_name(pool, name)
 
-    def name_held(self, pool: str, name: str, now: float) -> None:
-        """A name belongs to a pod of ours that is not among those that we see: the next number serves meanwhile.
+    def record_unseen_name(self, pool: str, name: str, now: float) -> None:
+        """Avoid for a while a name that belongs to a pod of ours that is not in the cache.
 
-        Most likely it is just going. Told once that lasts: then its label was taken off, or it cannot be read.
+        Most likely it is just being deleted. Reported once that lasts: its label was removed, or it cannot be read.
         """
-        held = _Failures(self._held.get((pool, name), _Failures()).count + 1, now)
-        self._held[pool, name] = held
-        self._take(pool, name)
+        held = _Failures(self._unseen_names.get((pool, name), _Failures()).count + 1, now)
+        self._unseen_names[pool, name] = held
+        self._avoid_name(pool, name)
         if held.count > 1:
             why = f"its label {LABEL_CLUSTER} is missing, or it cannot be read"
-            self._tell_of_name(pool, f"a pod {name} of this cluster exists that is not counted: {why}: delete it")
+            self._report_name(pool, f"a pod {name} of this cluster exists that is not counted: {why}: delete it")
 
-    def free_names(self, now: float) -> None:
-        """Let names be tried again whose pods may be gone by now, each time later."""
-        for (pool, name), held in list(self._held.items()):
+    def retry_names(self, now: float) -> None:
+        """Allow the names again whose pods may be gone by now, each time after a longer wait."""
+        for (pool, name), held in list(self._unseen_names.items()):
             if now - held.last < self._backoff.delay(held.count):
                 continue
             if name in self.of(pool).taken:
                 self.pools[pool] = replace(self.of(pool), taken=self.of(pool).taken - {name})
             elif now - held.last >= _FORGIVEN_SECONDS:
-                del self._held[pool, name]
+                del self._unseen_names[pool, name]
 
-    def _take(self, pool: str, name: str) -> None:
+    def _avoid_name(self, pool: str, name: str) -> None:
         self.pools[pool] = replace(self.of(pool), taken=self.of(pool).taken | {name})
 
-    def _tell_of_name(self, pool: str, words: str) -> None:
+    def _report_name(self, pool: str, message: str) -> None:
         conflict = Reason.NAME_CONFLICT
-        self.pools[pool] = replace(self.of(pool), refusal=words, refusal_reason=conflict, refused_since=0.0)
+        self.pools[pool] = replace(self.of(pool), refusal=message, refusal_reason=conflict, refused_since=0.0)
 
-    def satisfied(self, pool: str) -> None:
-        """`pool` lacks no pod: what was refused is not wanted any more. A bad template stays bad."""
+    def clear_refusal(self, pool: str) -> None:
+        """Forget the refusal of a pool that lacks no pod any more, but not that of a template."""
         memory = self.of(pool)
         if memory.refusal and memory.refusal_reason != Reason.TEMPLATE_REFUSED:
             self._failures.pop(pool, None)
             self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
-    def made_room(self, pool: str, now: float) -> None:
-        """A pod of `pool` goes: what a quota refused may fit soon."""
+    def record_deletion(self, pool: str, now: float) -> None:
+        """Try again soon after a pod of `pool` was deleted: what a quota refused may fit."""
         if self.of(pool).refusal_reason == Reason.QUOTA:
             self._failures.pop(pool, None)
             self.pools[pool] = replace(self.of(pool), not_before=now + _FIRST_BACKOFF_SECONDS)
 
-    def created(self, pool: str) -> None:
-        """A creation went well: refusals are over."""
-        self._met.pop(pool, None)
+    def record_creation(self, pool: str) -> None:
+        """Forget the refusal after a successful creation."""
+        self._names_in_use.pop(pool, None)
         memory = self.of(pool)
         if memory.refusal:
             self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
-    def edited(self) -> None:
-        """The spec changed: what was refused may be well now."""
+    def forget_refusals(self) -> None:
+        """Forget all refusals after an edit: it may have been the cure."""
         self._failures.clear()
-        self._met.clear()
+        self._names_in_use.clear()
         self.pools = {
             name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds, held_seconds=memory.held_seconds)
             for name, memory in self.pools.items()
         }
 
 
-def _pause_seconds(met: int) -> float:
-    """How long to wait after so many creations in a row that met a name in use."""
-    late = met - _MET_AT_ONCE - 1
+def _pause_seconds(count: int) -> float:
+    """How long to wait after so many creations in a row whose name was in use."""
+    late = count - _NAMES_IN_USE_AT_ONCE - 1
     return 0.0 if late < 0 else min(_FIRST_PAUSE_SECONDS * 2.0 ** min(late, 16), _LAST_PAUSE_SECONDS)
 
 
 def reason_of(error: ApiError) -> Reason:
-    """The reason that a condition gives for `error`."""
+    """The reason of the condition that reports `error`."""
     if error.conflict:
         return Reason.NAME_CONFLICT
     if error.quota:
@@ -194,32 +194,32 @@ def reason_of(error: ApiError) -> Reason:
 @dataclass(frozen=True, slots=True)
 class _KnownStart:
     start: Start
-    told_at: float
+    last_seen: float
 
     def holds(self, now: float) -> bool:
-        return now - self.told_at <= _KEPT_SECONDS
+        return now - self.last_seen <= _KEPT_SECONDS
 
 
 class KnownStarts:
-    """How long pods took to start lately, in whichever cluster: a new cluster's first pod will take about as long.
+    """The start times of pods in all clusters, by spec hash: a new cluster's first pod will take about as long.
 
-    By spec hash, which is what a user asked of a pod. Losing it costs an estimate.
+    Losing them costs an estimate.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, _KnownStart] = {}
 
-    def tell(self, start: Start, now: float) -> None:
-        """The pod that started so is there. It may have been told of before, and others may have started since."""
+    def record(self, start: Start, now: float) -> None:
+        """Remember the start time of a pod that exists. It may be known, and others may have started since."""
         known = self._known.get(start.spec_hash)
         if known is None or not known.holds(now):
             self._known = {spec_hash: each for spec_hash, each in self._known.items() if each.holds(now)}
             known = _KnownStart(start, now)
         self._known[start.spec_hash] = replace(
-            known, start=max(known.start, start, key=lambda each: each.at), told_at=now
+            known, start=max(known.start, start, key=lambda each: each.at), last_seen=now
         )
 
-    def recall(self, spec_hash: str, now: float) -> float | None:
-        """How many seconds the last one took, None where there was none in the last twenty minutes."""
+    def seconds(self, spec_hash: str, now: float) -> float | None:
+        """The start time of the last pod in seconds, None where there was none in the last twenty minutes."""
         known = self._known.get(spec_hash)
         return known.start.seconds if known and known.holds(now) else None

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from gpudask.api.limits import Limits
-from gpudask.clients.caches import Caches
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile.rate_limiter import RateLimiter
+from gpudask.clients.flow_control import RateLimiter
+from gpudask.clients.reflector import Caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class NamespaceLimits:
 
     def _in_time(self, namespace: str, pods: int, now: float) -> tuple[int, float]:
         """How many of `pods` may be created now, and when the next may, where that is not all."""
-        a_second = self._limits.creations_per_second
-        if a_second is None or not pods:
+        per_second = self._limits.creations_per_second
+        if per_second is None or not pods:
             return pods, 0.0
-        self._rates = {name: rate for name, rate in self._rates.items() if rate.free_at > now}
-        rate = self._rates.setdefault(namespace, RateLimiter(a_second, at_once=max(1.0, a_second)))
+        self._rates = {name: rate for name, rate in self._rates.items() if rate.full_at > now}
+        rate = self._rates.setdefault(namespace, RateLimiter(per_second, burst=max(1.0, per_second)))
         for admitted in range(pods):
-            if (next_turn := rate.next(now)) > now:
-                return admitted, next_turn
-            rate.take(now)
+            if (next_token := rate.available_at(now)) > now:
+                return admitted, next_token
+            rate.reserve(now)
         return pods, 0.0

@@ -1,4 +1,4 @@
-"""Put the parts together: clients, caches and the registry, from the settings."""
+"""The operator's parts, put together from the settings: clients, caches, election and the registry of loops."""
 
 from __future__ import annotations
 
@@ -14,62 +14,64 @@ from typing import Any
 from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
-from gpudask.clients.caches import Caches
+from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
-from gpudask.clients.reflector import Reflector
+from gpudask.clients.reflector import Caches, Reflector
 from gpudask.clients.scheduler import SchedulerClient
-from gpudask.mirror.definitions import Follower
+from gpudask.mirror.definitions import DefinitionsWatcher
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.parser import parse_pod
+from gpudask.planning.observed.pods import Pod
+from gpudask.planning.observed.timestamps import sighted
 from gpudask.preload import files
-from gpudask.reconcile.context import Context, observe_owned, pod_sighting
+from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import Election
+from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.preload import Preloads, observe_shared
-from gpudask.reconcile.registry import Registry
 from gpudask.reconcile.schema import Schema
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.reconcile.support import KINDS
+from gpudask.reconcile.support import KINDS, observe_owned
 from gpudask.settings import Settings
 
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 3.0
-# The Lease is asked for every second: without an answer for so long the API server is away.
-_SILENT_SECONDS = 60.0
-# At least so long between two looks for the definitions of the mirror.
-_PAUSE_SECONDS = 5.0
+# The Lease is renewed or read every second: without an answer for so long the API server is unavailable.
+_UNANSWERED_SECONDS = 60.0
+# At least so long between two checks of the mirror's definitions.
+_MIN_CHECK_INTERVAL_SECONDS = 5.0
 _KEY = "key"
 _KEY_BYTES = 16
 
 
 class ResourceMissingError(Exception):
-    """The API server knows no GpuDaskCluster; the message says what to do."""
+    """The CRD is not installed; the message says what to do."""
 
 
 class KeyRefusedError(Exception):
-    """The Secret with the operator's key holds none that could be used; the message says what to do."""
+    """The Secret with the operator's key has no usable one; the message says what to do."""
 
 
 class Operator:
-    """Everything that runs beside kopf. `look_again_seconds`: between two looks for a mirror's missing definitions."""
+    """Everything that runs beside kopf. `check_interval_seconds`: between two checks for a mirror's definitions."""
 
-    def __init__(self, settings: Settings, *, look_again_seconds: float = 60.0) -> None:
+    def __init__(self, settings: Settings, *, check_interval_seconds: float = 60.0) -> None:
         self.settings = settings
         self.registry = Registry()
         self.supervisor = Supervisor()
         self.schema = Schema()
-        self.cannot_start = ""  # what somebody has to mend before it is tried again
-        # What any part of this process has seen may have been undone: it is set when nothing but a new start helps.
-        self.begins_anew = asyncio.Event()
+        self.cannot_start = ""  # what somebody has to fix before it can start
+        # Set when all that this process knows may have been undone, so that only a restart helps.
+        self.must_restart = asyncio.Event()
         self._context: Context | None = None
-        self._mirror: Follower | None = None
-        self._look_again_seconds = look_again_seconds
+        self._mirror: DefinitionsWatcher | None = None
+        self._check_interval_seconds = check_interval_seconds
         self._election: Election | None = None
         self._lease_api: ApiServer | None = None
-        self._no_key = ""  # why the key cannot be had
+        self._key_problem = ""  # why there is no key
         self._reflectors: list[Reflector[Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -80,38 +82,38 @@ class Operator:
 
     @property
     def leads(self) -> bool:
-        """Whether this operator acts, and no other."""
+        """Whether this operator is the leader."""
         return self._election is not None and self._election.leads()
 
     def trouble(self) -> str:
-        """Why this operator could not work if it led now; empty: it could."""
+        """Why this operator could not work as the leader; empty: it could."""
         if self._context is None or self._election is None:
             return "the caches are being filled"
         namespaces = self.settings.watch_namespaces
         if not any(self._context.knows(namespace) for namespace in namespaces or ("",)):
             return f"the API server refuses to list what is in {', '.join(namespaces) or 'the cluster'}: see the log"
-        if self._no_key:
-            return self._no_key
-        silent = self._election.silent_seconds()
-        if silent > _SILENT_SECONDS:
-            return f"the API server has not answered for {silent:.0f} s"
+        if self._key_problem:
+            return self._key_problem
+        unanswered = self._election.unanswered_seconds()
+        if unanswered > _UNANSWERED_SECONDS:
+            return f"the API server has not answered for {unanswered:.0f} s"
         return ""
 
     def defects(self) -> list[str]:
-        """The names of tasks that ended, though none ever should: only a restart helps."""
+        """The names of tasks that ended, which is a defect: only a restart helps."""
         watches = self._mirror.tasks if self._mirror is not None else []
         return [task.get_name() for task in (*self._tasks, *watches) if task.done()]
 
     @property
     def unreadable(self) -> int:
-        """How many objects there are that cannot be read; the log names them."""
+        """The number of objects that cannot be read; the log names them."""
         mirrored = self._mirror.reflectors if self._mirror is not None else []
         return sum(reflector.unreadable for reflector in (*self._reflectors, *mirrored))
 
     async def start(self) -> None:
-        """Connect, fill the caches, and only then stand for election: half a cache looks like missing pods.
+        """Connect, fill the caches, and only then stand for election: in half a cache pods seem to be missing.
 
-        That takes as long as it takes, minutes where the API server is away or has a hundred thousand pods.
+        That may take minutes, where the API server is unavailable or has a hundred thousand pods.
 
         Raises:
             ApiError: the API server refuses what the operator needs.
@@ -128,29 +130,29 @@ class Operator:
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
-        pods = self._caches(api, "pods", parse_pod, metadata_only=False, sighted=pod_sighting(api.clock))
+        pods = self._caches(api, "pods", parse_pod, metadata_only=False, merge=merge_pods(api.clock))
         support = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()
         }
-        # Whole: only from what they hold can be told whether they are right.
+        # With their contents, which have to match their names.
         preloads = self._caches(
             api,
             "configmaps",
             observe_shared,
             metadata_only=False,
             label=LABEL_PRELOAD,
-            changed=self.registry.preloads_changed,
+            on_change=self.registry.preloads_changed,
         )
         every = [r for caches in (pods, preloads, *support.values()) for r in caches.reflectors]
         self._reflectors = every
         self._tasks = [self._watch(reflector) for reflector in every]
         if self.settings.mirror:
-            self._mirror = self._follower(api)
-            await self._mirror.look()
+            self._mirror = self._definitions_watcher(api)
+            await self._mirror.check()
         await asyncio.gather(*(reflector.settled.wait() for reflector in every))
         _LOG.info("the caches are complete")
-        # Connections of its own: what renews the Lease waits behind nothing else.
+        # Connections of its own: the renewals of the Lease wait behind nothing else.
         self._lease_api = await ApiServer.connect(self.settings.kubeconfig or None)
         identity = self.settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
@@ -175,13 +177,13 @@ class Operator:
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
-        follow = partial(self.schema.follow, api)
+        follow = partial(self.schema.run, api)
         self._tasks.append(self.supervisor.start(follow, kind="schema", name="of the resource"))
         if self._mirror is not None:
-            self._tasks.append(self.supervisor.start(self._mirror.follow, kind="schema", name="of the mirror"))
+            self._tasks.append(self.supervisor.start(self._mirror.run, kind="schema", name="of the mirror"))
 
     async def _lead(self) -> None:
-        """Begin to act."""
+        """Start all loops, once the operator's key is known."""
         assert self._context is not None, "only an operator with caches stands for election"
         while not self._context.key:
             try:
@@ -189,14 +191,14 @@ class Operator:
                     self._context.api, self.settings.namespace, self.settings.key_secret
                 )
             except (ApiError, KeyRefusedError) as error:
-                self._no_key = f"the operator's key: {error}"
-                _LOG.warning("%s; trying again in %.0f s", self._no_key, _RETRY_SECONDS)
+                self._key_problem = f"the operator's key: {error}"
+                _LOG.warning("%s; trying again in %.0f s", self._key_problem, _RETRY_SECONDS)
                 await asyncio.sleep(_RETRY_SECONDS)
-        self._no_key = ""
+        self._key_problem = ""
         self.registry.lead(self._context, self._mirror.definitions if self._mirror is not None else None)
 
-    def _follower(self, api: Kubernetes) -> Follower:
-        """The follower of the mirror's definitions, and through it the mirror's caches."""
+    def _definitions_watcher(self, api: Kubernetes) -> DefinitionsWatcher:
+        """The watcher of the mirror's definitions, which makes and runs the mirror's caches."""
 
         def make(kind: str, refused: Callable[[], None]) -> Caches:
             return Caches(
@@ -206,27 +208,27 @@ class Operator:
                         path,
                         label="",
                         reduce=observe_mirror(kind),
-                        changed=self.registry.mirror_changed,
-                        deleted=self.registry.mirror_deleted,
-                        restored=self.begins_anew.set,
-                        refused=refused,
+                        on_change=self.registry.mirror_changed,
+                        on_delete=self.registry.mirror_deleted,
+                        on_restore=self.must_restart.set,
+                        on_refusal=refused,
                         clock=api.clock.now,
                     )
                     for path in self._paths(f"apis/{MIRROR_API_VERSION}", f"{kind.lower()}s")
                 ]
             )
 
-        return Follower(
+        return DefinitionsWatcher(
             api,
             make,
             self._watch,
             self.registry.wake_all,
-            look_again_seconds=self._look_again_seconds,
-            pause_seconds=min(_PAUSE_SECONDS, self._look_again_seconds),
+            check_interval_seconds=self._check_interval_seconds,
+            min_interval_seconds=min(_MIN_CHECK_INTERVAL_SECONDS, self._check_interval_seconds),
         )
 
     async def stop(self) -> None:
-        """End all loops, let another operator lead at once, and close the connections. Clusters stay as they are."""
+        """End all loops, release the Lease, and close the connections. Clusters stay as they are."""
         await self._end_tasks()
         await self.registry.stand_by()
         if self._context is not None:
@@ -248,7 +250,7 @@ class Operator:
     def _caches(
         self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any
     ) -> Caches:
-        options: dict[str, Any] = {"label": LABEL_CLUSTER, "changed": self.registry.changed} | rest
+        options: dict[str, Any] = {"label": LABEL_CLUSTER, "on_change": self.registry.owned_changed} | rest
         return Caches(
             [
                 Reflector(
@@ -256,8 +258,8 @@ class Operator:
                     path,
                     reduce=reduce,
                     metadata_only=metadata_only,
-                    filled=self.registry.begin,
-                    restored=self.begins_anew.set,
+                    on_synced=self.registry.start_loops,
+                    on_restore=self.must_restart.set,
                     clock=api.clock.now,
                     **options,
                 )
@@ -266,15 +268,24 @@ class Operator:
         )
 
     def _paths(self, version: str, plural: str) -> list[str]:
-        """Where objects are listed: everywhere, or in each watched namespace."""
+        """The paths at which objects are listed: of all namespaces, or of each watched one."""
         namespaces = self.settings.watch_namespaces
         return [f"/{version}/namespaces/{name}/{plural}" for name in namespaces] or [f"/{version}/{plural}"]
 
 
-async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:
-    """Look whether the resource exists: kopf, with the rights that we ask for, would wait for it in silence.
+def merge_pods(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
+    """The `merge` of the pods' reflector: it converts their times to those of `clock`."""
 
-    Asked in one namespace after another: one that was deleted, with our rights in it, says nothing of the others.
+    def merge(pod: Pod, before: Pod | None, since: float) -> Pod:
+        return sighted(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
+
+    return merge
+
+
+async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:
+    """Check that the resource exists: kopf, with the rights that we have, would wait for it without a message.
+
+    Checked in one namespace after another: one that was deleted, with our rights in it, means nothing for the others.
 
     Raises:
         ApiError: no namespace answers.
@@ -300,11 +311,11 @@ async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> Non
 
 
 async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
-    """The key from which tokens are derived; made once, by the first operator that leads.
+    """Get the key from which tokens are derived; created once, by the first leader.
 
     Raises:
         ApiError: the API server refuses, or could not be reached.
-        KeyRefusedError: there is a Secret of that name, without a key.
+        KeyRefusedError: there is a Secret of that name, without a usable key.
     """
     path = f"/api/v1/namespaces/{namespace}/secrets"
     fresh = base64.b64encode(secrets.token_bytes(32)).decode()
@@ -330,7 +341,7 @@ async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:
 
 
 def _checked_key(secret: Json, where: str, delete: str) -> bytes:
-    """The key; not an empty one, from which anybody could derive every cluster's token."""
+    """The Secret's key; not an empty one, from which anybody could derive every cluster's token."""
     text = (secret.get("data") or {}).get(_KEY)
     try:
         key = base64.b64decode(text, validate=True) if text is not None else b""

@@ -1,6 +1,6 @@
-"""One pass over a cluster: read what is there, do what is missing, tell the scheduler, write the status.
+"""One pass over a cluster: observe, plan, execute, send the desired state to the scheduler, write the status.
 
-Running a pass twice changes nothing; a lost event is healed by the next.
+Running a pass twice changes nothing; the next pass makes up for a lost event.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.preload import SharedPreload, There
+from gpudask.reconcile.preload import SharedByName, SharedPreload
 from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
@@ -46,35 +46,35 @@ _LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 600.0
 # How soon a mirror that was refused is tried again.
 _MIRROR_RETRY_SECONDS = 30.0
-# How soon the scheduler is told again what is wanted.
-_TELL_RETRY_SECONDS = 5.0
+# How soon the desired state is sent again that the scheduler did not get.
+_SEND_RETRY_SECONDS = 5.0
 
 
-class _Mirrored(Enum):
-    """What became of the changes that people made in the mirror."""
+class _MirrorChanges(Enum):
+    """The outcome of applying the changes that people made in the mirror."""
 
     UNKNOWN = auto()
-    TAKEN_IN = auto()
-    CHANGED = auto()  # the cluster, of which there is a newer copy
+    APPLIED = auto()
+    CLUSTER_CHANGED = auto()  # there is a newer copy of the resource
 
 
-class Wakes(Protocol):
-    """Whoever makes the passes one after another."""
+class Loop(Protocol):
+    """The loop that makes the passes one after another."""
 
     def wake(self) -> None:
         """Make a pass now."""
 
-    def heard(self, *, urgent: bool = True) -> None:
-        """The scheduler said something new."""
+    def demand_changed(self, *, urgent: bool = True) -> None:
+        """There is a new demand."""
 
-    def seen(self, body: Json) -> None:
+    def resource_changed(self, body: Json) -> None:
         """There is a newer copy of the resource."""
 
 
 class Reconciler:
-    """What the passes of one cluster share."""
+    """Makes the passes of one cluster, and owns what they share."""
 
-    def __init__(self, context: Context, copy: ResourceCopy, mirror: Mirror, loop: Wakes) -> None:
+    def __init__(self, context: Context, copy: ResourceCopy, mirror: Mirror, loop: Loop) -> None:
         self._context = context
         self._copy = copy
         self._mirror = mirror
@@ -86,33 +86,33 @@ class Reconciler:
             loop.wake,
             context.random,
             context.supervisor,
-            patience_seconds=context.patience_seconds,
+            deadline_seconds=context.deadline_seconds,
         )
-        self._feed = DemandFeed(context, copy.body, loop.heard)
+        self._feed = DemandFeed(context, copy.body, loop.demand_changed)
         self._support = Support(context)
         self._preload = SharedPreload(context.preloads, context.pods, context.support["ConfigMap"])
         self._executor = Executor(context, self._memory)
         self._dry_runs = DryRuns(context, self._executor)
-        self._reporter = StatusWriter(context, copy)
+        self._status_writer = StatusWriter(context, copy)
         self._live: set[str] = set()
 
     def edited(self) -> None:
-        """The spec is another one: what was refused may be taken now."""
-        self._memory.edited()
+        """Forget what was refused: the spec was edited."""
+        self._memory.forget_refusals()
         self._retries.forget()
         self._dry_runs.forget()
 
-    def misses_preload(self, now: There) -> bool:
-        """Whether the ConfigMaps that this cluster shares are not as it saw them last."""
-        return self._preload.lost(now)
+    def misses_preload(self, now: SharedByName) -> bool:
+        """Whether this cluster's reference is gone from the shared ConfigMaps, which are so now."""
+        return self._preload.has_lost(now)
 
     async def stop(self) -> None:
-        """No pass follows: returns when nothing of this cluster acts any more."""
+        """End all that runs for this cluster; returns when it has ended."""
         self._feed.stop()
         await self._retries.stop()
 
-    async def tell_defect(self, error: Exception) -> None:
-        """Say in the status that a pass failed, which is a defect. The log has its traceback.
+    async def report_defect(self, error: Exception) -> None:
+        """Write to the status that a pass failed by a defect. The log has its traceback.
 
         Raises:
             ClusterGoneError: there is no such cluster any more.
@@ -120,91 +120,91 @@ class Reconciler:
         name = type(error).__name__
         message = f"the operator fails on this cluster ({name}): what exists stays, and it tries again; see its log"
         try:
-            await self._written(self._reporter.write_defect(self._copy.body, message))
+            await self._write_status(self._status_writer.write_defect(self._copy.body, message))
         except ApiError as failure:
             _LOG.warning("%s: its status was not written: %s", self._copy.key, failure)
 
-    async def make(self) -> float:
-        """One pass; for how many seconds at most the next may wait."""
-        if self._copy.is_contradicted:
-            self._loop.seen(await self._copy.look_up())
+    async def reconcile(self) -> float:
+        """Make a pass; its requeue_after, in seconds."""
+        if self._copy.has_older_spec:
+            self._loop.resource_changed(await self._copy.refresh())
         try:
             cluster = self._copy.cluster()
         except InvalidSpecError as error:
-            return await self._refuse(str(error), Reason.INVALID)
+            return await self._report_invalid(str(error), Reason.INVALID)
         if cluster.deleting:
             self._feed.stop()
             return RESYNC_SECONDS
         if beyond := excesses(cluster.spec, cluster.namespace, self._context.limits):
-            return await self._refuse("; ".join(beyond), Reason.LIMIT)
-        mirrored = await self._take_in(cluster)
-        if mirrored is _Mirrored.CHANGED:
+            return await self._report_invalid("; ".join(beyond), Reason.LIMIT)
+        mirrored = await self._apply_mirror_changes(cluster)
+        if mirrored is _MirrorChanges.CLUSTER_CHANGED:
             return RESYNC_SECONDS
-        return await self._pass_over(cluster, show_mirror=mirrored is _Mirrored.TAKEN_IN)
+        return await self._reconcile_valid(cluster, write_mirror=mirrored is _MirrorChanges.APPLIED)
 
-    async def _take_in(self, cluster: Cluster) -> _Mirrored:
-        """Act on what people changed in the mirror: before a plan is made, since it may change the spec."""
+    async def _apply_mirror_changes(self, cluster: Cluster) -> _MirrorChanges:
+        """Apply what people changed in the mirror: before a plan is made, since it may change the spec."""
         if self._mirror.off or self._retries.is_running(Kind.MIRROR_READ, Kind.MIRROR_WRITTEN):
-            return _Mirrored.UNKNOWN
-        found = [_Mirrored.UNKNOWN]
+            return _MirrorChanges.UNKNOWN
+        found = [_MirrorChanges.UNKNOWN]
 
-        async def take_in() -> bool:
-            newer = await self._mirror.apply_changes(cluster, self._copy.body, self._reporter.status)
-            found.append(_Mirrored.TAKEN_IN if newer is None else _Mirrored.CHANGED)
+        async def apply_changes() -> bool:
+            newer = await self._mirror.apply_changes(cluster, self._copy.body, self._status_writer.status)
+            found.append(_MirrorChanges.APPLIED if newer is None else _MirrorChanges.CLUSTER_CHANGED)
             if newer is not None:
-                self._loop.seen(newer)
+                self._loop.resource_changed(newer)
             return newer is not None
 
-        await self._retries.run(Kind.MIRROR_READ, {"what people changed there": take_in})
+        await self._retries.run(Kind.MIRROR_READ, {"changes of the mirror": apply_changes})
         return found[-1]
 
-    async def _pass_over(self, cluster: Cluster, *, show_mirror: bool) -> float:
-        """The pass, of a spec that can be acted on and holds all that people asked for."""
-        self._memory.free_names(self._context.clock())
-        seen = self._observe(cluster)
-        self._memory.saw((pod.uid for pod in seen.pods), at_work(seen), seen.now)
-        live = {pod.uid for pod in seen.pods if pod.live}
+    async def _reconcile_valid(self, cluster: Cluster, *, write_mirror: bool) -> float:
+        """Make a pass with a valid spec that has all that people asked for."""
+        self._memory.retry_names(self._context.clock())
+        observation = self._observe(cluster)
+        self._memory.record_busy((pod.uid for pod in observation.pods), at_work(observation), observation.now)
+        live = {pod.uid for pod in observation.pods if pod.live}
         if not self._live <= live:
-            self._copy.doubt()
+            self._copy.mark_doubtful()
         self._live = live
-        planned = plan(seen)
+        planned = plan(observation)
         ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
         if ends or planned.delete_why:
-            await self._feed.ask()
-            seen = self._observe(cluster)
-            planned = plan(seen)
+            await self._feed.poll_now()
+            observation = self._observe(cluster)
+            planned = plan(observation)
         creates = any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions)
-        if creates and not await self._is_current(cluster):
+        if creates and not await self._is_up_to_date(cluster):
             self._loop.wake()
             return RESYNC_SECONDS
-        self._remember(seen, planned)
-        await self._execute(seen.cluster, planned, show_mirror=show_mirror)
-        seen = self._observe(cluster)
-        told = await self._feed.tell(fence(cluster), retirements(seen), planned.offers)
-        soon = await self._report(cluster, seen, planned)
+        self._remember(observation, planned)
+        await self._execute(observation.cluster, planned, write_mirror=write_mirror)
+        observation = self._observe(cluster)
+        sent = await self._feed.send_desired(fence(cluster), retirements(observation), planned.offers)
+        soon = await self._report(cluster, observation, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
-        tell = None if told else _TELL_RETRY_SECONDS
-        return self._at_most(RESYNC_SECONDS, planned.requeue_after, soon, again, tell, self._support.check_in())
+        send = None if sent else _SEND_RETRY_SECONDS
+        return self._soonest(RESYNC_SECONDS, planned.requeue_after, soon, again, send, self._support.requeue_after())
 
-    def _at_most(self, *moments: float | None) -> float:
-        """The soonest of `moments`, and of the next tries of what failed, in seconds."""
-        return max(0.01, min(moment for moment in (*moments, self._retries.next_try_in()) if moment is not None))
+    def _soonest(self, *seconds: float | None) -> float:
+        """The soonest of these, and of the next retries, in seconds."""
+        return max(0.01, min(each for each in (*seconds, self._retries.requeue_after()) if each is not None))
 
-    def _remember(self, seen: Observation, planned: Plan) -> None:
-        """What later passes have to know of this one."""
-        self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
+    def _remember(self, observation: Observation, planned: Plan) -> None:
+        """Record what later passes have to know of this one."""
+        self._memory.record_frozen((name for name, pool in planned.pools.items() if pool.frozen), observation.now)
         for name, pool in planned.pools.items():
-            started = StartTimes.of(seen, name).seen
-            self._memory.started(name, started, empty=not seen.workers(name))
+            started = StartTimes.of(observation, name).seen
+            self._memory.record_starts(name, started, empty=not observation.workers(name))
             for start in {start.spec_hash: start for start in started}.values():
-                self._context.starts.tell(start, seen.now)
+                self._context.starts.record(start, observation.now)
             if not pool.size.is_guess:
-                self._memory.sized(name, pool.size.pods)
+                self._memory.record_size(name, pool.size.pods)
             if not pool.missing:
-                self._memory.satisfied(name)
+                self._memory.clear_refusal(name)
 
-    async def _execute(self, cluster: Cluster, planned: Plan, *, show_mirror: bool) -> None:
-        """Do all of it, each piece by itself.
+    async def _execute(self, cluster: Cluster, planned: Plan, *, write_mirror: bool) -> None:
+        """Execute the plan, each piece independently.
 
         Raises:
             ApiError: the namespace is being deleted.
@@ -212,18 +212,18 @@ class Reconciler:
         """
         creates_scheduler = any(isinstance(action, CreateScheduler) for action in planned.actions)
         if creates_scheduler:
-            self._support.check_now()
+            self._support.reapply_now()
         name = named_by_service(self._observe(cluster))
         work = self._preload.work(cluster, creates_scheduler=creates_scheduler)
-        work |= self._support.work(cluster, name, guarded=planned.protects_scheduler)
+        work |= self._support.work(cluster, name, protected=planned.protects_scheduler)
         objects = self._retries.run(Kind.OBJECTS, work)
         if creates_scheduler:
-            await objects  # the pod mounts them: where they come later, the kubelet looks again only after a while
+            await objects  # the pod mounts them: where they come later, the kubelet retries only after a while
             await self._execute_actions(cluster, planned)
         else:
             await asyncio.gather(objects, self._execute_actions(cluster, planned))
-        if show_mirror:
-            work = {"what it shows": partial(self._show_mirror, cluster, planned)}
+        if write_mirror:
+            work = {"writes of the mirror": partial(self._write_mirror, cluster, planned)}
             await self._retries.run(Kind.MIRROR_WRITTEN, work)
         if planned.delete_why:
             work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_why)}
@@ -236,45 +236,45 @@ class Reconciler:
         work = self._executor.work(cluster, actions)
         await self._retries.run(Kind.PODS, work | self._dry_runs.work(cluster, planned))
 
-    async def _show_mirror(self, cluster: Cluster, planned: Plan) -> bool:
+    async def _write_mirror(self, cluster: Cluster, planned: Plan) -> bool:
         await self._mirror.write(self._observe(cluster), planned)
         return False
 
     async def _delete_unused(self, cluster: Cluster, why: str) -> bool:
         newer = await delete_unused(self._context, cluster, why)
         if newer is not None:
-            self._loop.seen(newer)
+            self._loop.resource_changed(newer)
         return True
 
-    async def _report(self, cluster: Cluster, seen: Observation, planned: Plan) -> float | None:
-        """Write the status; in how many seconds to come back for that, where its turn is later."""
-        if self._copy.status_is_news:
-            self._reporter.adopt()
-        if self._reporter.goes_on and (soon := self._feed.first_answer_in):
-            return soon  # who begins to lead knows less than the status says, for a moment
-        status = report(seen, planned, self._reporter.status, counted_at=self._reporter.counted_at)
-        self._reporter.status, self._reporter.counted_at = status, seen.now
+    async def _report(self, cluster: Cluster, observation: Observation, planned: Plan) -> float | None:
+        """Write the status; its requeue_after in seconds, where it is to be written later."""
+        if self._copy.status_is_newer:
+            self._status_writer.adopt()
+        if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
+            return soon  # a new leader knows less than the status has, for a moment
+        status = report(observation, planned, self._status_writer.status, counted_at=self._status_writer.counted_at)
+        self._status_writer.status, self._status_writer.counted_at = status, observation.now
         waits: list[float | None] = []
 
         async def write() -> bool:
-            waits.append(await self._written(self._reporter.write(cluster, seen, status)))
+            waits.append(await self._write_status(self._status_writer.write(cluster, observation, status)))
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})
         return waits[0] if waits else None
 
-    async def _refuse(self, why: str, reason: Reason) -> float:
-        """Say that the spec cannot or may not be acted on, and leave what exists as it is."""
+    async def _report_invalid(self, why: str, reason: Reason) -> float:
+        """Write that the spec is invalid or beyond the limits, and leave what exists as it is."""
 
         async def write() -> bool:
-            await self._written(self._reporter.write_invalid(self._copy.body, why, reason))
+            await self._write_status(self._status_writer.write_invalid(self._copy.body, why, reason))
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})
-        return self._at_most(RESYNC_SECONDS)
+        return self._soonest(RESYNC_SECONDS)
 
-    async def _written(self, writing: Awaitable[float | None]) -> float | None:
-        """When to come back to write the status, as `StatusWriter.write`; at once where the resource is another by now.
+    async def _write_status(self, writing: Awaitable[float | None]) -> float | None:
+        """Await a write of the status; its requeue_after. Where the resource changed meanwhile, another pass follows.
 
         Raises:
             ClusterGoneError: there is no such cluster any more.
@@ -285,8 +285,8 @@ class Reconciler:
         except ApiError as error:
             if not error.conflict:
                 raise
-        self._loop.seen(await self._copy.look_up())
-        self._reporter.adopt()
+        self._loop.resource_changed(await self._copy.refresh())
+        self._status_writer.adopt()
         self._loop.wake()
         return None
 
@@ -303,17 +303,17 @@ class Reconciler:
             network_refusal=self._support.network_refusal(cluster, of_objects),
         )
 
-    async def _is_current(self, cluster: Cluster) -> bool:
-        """Whether `cluster` is what the API server has; if not, the newer copy is taken in.
+    async def _is_up_to_date(self, cluster: Cluster) -> bool:
+        """Whether `cluster` is as the API server has it; if not, the newer copy is kept.
 
         Raises:
-            ClusterGoneError: it was deleted, and nobody told.
+            ClusterGoneError: it was deleted, and no event came.
             ApiError: the API server refuses, or could not be reached.
         """
-        body = await self._copy.looked_up()
+        body = await self._copy.refresh_if_old()
         if body is None:
             return True
-        self._loop.seen(body)
+        self._loop.resource_changed(body)
         metadata = body["metadata"]
         return metadata.get("generation") == cluster.generation and "deletionTimestamp" not in metadata
 
@@ -328,16 +328,16 @@ def observe(
     mirror_refusal: str | None,
     network_refusal: str | None,
 ) -> Observation:
-    """`cluster` as it is now; the feed listens to the scheduler that is there from now on.
+    """Observe `cluster` as it is now, from the caches; the feed polls its present scheduler from now on.
 
-    Nothing is asked of a server. Of the spec it has what is in force (`planning.scheduler.in_force`).
+    It makes no request. Of the spec it has what is in force (`planning.scheduler.in_force`).
     `failures`: as `Retries.failures`. `mirror_refusal`: as `Mirror.refusal`. `network_refusal`: as
     `Observation.network`.
     """
     pods, now = context.pods_of(cluster), context.clock()
     scheduler = current_scheduler(pods)
-    feed.listen_to(scheduler)
-    feed.forget_workers_but_of(pod.dask_name for pod in pods)
+    feed.follow(scheduler)
+    feed.keep_workers_of(pod.dask_name for pod in pods)
     written, spec = cluster.spec, in_force(cluster.spec, scheduler)
     if spec is not written:
         cluster = replace(cluster, spec=spec)
@@ -346,9 +346,9 @@ def observe(
         pods,
         now,
         demand=feed.demand,
-        demand_at=feed.heard_at,
+        demand_at=feed.demand_at,
         demand_problem=feed.problem,
-        deaf=feed.deaf,
+        deaf=feed.unavailable,
         failures=failures,
         scheduler_since=feed.scheduler_since,
         refused=feed.refused,
@@ -368,6 +368,6 @@ def observe(
 
 def _known_starts(context: Context, cluster: Cluster, now: float) -> dict[str, float]:
     known = {
-        pool.name: context.starts.recall(spec_hash.of_worker(cluster.spec, pool), now) for pool in cluster.spec.pools
+        pool.name: context.starts.seconds(spec_hash.of_worker(cluster.spec, pool), now) for pool in cluster.spec.pools
     }
     return {pool: seconds for pool, seconds in known.items() if seconds is not None}

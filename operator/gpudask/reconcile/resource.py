@@ -1,4 +1,4 @@
-"""A cluster's resource as last seen: parsed once a generation, looked up where the copy may be too old to act on."""
+"""The local copy of a GpuDaskCluster: parsed once a generation, refreshed where it may be too old to act on."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ from enum import Enum, auto
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
-from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import ClusterGoneError, look_again
+from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.reconcile.context import Context
 
-# A copy of the resource older than this, or than the loss of a pod, is looked at again before pods are made from it:
-# it may be gone, and its pods with it.
+# A copy older than this, or than the loss of a pod, is refreshed before pods are created from it: the cluster may be
+# deleted, and its pods with it.
 _FRESH_SECONDS = 5.0
 
 
-class News(Enum):
-    """What a newer copy brings."""
+class Change(Enum):
+    """The difference of a newer copy."""
 
-    NOTHING = auto()
-    EDITED = auto()
-    ENDING = auto()
-    CONTRADICTION = auto()  # an older spec: late, or that of a backup that was restored
+    NONE = auto()
+    EDIT = auto()
+    DELETION = auto()
+    OLDER_SPEC = auto()  # it came late, or is that of a backup that was restored
 
 
 class ResourceCopy:
-    """`body`: the newest copy. `version`: the newest that is known of, be it our own status write's.
+    """The copy. `body`: the newest. `version`: the newest that is known, be it our own status write's.
 
-    `status_is_news`: the body came after our last write, so its status may be somebody else's. `is_contradicted`: an
-    older spec was heard of, and only the API server knows which holds.
+    `status_is_newer`: the body came after our last write, so its status may be somebody else's. `has_older_spec`: an
+    older spec came, and only the API server knows which is valid.
     """
 
     def __init__(self, context: Context, body: Json) -> None:
         self.body = body
         self.version = str(body["metadata"].get("resourceVersion", "0"))
-        self.status_is_news = self.is_contradicted = False
-        self._looked_up = ""  # the version that the API server answered when it was asked
+        self.status_is_newer = self.has_older_spec = False
+        self._refreshed_version = ""  # the version of the last refresh
         self._context = context
         self._seen_at = context.clock()
         self._cluster: Cluster | None = None  # as last parsed, from this body:
         self._parsed_from: Json | None = None
-        self._doubtful = False  # a pod was lost since the resource was last looked at
+        self._doubtful = False  # a pod was lost since the last refresh
 
     @property
     def key(self) -> str:
@@ -48,31 +47,34 @@ class ResourceCopy:
         metadata = self.body["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
 
-    def take(self, body: Json) -> News:
-        """Keep a newer copy, or the one that the API server has. Another with an older spec is to be looked up."""
+    def update(self, body: Json) -> Change:
+        """Keep a newer copy, or the one of a refresh. Another with an older spec has to be refreshed first."""
         old, new = self.body["metadata"], body["metadata"]
-        if new.get("generation", 0) < old.get("generation", 0) and new.get("resourceVersion") != self._looked_up:
-            self.is_contradicted = True
-            return News.CONTRADICTION
+        if (
+            new.get("generation", 0) < old.get("generation", 0)
+            and new.get("resourceVersion") != self._refreshed_version
+        ):
+            self.has_older_spec = True
+            return Change.OLDER_SPEC
         is_edited = old.get("generation") != new.get("generation") or body.get("spec") != self.body.get("spec")
-        if int(new.get("resourceVersion", 0)) > int(self.version):  # else word of it comes late
+        if int(new.get("resourceVersion", 0)) > int(self.version):  # else its event comes late
             self.version = str(new["resourceVersion"])
-            self.status_is_news = True
+            self.status_is_newer = True
         self.body, self._seen_at = body, self._context.clock()
         if is_edited:
-            return News.EDITED
-        return News.ENDING if "deletionTimestamp" in new else News.NOTHING
+            return Change.EDIT
+        return Change.DELETION if "deletionTimestamp" in new else Change.NONE
 
-    def wrote(self, answer: Json) -> None:
-        """The API server has it at this version: our own write was answered so."""
+    def status_written(self, answer: Json) -> None:
+        """Keep the version that the answer to our own status write has."""
         self.version = str(answer["metadata"]["resourceVersion"])
 
-    def doubt(self) -> None:
-        """A pod was lost: perhaps the cluster was deleted, and word of it is still on its way."""
+    def mark_doubtful(self) -> None:
+        """Refresh the copy before the next creation: a pod was lost, perhaps because the cluster was deleted."""
         self._doubtful = True
 
     def cluster(self) -> Cluster:
-        """The copy, parsed.
+        """Parse the copy.
 
         Raises:
             InvalidSpecError: as `parse`.
@@ -85,39 +87,39 @@ class ResourceCopy:
             self._parsed_from = self.body
         return self._cluster
 
-    async def looked_up(self) -> Json | None:
-        """The resource as it is now, where the copy may be too old to make pods from; None where it is young.
+    async def refresh_if_old(self) -> Json | None:
+        """Get the resource, where the copy may be too old to create pods from; None where it is not.
 
         Raises:
-            ClusterGoneError: it was deleted, and nobody told.
+            ClusterGoneError: it was deleted, and no event came.
             ApiError: the API server refuses, or could not be reached.
         """
         if not self._doubtful and self._context.clock() - self._seen_at < _FRESH_SECONDS:
             return None
-        return await self.look_up()
+        return await self.refresh()
 
-    async def look_up(self) -> Json:
-        """The resource as it is now.
+    async def refresh(self) -> Json:
+        """Get the resource as it is now.
 
         Raises:
-            ClusterGoneError: it was deleted, and nobody told.
+            ClusterGoneError: it was deleted, and no event came.
             ApiError: the API server refuses, or could not be reached.
         """
-        asked_with = self.body
-        metadata = asked_with["metadata"]
+        before = self.body
+        metadata = before["metadata"]
         try:
             body = await self._context.api.get_cluster(metadata["namespace"], metadata["name"])
         except ApiError as error:
             if error.not_found:
                 cluster = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             raise
         if body["metadata"]["uid"] != metadata["uid"]:
             raise ClusterGoneError
-        self._doubtful = self.is_contradicted = False
+        self._doubtful = self.has_older_spec = False
         version = str(body["metadata"]["resourceVersion"])
         if version != self.version:  # also where it is an older one, as after a restored backup
-            self.version, self.status_is_news = version, True
-        if self.body is asked_with:  # nothing newer came meanwhile: it holds, be it older
-            self._looked_up = version
+            self.version, self.status_is_newer = version, True
+        if self.body is before:  # nothing newer came meanwhile: it holds, be it older
+            self._refreshed_version = version
         return body

@@ -1,7 +1,7 @@
-"""What a pass has to do, piece by piece: each piece fails, hangs and is tried again by itself.
+"""Retries of a pass's work, piece by piece: each fails, hangs and is retried independently, with its own back-off.
 
-A dead webhook on Services holds back neither pods nor the status. A pass waits for its pieces for a moment only; one
-that takes longer goes on beside the next passes, which leave it alone until it has ended.
+A dead webhook on Services holds back neither pods nor the status. A pass waits for its pieces until a short deadline;
+one that takes longer goes on beside the next passes, which leave it alone until it has ended.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from enum import StrEnum
 from functools import partial
 
 from gpudask.api.status import Reason
-from gpudask.clients.backoff import Backoff
-from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import ClusterGoneError
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import Failure
 from gpudask.reconcile.memory import reason_of
 from gpudask.reconcile.supervisor import Supervisor
 
-# True: another pass has to follow at once.
+# A piece of work; it returns whether another pass has to follow at once.
 Work = Callable[[], Awaitable[bool]]
 
 
 class Kind(StrEnum):
-    """Kinds of work: what a pass does not plan anew for one of them, it no longer wants."""
+    """Kinds of work. A failed piece that a pass no longer plans, among those of its kind, is forgotten."""
 
     MIRROR_READ = "mirror read"
     MIRROR_WRITTEN = "mirror written"
@@ -39,8 +38,8 @@ class Kind(StrEnum):
 _Key = tuple[Kind, str]
 _LOG = logging.getLogger(__name__)
 _FIRST_SECONDS, _LAST_SECONDS = 0.5, 60.0
-# What the API server refuses is told at once; what merely fails, such as an API server that restarts, after this.
-_TOLD_SECONDS = 5.0
+# What the API server refuses is reported at once; what merely fails, such as an API server that restarts, after this.
+_REPORTED_AFTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class _Failed:
 class Retries:
     """The pieces of work of one cluster's passes, by kind and name.
 
-    `patience_seconds`: for how long a pass waits for those that it began.
+    `deadline_seconds`: for how long a pass waits for those that it started.
     """
 
     def __init__(
@@ -73,21 +72,21 @@ class Retries:
         random: Callable[[], float],
         supervisor: Supervisor,
         *,
-        patience_seconds: float = 1.0,
+        deadline_seconds: float = 1.0,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._wake = wake
         self._backoff = Backoff(_FIRST_SECONDS, _LAST_SECONDS, random)
         self._supervisor = supervisor
-        self._patience_seconds = patience_seconds
+        self._deadline_seconds = deadline_seconds
         self._running: dict[_Key, asyncio.Task[None]] = {}
         self._failed: dict[_Key, _Failed] = {}
-        self._considered: set[Kind] = set()  # by the pass that goes on
+        self._considered: set[Kind] = set()  # by the present pass
         self._end: Exception | None = None
 
     async def run(self, kind: Kind, work: Mapping[str, Work]) -> None:
-        """Do what is due of `work`, all at once. It is all that is wanted of its kind: other failures are forgotten.
+        """Do what is due of `work`, concurrently. It is all the work of its kind: other failures are forgotten.
 
         Raises:
             ClusterGoneError: the cluster does not exist any more.
@@ -95,43 +94,43 @@ class Retries:
         """
         self._considered.add(kind)
         self._failed = {key: failed for key, failed in self._failed.items() if key[0] != kind or key[1] in work}
-        begun = [self._begin((kind, what), do) for what, do in work.items() if self._is_due((kind, what))]
-        if begun:
-            _, late = await asyncio.wait(begun, timeout=self._patience_seconds)
+        started = [self._start((kind, what), do) for what, do in work.items() if self._is_due((kind, what))]
+        if started:
+            _, late = await asyncio.wait(started, timeout=self._deadline_seconds)
             for task in late:
                 task.add_done_callback(lambda _: self._wake())
         if self._end is not None:
             raise self._end
 
     def is_running(self, *kinds: Kind) -> bool:
-        """Whether work of these kinds, which an earlier pass began, has not ended yet."""
+        """Whether work of these kinds, which an earlier pass started, has not ended yet."""
         return any(key[0] in kinds for key in self._running)
 
     def failures(self, *kinds: Kind) -> tuple[Failure, ...]:
-        """What of these kinds fails and is worth telling, the oldest first."""
-        told = [
+        """The failures of these kinds that are to be reported, the oldest first."""
+        reported = [
             Failure(what, failed.reason, str(failed.error), failed.since, failed.next_try)
             for (kind, what), failed in self._failed.items()
-            if kind in kinds and (failed.refused or self._clock() - failed.since >= _TOLD_SECONDS)
+            if kind in kinds and (failed.refused or self._clock() - failed.since >= _REPORTED_AFTER_SECONDS)
         ]
-        return tuple(sorted(told, key=lambda failure: (failure.since, failure.what)))
+        return tuple(sorted(reported, key=lambda failure: (failure.since, failure.what)))
 
-    def next_try_in(self) -> float | None:
-        """At the end of a pass: in how many seconds the next of what it wanted and failed is due; None: nothing is."""
+    def requeue_after(self) -> float | None:
+        """The requeue_after of the present pass's failed work, in seconds; None: nothing failed. Called at its end."""
         considered, self._considered = self._considered, set()
         tries = [
             failed.next_try
             for key, failed in self._failed.items()
-            if key[0] in considered and key not in self._running  # what runs wakes when it ends
+            if key[0] in considered and key not in self._running  # running work wakes the loop when it ends
         ]
         return max(0.0, min(tries) - self._clock()) if tries else None
 
     def forget(self) -> None:
-        """Try everything again at once: the spec was edited."""
+        """Forget all failures, so that everything is tried at once: the spec was edited."""
         self._failed.clear()
 
     async def stop(self) -> None:
-        """No pass follows: returns when no piece runs any more."""
+        """Cancel all work; returns when none runs any more."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -141,7 +140,7 @@ class Retries:
         failed = self._failed.get(key)
         return key not in self._running and (failed is None or failed.next_try <= self._clock())
 
-    def _begin(self, key: _Key, do: Work) -> asyncio.Task[None]:
+    def _start(self, key: _Key, do: Work) -> asyncio.Task[None]:
         attempt = partial(self._attempt, key, do)
         task = self._supervisor.start(attempt, kind="piece", name=f"{self._cluster}: {key[1]}", may_end=True)
         self._running[key] = task
@@ -157,10 +156,10 @@ class Retries:
             if error.ending:
                 self._end = error
             else:
-                self._note(key, error, error.retry_after_seconds)
+                self._record_failure(key, error, error.retry_after_seconds)
                 _LOG.warning("%s: %s: %s", self._cluster, key[1], error)
-        except Exception as error:  # noqa: BLE001 - one defect must not end all that a cluster needs
-            self._note(key, error, None)
+        except Exception as error:  # noqa: BLE001 - one defect must not end all work for a cluster
+            self._record_failure(key, error, None)
             self._supervisor.restarts["piece"] += 1
             _LOG.exception("%s: %s: a defect", self._cluster, key[1])
         else:
@@ -168,7 +167,7 @@ class Retries:
             if again:
                 self._wake()
 
-    def _note(self, key: _Key, error: Exception, retry_after_seconds: float | None) -> None:
+    def _record_failure(self, key: _Key, error: Exception, retry_after_seconds: float | None) -> None:
         now, before = self._clock(), self._failed.get(key)
         count = before.count + 1 if before is not None else 1
         delay = self._backoff.delay(count, retry_after_seconds)

@@ -1,4 +1,4 @@
-"""The resource's schema as the API server has it, beside the operator's own: an upgrade may bring one before the other.
+"""The resource's schema as the API server serves it, compared with the operator's: they are upgraded separately.
 
 Read from the API server's OpenAPI document, which every service account may.
 """
@@ -21,18 +21,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class Schema:
-    """The served schema. `missing`: fields that this operator knows and the API server does not; `unknown`: the others.
+    """The served schema. `missing`: fields that this operator has and the API server has not; `unknown`: the reverse.
 
-    Until it is read, and where it may not be, both are taken for the same. `look_again_seconds`: between two looks at a
-    definition that is older, or that the document does not have yet: the API server fills that in later.
-    `pause_seconds`: between any two looks.
+    Until it is read, and where it may not be, both are assumed equal. `check_interval_seconds`: between two reads of a
+    definition that is older, or that the document does not have yet: the API server adds it later.
+    `min_interval_seconds`: between any two reads.
     """
 
-    def __init__(self, *, look_again_seconds: float = 60.0, pause_seconds: float = 5.0) -> None:
-        self._look_again_seconds = look_again_seconds
-        self._pause_seconds = pause_seconds
-        self._is_settled = False  # whether there is nothing to look for without a doubt
-        self._doubted = asyncio.Event()
+    def __init__(self, *, check_interval_seconds: float = 60.0, min_interval_seconds: float = 5.0) -> None:
+        self._check_interval_seconds = check_interval_seconds
+        self._min_interval_seconds = min_interval_seconds
+        self._is_settled = False  # whether it need not be read again unless it is in doubt
+        self._recheck = asyncio.Event()
         self.missing: tuple[str, ...] = ()
         self.unknown: tuple[str, ...] = ()
         self._status: Json = {}
@@ -48,13 +48,13 @@ class Schema:
         except ApiError as error:
             if not (error.forbidden or error.not_found):
                 raise
-            _LOG.info("the resource's schema may not be read, and is taken for this operator's: %s", error)
+            _LOG.info("the resource's schema may not be read, and is assumed to be this operator's: %s", error)
             self._is_settled = True
             return
-        self.take(_of_resource(document))
+        self.compare(_of_resource(document))
 
-    def take(self, served: Json) -> None:
-        """`served`: the schema of the whole resource, as OpenAPI has it; empty: it is not there yet."""
+    def compare(self, served: Json) -> None:
+        """Compare with `served`: the schema of the whole resource, as OpenAPI has it; empty: it is not there yet."""
         own = crd.render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
         there = served.get("properties", {})
         if not there:
@@ -64,7 +64,7 @@ class Schema:
         unknown = tuple(field for part in parts for field in _more(there.get(part, {}), own[part], part))
         if missing and missing != self.missing:
             _LOG.warning(
-                "the resource definition is older than this operator: what is said in %s is lost. Apply the one of"
+                "the resource definition is older than this operator: the fields %s are lost. Apply the one of"
                 " this version: kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml",
                 ", ".join(missing),
             )
@@ -76,26 +76,26 @@ class Schema:
         self.missing, self.unknown, self._status = missing, unknown, there.get("status", {})
         self._is_settled = not missing
 
-    def doubt(self) -> None:
-        """The API server refused a status: the definition may be another one by now."""
-        self._doubted.set()
+    def mark_doubtful(self) -> None:
+        """Read it again soon: the API server refused a status, so the definition may have changed."""
+        self._recheck.set()
 
-    async def follow(self, api: Kubernetes) -> None:
+    async def run(self, api: Kubernetes) -> None:
         """Read it again when it is in doubt, and now and then while the definition is older; never returns."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self._is_settled else self._look_again_seconds):
-                    await self._doubted.wait()
-            self._doubted.clear()
+                async with asyncio.timeout(None if self._is_settled else self._check_interval_seconds):
+                    await self._recheck.wait()
+            self._recheck.clear()
             try:
                 await self.read(api)
             except ApiError as error:
                 _LOG.warning("the resource's schema: %s", error)
-                self._doubted.set()
-            await asyncio.sleep(self._pause_seconds)
+                self._recheck.set()
+            await asyncio.sleep(self._min_interval_seconds)
 
     def fit(self, status: Json) -> Json:
-        """Leave out of a status what the definition would refuse: one value would cost all of it.
+        """Remove from a status what the served definition does not allow: one value would cost all of it.
 
         The definitions of earlier versions list the types and reasons of conditions.
         """
@@ -104,7 +104,7 @@ class Schema:
 
 
 class _RefusedError(Exception):
-    """A value is none of those that the schema lists."""
+    """A value is none of its schema's enum."""
 
 
 def _of_resource(document: Json) -> Json:

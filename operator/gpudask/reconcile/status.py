@@ -1,4 +1,4 @@
-"""Write the status when it changed, at most once a pass, and record events once it is written."""
+"""Writer of the status: at most once a pass, where it changed, by its priority; events follow a successful write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError
-from gpudask.clients.gone import look_again
 from gpudask.planning import conditions
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
@@ -14,8 +13,9 @@ from gpudask.planning.status import lively, pressing, significant
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.resource import ResourceCopy
 
-# How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
-_PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
+# Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
+# soonest. The first part that differs counts.
+_WRITE_PRIORITIES = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
 
 
 class StatusWriter:
@@ -29,44 +29,44 @@ class StatusWriter:
         self._copy = copy
         self._written = written = parse_status(copy.body)
         self._written_at = 0.0
-        self._turn: float | None = None  # when live figures may be written, once they are due
+        self._allowed_at: float | None = None  # when the limiter allows live figures, once they are due
         self.status = written
         self.counted_at: float | None = None  # when `status` was computed here; None: it is another operator's
 
     @property
-    def goes_on(self) -> bool:
-        """Whether the status is still what another operator, or this one before a restart, wrote last."""
+    def is_inherited(self) -> bool:
+        """Whether the status is still the one that another operator wrote, or this one before a restart."""
         return not self._written_at and bool(self._written.observed_generation)
 
     def adopt(self) -> None:
-        """Go on from the status that the copy has: another operator's perhaps, and what counts up never goes back."""
+        """Continue from the copy's status, which may be another operator's: what counts up never goes back."""
         self._written = self.status = parse_status(self._copy.body)
         self.counted_at = None
-        self._copy.status_is_news = False
+        self._copy.status_is_newer = False
 
-    async def write(self, cluster: Cluster, seen: Observation, status: Status) -> float | None:
-        """Write `status` if it says something new; in how many seconds to come back to say it, if later.
+    async def write(self, cluster: Cluster, observation: Observation, status: Status) -> float | None:
+        """Write `status` if it is due; else its requeue_after in seconds, None where nothing is left to write.
 
         Raises:
-            ApiError: it could not be written; a conflict: the resource changed since it was seen.
+            ApiError: it could not be written; a conflict: the resource changed since it was read.
             ClusterGoneError: there is no such cluster any more.
         """
         self.status = status
-        for form, seconds in _PACE:
-            if form(status) != form(self._written):
-                wait = self._written_at + seconds - seen.now
-                if wait <= 0 and form is lively:
-                    if self._turn is None:
-                        self._turn = self._context.figure_turns.take(cluster.namespace, seen.now)
-                    wait = self._turn - seen.now
+        for part, seconds in _WRITE_PRIORITIES:
+            if part(status) != part(self._written):
+                wait = self._written_at + seconds - observation.now
+                if wait <= 0 and part is lively:
+                    if self._allowed_at is None:
+                        self._allowed_at = self._context.live_status_limiter.reserve(cluster.namespace, observation.now)
+                    wait = self._allowed_at - observation.now
                 if wait > 0:
                     return wait
-                await self._put(cluster, status, seen.now)
+                await self._put(cluster, status, observation.now)
                 return None
         return None
 
     async def write_invalid(self, body: Json, message: str, reason: Reason = Reason.INVALID) -> None:
-        """Say that the spec cannot be acted on, or may not be.
+        """Write that the spec is invalid, or beyond the operator's limits.
 
         Raises:
             ApiError: as `write`.
@@ -83,7 +83,7 @@ class StatusWriter:
         await self._put(identity, status, now)
 
     async def write_defect(self, body: Json, message: str) -> None:
-        """Say that the operator itself fails on this cluster; once, until a pass succeeds.
+        """Write that the operator itself fails on this cluster; once, until a pass succeeds.
 
         Raises:
             ApiError: as `write`.
@@ -107,15 +107,15 @@ class StatusWriter:
         body = self._context.schema.fit(status.model_dump(mode="json", by_alias=True, exclude_none=True))
         try:
             version = self._copy.version
-            self._copy.wrote(
+            self._copy.status_written(
                 await self._context.api.write_status(
                     cluster.namespace, cluster.name, uid=cluster.uid, version=version, status=body
                 )
             )
         except ApiError as error:
             if error.invalid:
-                self._context.schema.doubt()
+                self._context.schema.mark_doubtful()
             if error.not_found or error.invalid:  # also another cluster of this name: the test of the uid fails
-                await look_again(self._context.api, cluster, error, after_seconds=self._context.look_again_seconds)
+                await self._context.api.confirm_gone(cluster, error, after_seconds=self._context.recheck_seconds)
             raise
-        self._written, self._written_at, self._turn = status, now, None
+        self._written, self._written_at, self._allowed_at = status, now, None

@@ -1,7 +1,7 @@
-"""Supervised tasks: one that ends though nobody told it to is logged, counted, told, and begun again.
+"""Supervisor of asyncio tasks: one that ends without being cancelled is logged, counted, reported and restarted.
 
-asyncio's task group, and anyio's, end the others when one fails; here each is on its own. What a task is about knows
-its own failures, and tries again by itself: whatever gets as far as here is a defect.
+asyncio's task group, and anyio's, end the others when one fails; here each is on its own. A task handles the failures
+that it expects, and tries again by itself: whatever gets as far as here is a defect.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0
-# A task that has run for so long begins again as if it had never failed.
+# A task that has run for so long starts again as if it had never failed.
 _STEADY_SECONDS = 300.0
 
-Failed = Callable[[str, float], None]
+OnFailure = Callable[[str, float], None]
 
 
 class Supervisor:
-    """`restarts`: how often a task of each kind had to be begun again. `clock`: monotonic seconds."""
+    """Runs tasks. `restarts`: how often tasks of each kind had to be restarted. `clock`: monotonic seconds."""
 
     def __init__(
         self,
@@ -40,38 +40,43 @@ class Supervisor:
         kind: str,
         name: str,
         may_end: bool = False,
-        failed: Failed | None = None,
+        on_failure: OnFailure | None = None,
     ) -> asyncio.Task[None]:
         """Run `work` until the task is cancelled, or, if it `may_end`, until it returns.
 
-        `failed` is told why it ended otherwise, and in how many seconds it begins again.
+        `on_failure(reason, seconds)` is called if it ends otherwise; it is restarted in so many seconds.
         """
-        return asyncio.create_task(self._run(work, kind, name, may_end, failed), name=f"{kind} {name}")
+        return asyncio.create_task(self._run(work, kind, name, may_end, on_failure), name=f"{kind} {name}")
 
     async def _run(
-        self, work: Callable[[], Coroutine[Any, Any, None]], kind: str, name: str, may_end: bool, failed: Failed | None
+        self,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        kind: str,
+        name: str,
+        may_end: bool,
+        on_failure: OnFailure | None,
     ) -> None:
         delay = _FIRST_RETRY_SECONDS
         while True:
-            began = self._clock()
+            started = self._clock()
             error = await _outcome(work)
             if error is None and may_end:
                 return
-            if self._clock() - began >= _STEADY_SECONDS:
+            if self._clock() - started >= _STEADY_SECONDS:
                 delay = _FIRST_RETRY_SECONDS
             self.restarts[kind] += 1
-            _LOG.error("%s %s ended: a defect; it begins again in %.1f s", kind, name, delay, exc_info=error)
-            if failed is not None:
-                _tell(failed, error, delay)
+            _LOG.error("%s %s ended: a defect; it is restarted in %.1f s", kind, name, delay, exc_info=error)
+            if on_failure is not None:
+                _report(on_failure, error, delay)
             await self._sleep(delay)
             delay = min(2 * delay, _LAST_RETRY_SECONDS)
 
 
 async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseException | None:
-    """How `work` ended: None where it just returned.
+    """Run `work`; the error with which it ended, None where it just returned.
 
     Raises:
-        asyncio.CancelledError: the task was told to end.
+        asyncio.CancelledError: the task was cancelled.
     """
     try:
         await work()
@@ -79,14 +84,14 @@ async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseExcepti
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return error  # of something that it waited for: nobody told this task to end
-    except Exception as error:  # noqa: BLE001 - that is what this is for
+        return error  # of something that it waited for: this task was not cancelled
+    except Exception as error:  # noqa: BLE001 - the supervisor catches all
         return error
     return None
 
 
-def _tell(failed: Failed, error: BaseException | None, delay: float) -> None:
+def _report(on_failure: OnFailure, error: BaseException | None, delay: float) -> None:
     try:
-        failed(type(error).__name__ if error is not None else "it returned", delay)
-    except Exception:  # noqa: BLE001 - it must not end what supervises
-        _LOG.exception("telling of a failed task: a defect")
+        on_failure(type(error).__name__ if error is not None else "it returned", delay)
+    except Exception:  # noqa: BLE001 - it must not end the supervision
+        _LOG.exception("reporting a failed task: a defect")

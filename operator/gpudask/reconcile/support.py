@@ -1,14 +1,16 @@
-"""The objects beside the pods, kept as wanted: applied when missing, edited by others, or wanted otherwise.
+"""Drift repair of the objects beside the pods: applied when missing, edited by others, or different in a new spec.
 
-Each says in an annotation what it was made of. So who begins to lead need not apply thousands of objects before
-anything else: what says the right thing is taken for right, and applied again in its cluster's turn, some seconds or
-minutes later, in case somebody edited it while nobody led.
+Each has the digest of what was applied as an annotation. So a new leader need not apply thousands of objects before
+anything else: one with the right digest counts as applied, and is applied again when a rate limiter allows it, some
+seconds or minutes later, in case somebody edited it while nobody led.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,8 +19,10 @@ from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network
 from gpudask.desired.scheduler import services, told
+from gpudask.planning.observed import fields
 from gpudask.planning.observed.observation import Failure
-from gpudask.reconcile.context import Context, Owned
+from gpudask.planning.observed.parser import owner_key
+from gpudask.reconcile.context import Context
 from gpudask.reconcile.retries import Work
 
 _What = tuple[str, str]  # kind and name
@@ -33,8 +37,32 @@ KINDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A cluster's object beside its pods, as far as drift repair needs it. `digest`: of what was applied last."""
+
+    uid: str
+    name: str
+    kind: str
+    owner: str
+    version: str
+    digest: str = ""
+
+
+def observe_owned(kind: str) -> Callable[[Json], Owned]:
+    """The reducer of objects of `kind`; it raises UnreadableError where one has another shape."""
+
+    def reduce(body: Json) -> Owned:
+        meta = fields.mapping(body, "metadata")
+        uid, name = fields.identifier(meta, "uid"), fields.identifier(meta, "name")
+        digest = fields.text(fields.mapping(meta, "annotations"), ANNOTATION_SPEC_HASH)
+        return Owned(uid, name, kind, owner_key(meta), fields.version(meta), digest)
+
+    return reduce
+
+
 class Support:
-    """Applies what one cluster has beside its pods; a request only where something differs.
+    """Applies the objects beside one cluster's pods; a request only where something differs.
 
     Server-side apply repairs our fields and leaves others' alone.
     """
@@ -42,46 +70,46 @@ class Support:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._applied: dict[_What, tuple[str, str]] = {}  # digest, and version
-        self._unchecked: set[_What] = set()  # of these, what somebody else applied
-        self._check_at: float | None = None  # when they are applied again; None: nobody has looked yet
-        self._guarded = True
-        self._inputs: Any = None  # what the wanted objects were made of
-        self._wanted: list[tuple[Json, str]] = []  # they, and their digests
+        self._unverified: set[_What] = set()  # of these, what another operator applied
+        self._reapply_at: float | None = None  # when they are applied again; None before the first pass
+        self._protected = True
+        self._inputs: Any = None  # what the desired objects were rendered from
+        self._rendered: list[tuple[Json, str]] = []  # they, and their digests
 
-    def check_now(self) -> None:
-        """Apply anew what we did not apply: a scheduler pod is to be made, and must find it."""
-        if self._check_at is None:
-            self._check_at = self._context.clock()
-        self._forget_unchecked()
+    def reapply_now(self) -> None:
+        """Apply again what this operator did not apply itself: a new scheduler pod must find it."""
+        if self._reapply_at is None:
+            self._reapply_at = self._context.clock()
+        self._forget_unverified()
 
-    def check_in(self) -> float | None:
-        """In how many seconds there is work again without any change; None: there is not."""
-        return max(0.0, self._check_at - self._context.clock()) if self._unchecked and self._check_at else None
+    def requeue_after(self) -> float | None:
+        """In how many seconds objects are to be applied again without any change; None: never."""
+        return max(0.0, self._reapply_at - self._context.clock()) if self._unverified and self._reapply_at else None
 
-    def work(self, cluster: Cluster, scheduler: str, *, guarded: bool | None) -> dict[str, Work]:
-        """How to apply what differs, by kind and name. The Services name the pod `scheduler`; empty: its label says it.
+    def work(self, cluster: Cluster, scheduler: str, *, protected: bool | None) -> dict[str, Work]:
+        """The work to do, by kind and name. The Services select the pod `scheduler`; empty: the one with the label.
 
-        `guarded`: whether the scheduler pod is kept from eviction; None: as it was.
+        `protected`: whether the scheduler pod is protected from eviction; None: as it was.
         """
         existing: dict[_What, Owned] = {
             (item.kind, item.name): item
             for caches in self._context.support.values()
             for item in caches.owned(cluster.owner_key)
         }
-        self._guarded = self._was_guarded(cluster, existing) if guarded is None else guarded
-        self._believe(cluster, scheduler, existing)
+        self._protected = self._was_protected(cluster, existing) if protected is None else protected
+        self._adopt(cluster, scheduler, existing)
         work: dict[str, Work] = {}
-        for body, digest in self._make(cluster, scheduler):
+        for body, digest in self._render(cluster, scheduler):
             what = body["kind"], body["metadata"]["name"]
             if not self._is_applied(what, digest, existing.get(what)):
                 work[" ".join(what)] = partial(self._apply, body, digest, existing.get(what))
         policy = existing.get(_policy(cluster))
-        if policy is not None and not self._context.network_policies:  # made before they were switched off
+        if policy is not None and not self._context.network_policies:  # of before they were switched off
             work[" ".join(_policy(cluster))] = partial(self._remove_policy, cluster, policy)
         return work
 
     def network_refusal(self, cluster: Cluster, failures: tuple[Failure, ...]) -> str | None:
-        """As `Observation.network`. `failures`: of the work on objects."""
+        """Why there is no NetworkPolicy, as `Observation.network`. `failures`: of the work on objects."""
         if not self._context.network_policies:
             return None
         what = _policy(cluster)
@@ -102,47 +130,47 @@ class Support:
         self._context.support[network.KIND].forget(cluster.namespace, existing.uid)
         return False
 
-    def _make(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
-        """The wanted objects with their digests, made anew only for a new spec, scheduler pod or guard."""
-        inputs = cluster.generation, scheduler, self._guarded
+    def _render(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
+        """The desired objects with their digests, rendered again only for a new spec, scheduler pod or protection."""
+        inputs = cluster.generation, scheduler, self._protected
         if inputs != self._inputs:
-            wanted = [
+            objects = [
                 *services(cluster, scheduler),
                 told(cluster, self._context.token(cluster.uid)),
-                disruption.budget(cluster, guarded=self._guarded),
+                disruption.budget(cluster, guarded=self._protected),
             ]
             if self._context.network_policies:
-                wanted.append(network.policy(cluster, self._context.operator_namespace))
-            self._wanted = [_signed(body) for body in wanted]
+                objects.append(network.policy(cluster, self._context.operator_namespace))
+            self._rendered = [_signed(body) for body in objects]
             self._inputs = inputs
-        return self._wanted
+        return self._rendered
 
-    def _was_guarded(self, cluster: Cluster, existing: dict[_What, Owned]) -> bool:
-        """Whether the scheduler pod is guarded, as we know or, at first, as the budget says."""
-        if self._check_at is not None:
-            return self._guarded
+    def _was_protected(self, cluster: Cluster, existing: dict[_What, Owned]) -> bool:
+        """Whether the scheduler pod was protected in the last pass; before the first, as the budget in the cache is."""
+        if self._reapply_at is not None:
+            return self._protected
         body, digest = _signed(disruption.budget(cluster, guarded=False))
         found = existing.get((body["kind"], body["metadata"]["name"]))
         return found is None or found.digest != digest
 
-    def _believe(self, cluster: Cluster, scheduler: str, existing: dict[_What, Owned]) -> None:
-        """Take for applied what says so, until it is this cluster's turn."""
+    def _adopt(self, cluster: Cluster, scheduler: str, existing: dict[_What, Owned]) -> None:
+        """Count objects with the right digest as applied, until the limiter lets this cluster apply them again."""
         now = self._context.clock()
-        if self._check_at is None:
-            self._check_at = self._context.check_turns.take(cluster.namespace, now) if existing else now
-            for body, digest in self._make(cluster, scheduler) if existing else ():
+        if self._reapply_at is None:
+            self._reapply_at = self._context.reapply_limiter.reserve(cluster.namespace, now) if existing else now
+            for body, digest in self._render(cluster, scheduler) if existing else ():
                 what = body["kind"], body["metadata"]["name"]
                 found = existing.get(what)
                 if found is not None and found.digest == digest:
                     self._applied[what] = (digest, found.version)
-            self._unchecked = set(self._applied)
-        if now >= self._check_at:
-            self._forget_unchecked()
+            self._unverified = set(self._applied)
+        if now >= self._reapply_at:
+            self._forget_unverified()
 
-    def _forget_unchecked(self) -> None:
-        for what in self._unchecked:
+    def _forget_unverified(self) -> None:
+        for what in self._unverified:
             self._applied.pop(what, None)
-        self._unchecked.clear()
+        self._unverified.clear()
 
     def _is_applied(self, what: _What, digest: str, existing: Owned | None) -> bool:
         return existing is not None and self._applied.get(what) == (digest, existing.version)
@@ -152,14 +180,14 @@ class Support:
         answer = await self._put(body, existing)
         what = kind, body["metadata"]["name"]
         self._applied[what] = (digest, answer["metadata"]["resourceVersion"])
-        self._unchecked.discard(what)
-        self._context.support[kind].lay_over(body["metadata"]["namespace"], answer)
+        self._unverified.discard(what)
+        self._context.support[kind].upsert(body["metadata"]["namespace"], answer)
         return False
 
     async def _put(self, body: Json, existing: Owned | None) -> Json:
-        """Make the ConfigMap, or apply what it is; the object as the API server has it now.
+        """Create or apply the object; as the API server has it then.
 
-        An apply is parsed as YAML, twice.
+        A ConfigMap is created, not applied, where it can be: an apply is parsed as YAML, twice.
         """
         if body["kind"] == "ConfigMap" and existing is None:
             try:
@@ -167,7 +195,7 @@ class Support:
             except ApiError as error:
                 if not error.conflict:
                     raise  # else it is there: ours, of an answer that was lost, or somebody else's
-        # What is not in the cache as ours may be somebody else's: its fields are not taken by force.
+        # What is not in the cache as ours may be somebody else's: its fields are not overwritten by force.
         return await self._context.api.apply(body, force=existing is not None)
 
 

@@ -1,4 +1,4 @@
-"""JSON of the API server, read whatever a tenant put into it.
+"""Parser of the API server's JSON that survives what a tenant put into it: values nested too deep are cut out.
 
 Python reads JSON recursively, and gives up at some 1000 levels and at integers of 4,300 digits. The API server takes
 objects of up to 10,000 levels (Go's encoding/json), and a list carries hundreds of objects in one text. So what is too
@@ -19,7 +19,7 @@ _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL
 
 
 def loads(text: bytes) -> Any:
-    """The document; where Python cannot read it as it is, without what lies below MAX_DEPTH levels.
+    """Parse the document; where Python cannot, without what lies below MAX_DEPTH levels.
 
     Raises:
         ValueError: it is no JSON.
@@ -31,7 +31,7 @@ def loads(text: bytes) -> Any:
 
 
 def loads_shallow(text: bytes) -> Any:
-    """The document without what lies below MAX_DEPTH levels: for those who go through it recursively.
+    """Parse the document without what lies below MAX_DEPTH levels: for code that walks it recursively.
 
     Raises:
         ValueError: it is no JSON.
@@ -40,7 +40,7 @@ def loads_shallow(text: bytes) -> Any:
 
 
 def shallow(text: bytes) -> bytes:
-    """The document as `loads_shallow` has it, written out again: for those who read it themselves.
+    """The document without what lies below MAX_DEPTH levels, as text: for code that parses it itself.
 
     Raises:
         ValueError: it is no JSON.
