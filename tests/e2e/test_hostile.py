@@ -39,8 +39,8 @@ _FIT = [
     for attack in ALL
     if not attack.heavy and attack.section != "churn" and "finalizers" not in repr(attack.requests)
 ]
-# Each run takes the same: half of the schedulers and a quarter of the rest, in batches that mix all kinds. More pods at a
-# time than such a batch brings would be a load of the kubelets', whoever made them.
+# Each run takes the same: half of the schedulers and a quarter of the rest, in batches that mix all kinds. More pods at
+# a time than such a batch brings would be a load of the kubelets', whoever made them.
 ATTACKS = [
     *[attack for attack in _FIT if attack.schedulers][::2],
     *[attack for attack in _FIT if not attack.schedulers][::4],
