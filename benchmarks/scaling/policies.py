@@ -22,7 +22,7 @@ from gpudask.planning.actions import (
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.plan import plan
-from gpudask.planning.start_times import StartTimes
+from gpudask.planning.pool_view import StartTimes
 from gpudask.reconcile.memory import Memory
 
 _EDGE_SECONDS, _COUNTS_SECONDS = 0.05, 1.0

@@ -32,7 +32,7 @@ from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Ended, Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import in_force
-from gpudask.planning.start_times import StartTimes
+from gpudask.planning.pool_view import StartTimes
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.planning.builders import NOW, cluster, seen

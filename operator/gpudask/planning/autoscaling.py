@@ -9,7 +9,7 @@ from gpudask.api.pool import Autoscale
 from gpudask.planning import capacity, rollout
 from gpudask.planning.actions import soonest
 from gpudask.planning.pool_view import PoolView
-from gpudask.scaling import lookahead, retirement, sizing
+from gpudask.scaling import retirement, sizing
 from gpudask.scaling.assignment import Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
@@ -87,11 +87,12 @@ class _Autoscaling:
     def _up_or_ahead(self) -> _Want:
         """Rules 3 and 4: as many as clear the queue in time; one where tasks can run soon."""
         pods, seen = self.view.staying, self.view.observation
-        coming, lead = self._next_seconds(), lookahead.lead_seconds(self.view.start_times.expected, pods=len(pods))
-        is_soon = coming is not None and coming <= lead
+        next_seconds, start_seconds = self._next_seconds(), self.view.start_times.expected
+        is_soon = sizing.is_soon(next_seconds, start_seconds, pods=len(pods))
         count, reason = sizing.wanted(self.limits, self.share, self._there(), is_soon=is_soon)
         trials = (seen.trial_seconds(pod) for pod in pods if seen.registered(pod))
-        return _Want(count, reason, soonest(*trials, None if coming is None else coming - lead))
+        lead_seconds = sizing.lead_seconds(start_seconds, pods=len(pods))
+        return _Want(count, reason, soonest(*trials, None if next_seconds is None else next_seconds - lead_seconds))
 
     def _held_back(self, want: _Want) -> _Want:
         """Rule 5: while pods wait too long for a node, no more are asked for."""

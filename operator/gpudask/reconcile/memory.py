@@ -10,7 +10,7 @@ from gpudask.api.status import Reason
 from gpudask.clients.backoff import Backoff
 from gpudask.clients.errors import ApiError
 from gpudask.planning.observed.observation import PoolMemory
-from gpudask.planning.start_times import Start
+from gpudask.planning.pool_view import Start
 
 # A node that stands idle is taken away after ten minutes by default (Kubernetes' Cluster Autoscaler), and the image
 # that it has with it; and a pod that is there is looked at once in ten minutes at least.

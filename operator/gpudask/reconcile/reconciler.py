@@ -28,8 +28,8 @@ from gpudask.planning.eviction import at_work
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import current_scheduler
 from gpudask.planning.plan import plan
+from gpudask.planning.pool_view import StartTimes
 from gpudask.planning.scheduler import in_force, named_by_service
-from gpudask.planning.start_times import StartTimes
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed

@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.scaling.demand import Requirement
-from gpudask.scaling.lookahead import UNKNOWN_START_SECONDS
+
+# How long a pod is taken to need where none like it has been seen to start, in this cluster or another: a GPU node
+# takes minutes to come, but a pod that is there too early holds a GPU for nothing.
+UNKNOWN_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

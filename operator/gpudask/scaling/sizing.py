@@ -1,4 +1,4 @@
-"""The number of pods that a pool should have."""
+"""The number of pods that a pool should have: the arithmetic of `targetDuration` and `lookAhead`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import math
 from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Autoscale
-from gpudask.scaling.assignment import Share
+from gpudask.scaling.assignment import UNKNOWN_START_SECONDS, Share
+
+# `lookAhead`: a pod is to be there a little before the first task can run.
+_SOONER_SECONDS = 5.0
+# The estimate jumps, by a quarter up and down, and a start that was not known turns out to be short: what was ordered
+# for it is kept meanwhile.
+_KEPT_FACTOR, _KEPT_SECONDS = 2.0, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def wanted(limits: Autoscale, share: Share, pods: Pods, *, is_soon: bool = False
     duration is known. Without the trial it would double at the very moment when the first pod joins, before any task
     could end there, and a queue of short tasks would start a pod that comes after their end. Never more pods than there
     are tasks to fill them.
-    `is_soon`: tasks can run in no more time than a pod needs (`scaling.lookahead`): one pod is there for them.
+    `is_soon`: tasks can run in no more time than a pod needs (`is_soon`): one pod is there for them.
     """
     count = _unlimited(limits, share, pods)
     if not count and is_soon and not limits.min:
@@ -62,6 +68,28 @@ def wanted(limits: Autoscale, share: Share, pods: Pods, *, is_soon: bool = False
     if count < limits.min:
         return limits.min, f"at its minimum of {limits.min}"
     return count, _tasks(share) if count else "no demand"
+
+
+def lead_seconds(start_seconds: float | None, *, pods: int) -> float:
+    """The time by which a pod is ordered before the first task can run, or kept where the pool has `pods`.
+
+    `start_seconds`: from a pod's creation until its workers are registered, None where none was seen to start.
+    """
+    start = UNKNOWN_START_SECONDS if start_seconds is None else start_seconds
+    if pods:
+        return max(UNKNOWN_START_SECONDS, _KEPT_FACTOR * start) + _KEPT_SECONDS
+    return start + _SOONER_SECONDS
+
+
+def is_soon(next_seconds: float | None, start_seconds: float | None, *, pods: int) -> bool:
+    """True if the first waiting task can run in `next_seconds` (None: unknown), soon enough for a pod now.
+
+    Then one pod is started while the task's inputs are still computed (`lookAhead`), and never more than one. How many
+    tasks wait says nothing of how many pods they need, and the estimate may be wrong: one pod, and the node that comes
+    for it, is what has to be there when the first of them can run. The size follows demand from then on, as it does for
+    any task of unknown duration.
+    """
+    return next_seconds is not None and next_seconds <= lead_seconds(start_seconds, pods=pods)
 
 
 def worth_waiting_for(limits: Autoscale, share: Share, pods: Pods) -> int:

@@ -29,7 +29,7 @@ class PoolMemory:
     """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry.
 
     `start_seconds`: how long the last pod took from its creation until its workers were registered. `held_seconds`:
-    for how long the first one held its node until then, when the pool last had none before it (`planning.start_times`).
+    for how long the first one held its node until then, when the pool last had none before it (`planning.pool_view`).
     `not_before`: when the next pod may be created at the soonest. `refused_since`: since when it is refused; 0.0 where
     that holds nothing back.
     """
