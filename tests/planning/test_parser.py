@@ -14,7 +14,7 @@ from gpudask.desired.scheduler import MadeWith, scheduler_pod
 from gpudask.planning.observed.fields import UnreadableError
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.observed.parser import parse_pod, owner_key
-from gpudask.planning.observed.timestamps import iso
+from gpudask.api.status import iso
 from tests.builders import a_cluster
 
 

@@ -18,7 +18,7 @@ from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.planning.observed.timestamps import iso
+from gpudask.api.status import iso
 from gpudask.clients.caches import Caches
 from gpudask.reconcile.context import Context, observe_owned, pod_sighting
 from gpudask.mirror.sync import Mirror

@@ -5,6 +5,7 @@ The operator never reads its own status to decide what to do, but for counters t
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -237,3 +238,16 @@ class Status(Model):
         list[PoolStatus], Field(default_factory=list, description="each pool in the spec's order, then those removed")
     ]
     counted_at: Annotated[str, Field(description="up to when the GPU-seconds count, as 2026-12-01T18:00:00.000Z")] = ""
+
+
+def iso(now: float, *, to: str = "milliseconds") -> str:
+    """A time in seconds since the epoch, as text; `to` which of `datetime.isoformat`'s units."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec=to).replace("+00:00", "Z")
+
+
+def epoch(text: str) -> float | None:
+    """The same back; None where this is no such text, which somebody else may have written into a status."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

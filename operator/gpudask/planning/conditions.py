@@ -7,13 +7,12 @@ from typing import Literal
 from gpudask.api.pod_template import reserved
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
+from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status, iso
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.degraded import failure_of, kept_by_finalizers, refusal_of, trouble, trouble_of_scheduler
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed.observation import Observation
-from gpudask.planning.observed.timestamps import iso
 from gpudask.planning.pool_view import PoolView
 from gpudask.scaling.assignment import refusal
 

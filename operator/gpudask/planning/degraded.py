@@ -13,12 +13,11 @@ from gpudask.api import addresses
 from gpudask.api.addresses import UCXX
 from gpudask.api.quote import quote, quote_last_line
 from gpudask.api.spec import Spec
-from gpudask.api.status import PoolStatus, Reason
+from gpudask.api.status import PoolStatus, Reason, iso
 from gpudask.planning import drain
 from gpudask.planning.actions import soonest
 from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import iso
 from gpudask.planning.pool_view import PoolView
 
 # A container that came back this often without staying up is not merely starting.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpudask.planning import degraded, eviction, idle, overrides
 from gpudask.planning.actions import Action, CreateWorker, Plan, PoolPlan, soonest
-from gpudask.planning.capacity import capacity
+from gpudask.planning.autoscaling import capacity
 from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.pool_view import PoolView, views

@@ -9,14 +9,13 @@ from collections.abc import Iterable
 
 from gpudask.api import addresses
 from gpudask.api.quote import quote
-from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
+from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination, epoch, iso
 from gpudask.desired import spec_hash
 from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import concluded
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import epoch, iso
 from gpudask.planning.pool_view import PoolView, has_joined, views
 from gpudask.scaling.assignment import Share
 

@@ -20,8 +20,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
-from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import sighted
+from gpudask.planning.observed.pods import Pod, on_operator_clock
 from gpudask.reconcile.memory import KnownStarts
 from gpudask.reconcile.preload import Preloads
 from gpudask.reconcile.rate_limiter import FairRateLimiter
@@ -118,6 +117,6 @@ def pod_sighting(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
     """How a cache of pods brings their times to `clock`, for `Reflector`'s `sighted`."""
 
     def sight(pod: Pod, before: Pod | None, since: float) -> Pod:
-        return sighted(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
+        return on_operator_clock(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
 
     return sight

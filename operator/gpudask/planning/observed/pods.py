@@ -1,10 +1,17 @@
-"""A pod, with the few fields that a pass reads. `observed.parser` makes it of the API server's object."""
+"""A pod, with the few fields that a pass reads, and with its times on the operator's own clock.
+
+`observed.parser` makes it of the API server's object. The API server stamps creations, the kubelet the start and the
+end of a container, an operator before this one the beginning of a drain: each by its own clock, which may be wrong, and
+may be set. So a stamp is compared once, when it is first seen, and what it says is believed as far as it can be true:
+nothing happened in the future, or before it was last seen otherwise. From then on its age grows by the operator's clock
+alone.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpudask.desired.scheduler import MadeWith
 
@@ -48,8 +55,8 @@ class Ended:
 class Pod:
     """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
 
-    `observed.parser` reads the times as they were stamped, by whichever clock; `observed.timestamps` brings them to
-    the operator's clock, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
+    `observed.parser` reads the times as they were stamped, by whichever clock; `on_operator_clock` brings them
+    to the operator's, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
     `grace_seconds`.
 
     `marks`: what it says to node autoscalers, in the order of `desired.disruption.EVICTION_ANNOTATIONS`. `gpus`: how
@@ -138,3 +145,56 @@ def current_scheduler(pods: Iterable[Pod]) -> Pod | None:
     """Of a cluster's `pods` the live scheduler, the oldest should there be several."""
     live = (pod for pod in pods if not pod.pool and pod.live)
     return min(live, key=lambda pod: (pod.created, pod.name), default=None)
+
+
+def on_operator_clock(
+    pod: Pod, before: Pod | None, *, now: float, server_ahead: float = 0.0, since: float = 0.0
+) -> Pod:
+    """`pod`, read just now, with its times on the operator's clock.
+
+    `before`: as it was last sighted, if it was. `server_ahead`: as `Observation`'s. `since`: when what there is was
+    last known; 0.0: never. What is new happened after that.
+    """
+    ended_at = pod.ended.at if pod.ended is not None else 0.0
+    drains_at = pod.retirement.at if pod.retirement is not None else 0.0
+    stamps = (pod.created, pod.placed, pod.started, ended_at, drains_at)
+    if before is not None and before.stamps:
+        known_ended = before.ended.at if before.ended is not None else 0.0
+        known_drains = before.retirement.at if before.retirement is not None else 0.0
+        known = (before.created, before.placed, before.started, known_ended, known_drains)
+        created = before.created
+        told = [local if stamp == old else None for local, stamp, old in zip(known, stamps, before.stamps, strict=True)]
+    else:
+        created = _local_time(pod.created, server_ahead, since, now)
+        told = [None] * len(stamps)
+    since = max(since, created)
+    _, placed, started, ended, drains = (
+        local if local is not None else _local_time(stamp, server_ahead, since, now)
+        for local, stamp in zip(told, stamps, strict=True)
+    )
+    return replace(
+        pod,
+        created=created,
+        placed=placed,
+        started=started,
+        ended=replace(pod.ended, at=ended) if pod.ended is not None else None,
+        retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
+        delete_by=_delete_by(pod, before, now),
+        stamps=stamps,
+    )
+
+
+def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> float:
+    """What `stamp` says, as far as it can be true; 0.0, which is none, stays."""
+    return max(min(stamp - server_ahead, now), since) if stamp else 0.0
+
+
+def _delete_by(pod: Pod, before: Pod | None, now: float) -> float:
+    """When a pod that is being deleted has had its grace, since its deletion was first seen; 0.0: it is not deleted.
+
+    Not when its stamp says: whatever clock is wrong, its successor comes too late rather than beside it.
+    """
+    if not pod.deleting:
+        return 0.0
+    asked = before.delete_by - before.grace_seconds if before is not None and before.deleting else now
+    return asked + pod.grace_seconds
