@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from gpudask.api.resource import ANNOTATION_HOLDS
-from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.api.resource import MIRROR_MANAGER
 from gpudask.kubecluster import holds, overrides
 from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.kube.server import Server

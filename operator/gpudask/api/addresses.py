@@ -1,12 +1,11 @@
-"""The addresses of a scheduler inside Kubernetes, and the names of the Services that make them.
+"""The addresses of a scheduler inside Kubernetes: its ports, and the names of the Services that lead to it.
 
 Operator and client agree on them here.
 """
 
 from __future__ import annotations
 
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
-
+COMM_PORT, DASHBOARD_PORT = 8786, 8787
 UCXX = "ucxx"
 
 

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpudask.api.model import FreeObject, Model, Rule
-from gpudask.api.values import Quantity
+from gpudask.api.model import FreeObject, Model, Quantity, Rule
 
 # As long as Kubernetes lets them be: a label's value, also one that nodes are selected by, and an object's annotations.
 LabelText = Annotated[str, Field(max_length=63)]

@@ -8,9 +8,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpudask.api.gpu import Gpu
-from gpudask.api.model import ENOUGH_MEMORY, Model, Rule, distinct, no_own_flags
+from gpudask.api.model import (
+    DURATION_PATTERN,
+    ENOUGH_MEMORY,
+    Duration,
+    Model,
+    Quantity,
+    Rule,
+    distinct,
+    no_own_flags,
+    number,
+    seconds,
+)
 from gpudask.api.pod_template import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
-from gpudask.api.values import DURATION_PATTERN, Duration, Quantity, number, seconds
 
 MAX_REPLICAS = 5000
 POOL_NAME = "^[a-z][a-z0-9]{0,14}$"

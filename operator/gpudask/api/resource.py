@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,10 +35,13 @@ ANNOTATION_MADE_WITH = f"{GROUP}/made-with"  # on scheduler pods
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 
-# What the stock Dask client looks for.
+# Conventions of the stock Dask client: the labels that it looks for, and the pool that is meant where none is named.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
+DEFAULT_GROUP = "default"
+MIRROR_MANAGER = "gpudask-mirror"
+"""The field manager of overrides that users of the stock client set."""
 
 # Far above what pods can have: Linux takes no environment variable above 128 KiB, etcd no object above 1.5 MiB.
 MAX_SPEC_BYTES = 512 * 1024
@@ -82,6 +85,16 @@ def owner_key(namespace: str, uid: str) -> str:
     own namespace alone.
     """
     return f"{namespace}/{uid}"
+
+
+def default_pool(pools: Mapping[str, bool]) -> str:
+    """The name of the pool that is meant: `default`, else the first one without GPUs, else the first.
+
+    Args:
+        pools: by name, in the manifest's order: whether it has GPUs. One at least.
+    """
+    plain = [name for name, has_gpus in pools.items() if not has_gpus]
+    return DEFAULT_GROUP if DEFAULT_GROUP in pools else [*plain, *pools][0]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,17 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpudask.api.model import ENOUGH_MEMORY, FreeObject, Model, Rule, distinct, no_own_flags
+from gpudask.api.model import (
+    DURATION_PATTERN,
+    ENOUGH_MEMORY,
+    Duration,
+    FreeObject,
+    Model,
+    Rule,
+    distinct,
+    no_own_flags,
+    seconds,
+)
 from gpudask.api.network import Network
 from gpudask.api.pod_template import (
     AnnotationText,
@@ -24,7 +34,6 @@ from gpudask.api.pod_template import (
     no_reserved_keys,
 )
 from gpudask.api.pool import MAX_REPLICAS, Pool
-from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 
 MAX_POOLS = 32
 MINUTE = 60.0

@@ -19,11 +19,11 @@ and gives up for good.
 from __future__ import annotations
 
 from gpudask.api import addresses
+from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, Cluster
 from gpudask.api.spec import Spec
-from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.desired.pod import MAIN_CONTAINER, metadata
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"

@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass
 
 from gpudask.api import addresses, resource
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.json_object import Json
 from gpudask.api.pod_template import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.spec import Protocol, Spec
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import disruption, names, pod, spec_hash
 
 _MOUNT = "/etc/gpudask"
