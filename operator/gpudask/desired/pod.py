@@ -10,7 +10,7 @@ from gpudask.api import resource
 from gpudask.api.json_object import Json
 from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
-from gpudask.desired.merge import merge_pod
+from gpudask.desired.strategic_merge import merge_pod
 
 MAIN_CONTAINER = "dask"
 # The node label that GPU feature discovery sets; pods without GPUs prefer other nodes.
