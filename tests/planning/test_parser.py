@@ -248,7 +248,7 @@ def size(pod: Pod) -> int:
     """Bytes of all that a pod's fields hold."""
     values = [getattr(pod, name) for name in Pod.__dataclass_fields__]
     assert pod.ended is not None
-    values += [*pod.marks, *pod.finalizers, pod.ended.message, pod.ended.reason]
+    values += [*pod.eviction_annotations, *pod.finalizers, pod.ended.message, pod.ended.reason]
     return sum(sys.getsizeof(value) for value in values)
 
 

@@ -61,7 +61,7 @@ def read(text: str) -> Limits:
         raise ValueError("; ".join(wrong)) from error
 
 
-def excesses(spec: Spec, namespace: str, limits: Limits) -> list[str]:
+def violations(spec: Spec, namespace: str, limits: Limits) -> list[str]:
     """The parts of `spec` that go beyond `limits`: each with its field, what came, and what to write."""
     return [
         *_of_namespace(namespace, limits),

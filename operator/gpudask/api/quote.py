@@ -44,12 +44,12 @@ def quote(text: str, length: int = QUOTE_LENGTH) -> str:
     """`text` in one line of at most `length` characters: without terminal sequences, what is invisible as `\ufffd`."""
     if len(text) <= length and text.isascii() and text.isprintable() and "  " not in text and text == text.strip():
         return text  # as nearly always, thousands of times an answer
-    seen = text[: _LOOKED_AT * length]
-    if not (seen.isascii() and seen.isprintable()):
-        seen = _PILE.sub(r"\1", _TERMINAL.sub("", seen).translate(_VISIBLE))
-    seen = _SPACE.sub(" ", seen).strip()
-    whole = len(seen) <= length and len(text) <= _LOOKED_AT * length
-    return seen if whole else f"{seen[: length - 1].rstrip()}\u2026"
+    cleaned = text[: _LOOKED_AT * length]
+    if not (cleaned.isascii() and cleaned.isprintable()):
+        cleaned = _PILE.sub(r"\1", _TERMINAL.sub("", cleaned).translate(_VISIBLE))
+    cleaned = _SPACE.sub(" ", cleaned).strip()
+    whole = len(cleaned) <= length and len(text) <= _LOOKED_AT * length
+    return cleaned if whole else f"{cleaned[: length - 1].rstrip()}\u2026"
 
 
 def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:

@@ -58,8 +58,8 @@ except OSError:
 """
 
 
-def budget(cluster: Cluster, *, guarded: bool) -> Json:
-    """The PodDisruptionBudget of a cluster; not `guarded`, it lets the scheduler be evicted.
+def budget(cluster: Cluster, *, is_protected: bool) -> Json:
+    """The PodDisruptionBudget of a cluster; not `is_protected`, it lets the scheduler be evicted.
 
     The number is a whole one because the pods' owner has no scale subresource, and a scheduler that is not ready may
     always be evicted: https://kubernetes.io/docs/tasks/run-application/configure-pdb/
@@ -69,24 +69,24 @@ def budget(cluster: Cluster, *, guarded: bool) -> Json:
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, addresses.service(cluster.name), "scheduler"),
         "spec": {
-            "minAvailable": 1 if guarded else 0,
+            "minAvailable": 1 if is_protected else 0,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": {LABEL_CLUSTER: cluster.name, LABEL_DASK_COMPONENT: "scheduler"}},
         },
     }
 
 
-def eviction_protection(spec: Spec, pool: Pool | None, *, guarded: bool) -> dict[str, str]:
+def eviction_protection(spec: Spec, pool: Pool | None, *, is_protected: bool) -> dict[str, str]:
     """The annotations by which a pod of `pool`, None: the scheduler, asks node autoscalers to leave it alone.
 
-    Not `guarded`, they say that it may go. Those that a template sets stay as they are there.
+    Not `is_protected`, they say that it may go. Those that a template sets stay as they are there.
     """
-    ours = {DO_NOT_DISRUPT: str(guarded).lower(), SAFE_TO_EVICT: str(not guarded).lower()}
+    ours = {DO_NOT_DISRUPT: str(is_protected).lower(), SAFE_TO_EVICT: str(not is_protected).lower()}
     theirs = spec.template.metadata.annotations | (pool or spec.scheduler).template.metadata.annotations
     return {name: value for name, value in ours.items() if name not in theirs}
 
 
-def waiting_for_drain(pod: Json, host: str, dask_name: str) -> Json:
+def with_drain_hook(pod: Json, host: str, dask_name: str) -> Json:
     """`pod`, complete but for this, with the hook that waits for the drain of the workers called `dask_name`.
 
     A hook of the user's own stays. With a grace period of a few seconds there is no time to wait.
@@ -97,7 +97,7 @@ def waiting_for_drain(pod: Json, host: str, dask_name: str) -> Json:
     return _with_hook(pod, [SCRIPT, host, str(DASHBOARD_PORT), path, f"{wait_seconds:g}"])
 
 
-def lingering(pod: Json) -> Json:
+def with_shutdown_delay(pod: Json) -> Json:
     """A scheduler pod, complete but for this, that goes on for a moment when it is to end. Else as above."""
     return _with_hook(pod, [f"import time; time.sleep({_LINGER_SECONDS})"])
 

@@ -106,7 +106,7 @@ def near_gpu_pods() -> Json:
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def overlaid(pod: Json, *templates: Template) -> Json:
+def with_templates(pod: Json, *templates: Template) -> Json:
     """`pod` with the templates merged over it; labels and owner that the operator relies on stay ours.
 
     Also those that this pod does not have: a scheduler with the label of a pool would be no scheduler.

@@ -52,7 +52,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
         resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec).dump(),
-        **disruption.eviction_protection(cluster.spec, None, guarded=True),
+        **disruption.eviction_protection(cluster.spec, None, is_protected=True),
     }
     container = {
         "image": section.image or cluster.spec.image,
@@ -76,7 +76,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
         {"name": PRELOAD_VOLUME, "configMap": {"name": preload}},
         {"name": "gpudask-token", "configMap": {"name": names.token(cluster.name)}},
     ]
-    return disruption.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
+    return disruption.with_shutdown_delay(pod.with_templates(rendered, cluster.spec.template, section.template))
 
 
 def _arguments(cluster: Cluster) -> list[str]:
@@ -149,7 +149,7 @@ def fence(cluster: Cluster) -> dict[str, Json]:
     }
 
 
-def told(cluster: Cluster, token: str) -> Json:
+def preload_settings(cluster: Cluster, token: str) -> Json:
     """The ConfigMap with what the preload of this cluster is told: its pools, and its token's SHA-256, no secret."""
     return {
         "apiVersion": "v1",

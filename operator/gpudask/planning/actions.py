@@ -58,13 +58,13 @@ class MarkProtected:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOffService:
+class RemoveFromService:
     """Let the cluster's Service no longer lead to the pod."""
 
     pod: Pod
 
 
-Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkProtected | TakeOffService
+Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkProtected | RemoveFromService
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Plan:
 
     `requeue_after`: in how many seconds at the latest the next pass is due though nothing happens; None: not at all.
     `protects_scheduler`: whether the scheduler pod is kept from eviction; None: as it was.
-    `delete_why`: why the whole cluster is to be deleted, empty where it stays.
+    `delete_reason`: why the whole cluster is to be deleted, empty where it stays.
     `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
 
@@ -109,7 +109,7 @@ class Plan:
     requeue_after: float | None = None
     protections: tuple[MarkProtected, ...] = ()
     protects_scheduler: bool | None = None
-    delete_why: str = ""
+    delete_reason: str = ""
 
     @property
     def actions(self) -> tuple[Action, ...]:

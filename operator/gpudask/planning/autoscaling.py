@@ -51,12 +51,12 @@ def decide(view: PoolView, share: Share) -> Decision:
         return Decision(Size(override.replicas, f"set by {by}", by))
     if pool.autoscale is None:
         return Decision(Size(1 if pool.replicas is None else pool.replicas, "fixed in the spec", "spec"))
-    if not view.observation.counts:
-        return _kept(view, pool.autoscale)
+    if not view.observation.knows_demand:
+        return _unchanged(view, pool.autoscale)
     return _Autoscaling(view, pool.autoscale, share).decide()
 
 
-def _kept(view: PoolView, limits: Autoscale) -> Decision:
+def _unchanged(view: PoolView, limits: Autoscale) -> Decision:
     """Rule 7: when the scheduler says nothing, sizes stay."""
     before = view.memory.size
     size = rollout.possible_sizes(view)[1] if before is None else before
@@ -97,13 +97,13 @@ class _Autoscaling:
 
     def _up_or_ahead(self) -> _Want:
         """Rules 3 and 4: as many as clear the queue in time; one where tasks can run soon."""
-        pods, seen = self.view.staying, self.view.observation
+        pods, observation = self.view.staying, self.view.observation
         next_seconds, start_seconds = self._next_seconds(), self.view.start_times.expected
         is_soon = sizing.is_soon(next_seconds, start_seconds, pods=len(pods))
-        count, reason = sizing.wanted(self.limits, self.share, self._there(), is_soon=is_soon)
-        trials = (seen.trial_seconds(pod) for pod in pods if seen.registered(pod))
+        count, reason = sizing.wanted(self.limits, self.share, self._pods(), is_soon=is_soon)
+        warm_ups = (observation.warm_up_seconds(pod) for pod in pods if observation.registered(pod))
         lead_seconds = sizing.lead_seconds(start_seconds, pods=len(pods))
-        return _Want(count, reason, soonest(*trials, None if next_seconds is None else next_seconds - lead_seconds))
+        return _Want(count, reason, soonest(*warm_ups, None if next_seconds is None else next_seconds - lead_seconds))
 
     def _held_back(self, want: _Want) -> _Want:
         """Rule 5: while pods wait too long for a node, no more are asked for."""
@@ -136,7 +136,7 @@ class _Autoscaling:
         starting = sum(1 for candidate in candidates if candidate.pending)
         beyond = min(have - max(want, sizing.fillable(self.share)), starting - surplus)
         cancelled = retirement.pending(candidates, beyond)
-        there = self._there()
+        there = self._pods()
         if not there.start_seconds or self._rolls:
             return cancelled
         enough = max(want, sizing.worth_waiting_for(self.limits, self.share, there))
@@ -162,13 +162,13 @@ class _Autoscaling:
     def _rolls(self) -> bool:
         return bool(rollout.old_and_new(self.view, self.view.staying)[0])
 
-    def _there(self) -> sizing.Pods:
+    def _pods(self) -> sizing.Pods:
         """The pods that stay, as the sizing policy counts them."""
-        pods, seen, starts = self.view.staying, self.view.observation, self.view.start_times
-        ready = [pod for pod in pods if seen.registered(pod)]
+        pods, observation, starts = self.view.staying, self.view.observation, self.view.start_times
+        ready = [pod for pod in pods if observation.registered(pod)]
         return sizing.Pods(
             ready=len(ready),
-            tried=sum(1 for pod in ready if not seen.trial_seconds(pod)),
+            warmed_up=sum(1 for pod in ready if not observation.warm_up_seconds(pod)),
             placed=sum(1 for pod in pods if pod.node),
             start_seconds=starts.slowest or 0.0,
             held_seconds=starts.held if self.view.pool.gpu else 0.0,
@@ -203,8 +203,8 @@ def node_wait(view: PoolView) -> NodeWait:
     if not waiting:
         return NodeWait()
     start = view.start_times.last
-    patience = _UNKNOWN_LATE_SECONDS if start is None else _LATE_FACTOR * start + _LATE_SECONDS
-    left = [pod.created + patience - view.observation.now for pod in waiting]
+    limit_seconds = _UNKNOWN_LATE_SECONDS if start is None else _LATE_FACTOR * start + _LATE_SECONDS
+    left = [pod.created + limit_seconds - view.observation.now for pod in waiting]
     is_late = min(left) <= 0
     return NodeWait(is_late, holds_growth=is_late or start is None, requeue_after=soonest(*left))
 
@@ -225,9 +225,9 @@ def capacity(view: PoolView) -> PoolCapacity:
         most = min(most, len(pods))
     if wait.is_late:
         most = min(most, sum(1 for pod in pods if not pod.unschedulable))
-    trials = [view.observation.trial_seconds(pod) for pod in pods if view.observation.registered(pod)]
-    found = Capacity(float(most), all_tried=trials.count(0.0) >= most, start_seconds=view.start_times.last)
-    return PoolCapacity(found, soonest(wait.requeue_after, *trials))
+    warm_ups = [view.observation.warm_up_seconds(pod) for pod in pods if view.observation.registered(pod)]
+    found = Capacity(float(most), all_warmed_up=warm_ups.count(0.0) >= most, start_seconds=view.start_times.last)
+    return PoolCapacity(found, soonest(wait.requeue_after, *warm_ups))
 
 
 def _most(view: PoolView) -> int:

@@ -10,11 +10,17 @@ from gpudask.api.spec import Spec
 from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status, iso
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
-from gpudask.planning.degraded import failure_of, kept_by_finalizers, refusal_of, trouble, trouble_of_scheduler
+from gpudask.planning.degraded import (
+    failure_message,
+    kept_by_finalizers,
+    refusal_message,
+    trouble,
+    trouble_of_scheduler,
+)
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.pool_view import PoolView
-from gpudask.scaling.assignment import refusal
+from gpudask.scaling.assignment import unserved_message
 
 # Of many requirements that no pool serves, or features that are off, so many are named.
 _NAMED = 10
@@ -25,7 +31,7 @@ _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 Verdict = tuple[Literal["True", "False", "Unknown"], str, str]
 
 
-def concluded(observation: Observation, plan: Plan, status: Status, before: Status) -> Status:
+def with_conditions(observation: Observation, plan: Plan, status: Status, before: Status) -> Status:
     """`status` with its conditions, phase and reason."""
     verdicts: dict[str, Verdict] = {
         ConditionType.ACCEPTED: _accepted(observation),
@@ -127,7 +133,7 @@ def _scheduler_ready(observation: Observation) -> Verdict:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
         memory = observation.memory.get("")
-        said = refusal_of(observation, memory) if memory else ""
+        said = refusal_message(observation, memory) if memory else ""
         return "False", Reason.SCHEDULER_PENDING, said or "no scheduler pod yet"
     if not pod.ready:
         if (found := trouble_of_scheduler(observation)) is not None:
@@ -148,7 +154,7 @@ def _scheduler_ready(observation: Observation) -> Verdict:
 
 def _features_off(observation: Observation) -> str:
     """What does not work inside the scheduler, each with why."""
-    if observation.deaf:
+    if observation.preload_unavailable:
         return observation.demand_problem
     if observation.demand is None:
         return ""
@@ -169,7 +175,7 @@ def _demand_servable(observation: Observation, plan: Plan) -> Verdict:
         return "Unknown", Reason.DEMAND_UNKNOWN, observation.demand_problem or _NOT_HEARD
     if plan.assignment.unserved:
         unserved = plan.assignment.unserved
-        said = "; ".join(refusal(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED])
+        said = "; ".join(unserved_message(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED])
         if len(unserved) > _NAMED:
             said += f"; and {len(unserved) - _NAMED} more kinds"
         return "False", Reason.UNSERVABLE, said
@@ -184,12 +190,12 @@ def _degraded(observation: Observation, plan: Plan, status: Status) -> Verdict:
         return (
             "True",
             observation.failures[0].reason,
-            "; ".join(failure_of(failure) for failure in observation.failures[:_NAMED]),
+            "; ".join(failure_message(failure) for failure in observation.failures[:_NAMED]),
         )
     if (of_scheduler := trouble_of_scheduler(observation)) is not None:
         return "True", of_scheduler[0], f"scheduler: {of_scheduler[1]}"
     if observation.demand_problem and observation.scheduler is not None and observation.scheduler.ready:
-        reason = Reason.PRELOAD_FAILED if observation.deaf else Reason.SCHEDULER_UNREACHABLE
+        reason = Reason.PRELOAD_FAILED if observation.preload_unavailable else Reason.SCHEDULER_UNREACHABLE
         since = min((pool.frozen_since for pool in status.pools if pool.frozen_since), default="")
         return "True", reason, f"{observation.demand_problem}; sizes stay{f' since {since}' if since else ''}"
     for pool in status.pools:
@@ -241,7 +247,7 @@ def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
     if not status.scheduler.ready:
         return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(observation)[2]
     was_ready = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
-    if observation.demand is None and not was_ready and not _is_deaf_for_good(observation):
+    if observation.demand is None and not was_ready and not _lacks_preload(observation):
         return "False", Reason.SCHEDULER_PENDING, observation.demand_problem or _NOT_HEARD
     pools = {pool.name: pool for pool in observation.cluster.spec.pools}
     short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
@@ -250,17 +256,22 @@ def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
     return "True", Reason.ALL_READY, ""
 
 
-def _is_deaf_for_good(observation: Observation) -> bool:
+def _lacks_preload(observation: Observation) -> bool:
     """Whether the scheduler has no preload; for a moment that seems so while it starts."""
     head = observation.scheduler
-    return observation.deaf and head is not None and head.running and observation.now - head.started >= _STARTED_SECONDS
+    return (
+        observation.preload_unavailable
+        and head is not None
+        and head.running
+        and observation.now - head.started >= _STARTED_SECONDS
+    )
 
 
 def _shortage(observation: Observation, pool: Pool, status: PoolStatus) -> str:
     """How many pods of `pool` are missing, and how many only lack workers that the scheduler knows."""
     view = PoolView(observation, pool)
     running = [pod for pod in view.pods if pod.live and pod.running]
-    silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.counts else 0
+    silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.knows_demand else 0
     but = f" ({silent} run, but not all of their workers are registered)" if silent else ""
     return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}"
 

@@ -47,13 +47,13 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
     """The trouble of `pool`, None where there is none."""
     memory = observation.memory.get(pool.name)
     if memory and memory.refusal:
-        return Reason(memory.refusal_reason), refusal_of(observation, memory)
+        return Reason(memory.refusal_reason), refusal_message(observation, memory)
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     pods = observation.workers(pool.name)
     return (
         failing_pods(observation, pods).trouble
-        or _sick(observation, pool, pods)
+        or _device_failure(observation, pool, pods)
         or _draining(observation, pool, pods)
         or kept_by_finalizers(observation, pods).trouble
     )
@@ -79,7 +79,7 @@ def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding
     return Finding((Reason.TERMINATING, message), soonest(*left))
 
 
-def refusal_of(observation: Observation, memory: PoolMemory) -> str:
+def refusal_message(observation: Observation, memory: PoolMemory) -> str:
     """What the API server refuses, since when, and when it is asked again; empty where it refuses nothing."""
     if not memory.refused_since:
         return memory.refusal
@@ -87,7 +87,7 @@ def refusal_of(observation: Observation, memory: PoolMemory) -> str:
     return f"{memory.refusal}; since {iso(memory.refused_since, to='seconds')}{again}"
 
 
-def failure_of(failure: Failure) -> str:
+def failure_message(failure: Failure) -> str:
     """What fails, since when, and when it is tried again."""
     since, next_try = iso(failure.since, to="seconds"), iso(failure.next_try, to="seconds")
     return f"{failure.what}: {failure.message}; since {since}, next try at {next_try}"
@@ -126,21 +126,21 @@ def _waiting(observation: Observation, pod: Pod) -> Trouble | None:
 
 
 def _unregistered(observation: Observation, pod: Pod) -> Finding:
-    if not observation.counts or not pod.running or observation.registered(pod):
+    if not observation.knows_demand or not pod.running or observation.registered(pod):
         return Finding()
-    told_after = _SILENT_SECONDS - observation.unheard_seconds(pod)
+    told_after = _SILENT_SECONDS - observation.unregistered_seconds(pod)
     if told_after > 0:
         return Finding(requeue_after=told_after)
     return Finding((Reason.UNREGISTERED, f"{pod.name} runs, but the scheduler does not know its worker: see its log"))
 
 
-def _sick(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
+def _device_failure(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
     section = next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
     if section is None:
         return None
     view = PoolView(observation, section)
     for pod in pods:
-        if pod.live and (why := view.sickness(pod)):
+        if pod.live and (why := view.device_failure(pod)):
             return Reason.DEVICE_SICK, f"{pod.name}: {why}"
     return None
 

@@ -55,7 +55,7 @@ def begin(
     final: bool = False,
 ) -> Action:
     """Cancel a pod that does not run; retire one that does. The keywords are `Retirement`'s."""
-    if not observation.works(pod):
+    if not observation.has_process(pod):
         return DeletePod(pod, why, only_if_unchanged=True)
     return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release, final=final, at=observation.now))
 
@@ -68,10 +68,10 @@ class Finish:
     requeue_after: float | None
 
 
-def finish(view: PoolView, spoken_for: Container[str]) -> Finish:
+def finish(view: PoolView, decided: Container[str]) -> Finish:
     """Delete the leaving pods that hold nothing, or drain too long; let held data go when its time has come.
 
-    `spoken_for`: uids of pods about which this pass has decided already.
+    `decided`: uids of pods about which this pass has decided already.
     """
     actions, requeue_after = [], None
     for pod in view.leaving:
@@ -79,7 +79,7 @@ def finish(view: PoolView, spoken_for: Container[str]) -> Finish:
         requeue_after = soonest(
             requeue_after, drain.requeue_after, view.unregistered_after(pod), _released_after(view, pod)
         )
-        if pod.uid not in spoken_for and (action := _next_step(view, pod, drain)) is not None:
+        if pod.uid not in decided and (action := _next_step(view, pod, drain)) is not None:
             actions.append(action)
     return Finish(tuple(actions), requeue_after)
 
@@ -87,13 +87,13 @@ def finish(view: PoolView, spoken_for: Container[str]) -> Finish:
 def is_empty(observation: Observation, pod: Pod) -> bool:
     """Whether a retiring pod holds nothing that anybody waits for."""
     workers = observation.registered(pod)
-    if observation.cluster.spec.suspend and not observation.drains:  # nobody will ever drain it
+    if observation.cluster.spec.suspend and not observation.can_drain:  # nobody will ever drain it
         return all(not worker.processing for worker in workers)
     if observation.demand is None:
         return False
     if workers:
         return all(worker.retiring == "drained" for worker in workers)
-    return observation.unheard_seconds(pod) >= UNREGISTERED_SECONDS
+    return observation.unregistered_seconds(pod) >= UNREGISTERED_SECONDS
 
 
 def waits_for(observation: Observation, pod: Pod) -> str:
@@ -107,7 +107,7 @@ def waits_for(observation: Observation, pod: Pod) -> str:
 def _next_step(view: PoolView, pod: Pod, drain: Drain) -> Action | None:
     assert pod.retirement is not None
     observation = view.observation
-    if not observation.works(pod):
+    if not observation.has_process(pod):
         return DeletePod(pod, pod.retirement.why, only_if_unchanged=True)
     if is_empty(observation, pod):
         return DeletePod(pod, pod.retirement.why)
@@ -126,7 +126,7 @@ def _may_release(view: PoolView, pod: Pod) -> bool:
         return True
     workers = view.observation.registered(pod)
     tried = any(worker.retiring == "blocked" and "data" in worker.blockers for worker in workers)
-    return tried and bool(view.sickness(pod)) and _has_another_worker(view.observation, pod)
+    return tried and bool(view.device_failure(pod)) and _has_another_worker(view.observation, pod)
 
 
 def _released_after(view: PoolView, pod: Pod) -> float | None:

@@ -20,7 +20,7 @@ def events(before: Status, after: Status) -> list[Event]:
     """What to record once `after` was written."""
     earlier_pools = {pool.name: pool for pool in before.pools}
     return [
-        *_began_anew(before.scheduler, after.scheduler),
+        *_scheduler_restarted(before.scheduler, after.scheduler),
         *(a for pool in after.pools for a in _scaled(earlier_pools.get(pool.name), pool)),
         *(a for pool in after.pools for a in _fell_back(earlier_pools.get(pool.name), pool)),
         *(a for pool in after.pools for a in _lost(earlier_pools.get(pool.name), pool)),
@@ -28,7 +28,7 @@ def events(before: Status, after: Status) -> list[Event]:
     ]
 
 
-def _began_anew(before: SchedulerStatus, after: SchedulerStatus) -> list[Event]:
+def _scheduler_restarted(before: SchedulerStatus, after: SchedulerStatus) -> list[Event]:
     if not after.lost or after.lost == before.lost:
         return []
     knew = after.lost.partition(": ")[2]

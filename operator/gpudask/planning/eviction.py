@@ -54,15 +54,15 @@ def protections(observation: Observation) -> Protections:
             of_scheduler = protection.wanted
         if protection.wanted is None or (pod.pool and pod.pool not in pools):
             continue
-        wanted = eviction_protection(spec, pools.get(pod.pool), guarded=protection.wanted)
-        said = dict(zip(EVICTION_ANNOTATIONS, pod.marks, strict=False))
+        wanted = eviction_protection(spec, pools.get(pod.pool), is_protected=protection.wanted)
+        said = dict(zip(EVICTION_ANNOTATIONS, pod.eviction_annotations, strict=False))
         if any(said.get(name) != value for name, value in wanted.items()):
             actions.append(MarkProtected(pod, wanted))
     return Protections(tuple(actions), of_scheduler, requeue_after)
 
 
 def _protection(observation: Observation, pod: Pod) -> Protection:
-    if observation.demand is None or not observation.counts:
+    if observation.demand is None or not observation.knows_demand:
         return Protection()
     if _is_at_work(observation, pod):
         return Protection(wanted=True)

@@ -20,12 +20,12 @@ FEATURE = "offers"
 class FallbackPlan:
     """The decision for one pool. `served`: its tasks that run on other pools meanwhile.
 
-    `guests`: the same as the demand of those pools, each of the first that could serve it.
+    `added_demand`: the same as the demand of those pools, each of the first that could serve it.
     """
 
     to: tuple[str, ...] = ()
     served: frozenset[Requirement] = frozenset()
-    guests: tuple[tuple[str, Requirement, Share], ...] = ()
+    added_demand: tuple[tuple[str, Requirement, Share], ...] = ()
     requeue_after: float | None = None
 
 
@@ -41,18 +41,18 @@ def plan_fallback(view: PoolView) -> FallbackPlan:
     waited = [r.since_seconds + max(0.0, observation.now - observation.demand_at) for r in stranded if r.unrunnable]
     after = pool.fallback.after_seconds
     falls = falls_back(
-        active=_is_lent(observation, pool),
+        active=_is_lending(observation, pool),
         after_seconds=after,
         waited_seconds=max(waited, default=0.0),
         tasks=sum(r.active for r in stranded),
     )
     if falls:
-        guests = tuple(guest for r in stranded for guest in _guests(spec, pool, r))
-        return FallbackPlan(tuple(pool.fallback.to), frozenset(stranded), guests)
+        added_demand = tuple(guest for r in stranded for guest in _added_demand(spec, pool, r))
+        return FallbackPlan(tuple(pool.fallback.to), frozenset(stranded), added_demand)
     return FallbackPlan(requeue_after=soonest(after - max(waited)) if waited else None)
 
 
-def own_part(requirement: Requirement) -> Requirement:
+def without_lent_tasks(requirement: Requirement) -> Requirement:
     """`requirement` without the tasks that have begun elsewhere, which will end there: no GPU need come for them."""
     left = requirement.active - requirement.lent
     if not requirement.lent or left < 0:
@@ -65,10 +65,10 @@ def own_part(requirement: Requirement) -> Requirement:
     )
 
 
-def with_guests(shares: dict[str, Share], plans: Iterable[FallbackPlan]) -> dict[str, Share]:
+def with_fallback_demand(shares: dict[str, Share], plans: Iterable[FallbackPlan]) -> dict[str, Share]:
     """The demand of each pool with that which falls back on it: once, though it be that of several pools."""
     added = dict(shares)
-    for name, _, share in dict.fromkeys(guest for each in plans for guest in each.guests):
+    for name, _, share in dict.fromkeys(guest for each in plans for guest in each.added_demand):
         added[name] += share
     return added
 
@@ -95,7 +95,7 @@ def _is_ready(observation: Observation, pool: Pool) -> bool:
     )
 
 
-def _is_lent(observation: Observation, pool: Pool) -> bool:
+def _is_lending(observation: Observation, pool: Pool) -> bool:
     """Whether the scheduler says that any of the pools named lends what `pool` offers."""
     assert pool.fallback is not None
     assert observation.demand is not None
@@ -110,7 +110,7 @@ def _lent_by(pool: Pool, other: Pool) -> dict[str, float]:
     return {name: amount for name, amount in pool.offered_resources.items() if name not in other.offered_resources}
 
 
-def _guests(spec: Spec, pool: Pool, requirement: Requirement) -> list[tuple[str, Requirement, Share]]:
+def _added_demand(spec: Spec, pool: Pool, requirement: Requirement) -> list[tuple[str, Requirement, Share]]:
     """`requirement` as the demand of the first of the pools named whose workers could then serve it."""
     assert pool.fallback is not None
     by_name = {other.name: other for other in spec.pools}

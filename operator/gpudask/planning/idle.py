@@ -17,7 +17,7 @@ from gpudask.scaling import retirement
 from gpudask.scaling.sizing import Size
 
 # A freeze that lasts is told. Where the scheduler pod itself is not ready, it may still pull its image.
-_TOLD_SECONDS, _START_SECONDS = 20.0, 120.0
+_REPORT_SECONDS, _START_SECONDS = 20.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Deletion:
 def idle_seconds(observation: Observation) -> float | None:
     """For how long the scheduler has had nothing to do by now; None where nobody knows: then nothing is deleted."""
     demand = observation.demand
-    if demand is None or demand.idle_seconds is None or not observation.counts:
+    if demand is None or demand.idle_seconds is None or not observation.knows_demand:
         return None
     works = any(item.waiting or item.active for item in demand.requirements)
     if works or any("actor" in worker.blockers for worker in demand.workers):
@@ -77,7 +77,7 @@ def freeze(view: PoolView, size: Size) -> Freeze:
     return Freeze(
         why,
         is_given_up=since is not None and given_up_after is not None and given_up_after <= 0,
-        requeue_after=soonest(_told_seconds(observation) - lasts, given_up_after),
+        requeue_after=soonest(_report_after_seconds(observation) - lasts, given_up_after),
     )
 
 
@@ -87,21 +87,21 @@ def frozen_since(view: PoolView, why: str) -> float | None:
     A scheduler that restarts is silent for some seconds.
     """
     since = view.observation.frozen_at.get(view.pool.name)
-    if not why or since is None or view.observation.now - since < _told_seconds(view.observation):
+    if not why or since is None or view.observation.now - since < _report_after_seconds(view.observation):
         return None
     return since
 
 
-def _told_seconds(observation: Observation) -> float:
+def _report_after_seconds(observation: Observation) -> float:
     """After how long a freeze is told."""
     is_ready = observation.scheduler is not None and observation.scheduler.ready
-    return _TOLD_SECONDS if is_ready else _START_SECONDS
+    return _REPORT_SECONDS if is_ready else _START_SECONDS
 
 
 def least(view: PoolView, size: Size) -> int:
     """Pods that stay of a pool that is given up: its size, or its minimum where nobody knows the demand."""
     limits = view.pool.autoscale
-    if limits is not None and size.set_by == "autoscale" and not view.observation.counts:
+    if limits is not None and size.set_by == "autoscale" and not view.observation.knows_demand:
         return min(size.pods, limits.min)
     return size.pods
 
@@ -118,11 +118,11 @@ def _why_frozen(view: PoolView, size: Size) -> str:
     why = _why_unheard(observation)
     if not why:
         return ""
-    if size.set_by == "autoscale" and not observation.counts:
+    if size.set_by == "autoscale" and not observation.knows_demand:
         return why
-    if observation.cluster.spec.suspend and not observation.drains:
+    if observation.cluster.spec.suspend and not observation.can_drain:
         return ""  # a suspended cluster ends without anybody to drain it
-    drains = any(observation.works(pod) for pod in view.leaving)
+    drains = any(observation.has_process(pod) for pod in view.leaving)
     return why if drains or len(view.staying) > size.pods else ""
 
 

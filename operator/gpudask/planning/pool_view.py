@@ -77,12 +77,12 @@ class PoolView:
 
     def is_complete(self, pod: Pod) -> bool:
         """Whether all workers of a pod are registered: of one that an older spec made, whether any is."""
-        if not self.observation.counts:
+        if not self.observation.knows_demand:
             return pod.ready
         wanted = self.pool.workers_per_pod if pod.spec_hash == self.spec_hash else 1
         return len(self.observation.registered(pod)) >= wanted
 
-    def sickness(self, pod: Pod) -> str:
+    def device_failure(self, pod: Pod) -> str:
         """Why a worker of `pod` can use its device no more, empty where none says so.
 
         A pool without GPUs has none that could be sick: tasks that look for one there are wrong, not the pod.
@@ -102,15 +102,15 @@ class PoolView:
         A container that waits to start again is no pending pod: its workers left with a scheduler that restarted, most
         likely, and are back soon. One that failed, and is not back soon, is as good as pending.
         """
-        seen = self.observation
-        workers = seen.registered(pod)
-        unheard = seen.unheard_seconds(pod) if seen.counts and pod.ran else 0.0
+        observation = self.observation
+        workers = observation.registered(pod)
+        unheard = observation.unregistered_seconds(pod) if observation.knows_demand and pod.ran else 0.0
         crashed = pod.ended is not None and pod.ended.exit_code != 0 and unheard >= UNREGISTERED_SECONDS
         return Candidate(
             pod=pod.name,
             number=pod.number,
-            pending=not seen.works(pod) and (not pod.ran or crashed),
-            idle_seconds=min((seen.idle_seconds(worker) for worker in workers), default=unheard),
+            pending=not observation.has_process(pod) and (not pod.ran or crashed),
+            idle_seconds=min((observation.idle_seconds(worker) for worker in workers), default=unheard),
             busy=any(worker.own for worker in workers) if workers else unheard < UNREGISTERED_SECONDS,
             held_bytes=sum(worker.held_bytes for worker in workers),
             blockers=tuple(sorted({blocker for worker in workers for blocker in worker.blockers})),
@@ -120,7 +120,7 @@ class PoolView:
         """In how many seconds a pod without registered workers holds nothing; None: it has some, or has not run."""
         if not pod.ran or self.observation.demand is None or self.observation.registered(pod):
             return None
-        return UNREGISTERED_SECONDS - self.observation.unheard_seconds(pod)
+        return UNREGISTERED_SECONDS - self.observation.unregistered_seconds(pod)
 
 
 def views(observation: Observation) -> dict[str, PoolView]:
@@ -130,7 +130,7 @@ def views(observation: Observation) -> dict[str, PoolView]:
 
 def has_joined(observation: Observation, pod: Pod) -> bool:
     """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
-    return bool(observation.registered(pod)) if observation.counts else pod.ready
+    return bool(observation.registered(pod)) if observation.knows_demand else pod.ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ class Start:
 class StartTimes:
     """What is known of a pool's starts, all in seconds.
 
-    `seen`: the starts of the pods that are there, the last one last. `memory`: of the pool. `elsewhere`: how long pods
+    `starts`: those of the pods that are there, the last one last. `memory`: of the pool. `elsewhere`: how long pods
     just like its own took lately in other clusters; None: there were none.
     """
 
-    seen: tuple[Start, ...]
+    starts: tuple[Start, ...]
     memory: PoolMemory
     elsewhere: float | None = None
 
@@ -163,12 +163,12 @@ class StartTimes:
         longer than `LONGEST_START_SECONDS`.
         """
         memory = observation.memory.get(pool, PoolMemory())
-        return cls(_seen(observation, pool), memory, observation.known_starts.get(pool))
+        return cls(_starts(observation, pool), memory, observation.known_starts.get(pool))
 
     @property
     def last(self) -> float | None:
         """How long the last pod took from its creation until all of its workers were registered."""
-        return self.seen[-1].seconds if self.seen else self.memory.start_seconds
+        return self.starts[-1].seconds if self.starts else self.memory.start_seconds
 
     @property
     def expected(self) -> float | None:
@@ -184,7 +184,7 @@ class StartTimes:
     @property
     def slowest(self) -> float | None:
         """The longest that a pod which is there took so: one, as a rule, for which a node had to come."""
-        return max((start.seconds for start in self.seen), default=self.last)
+        return max((start.seconds for start in self.starts), default=self.last)
 
     @property
     def held(self) -> float:
@@ -193,10 +193,10 @@ class StartTimes:
         The longest of those that are there. Where none is, it is the start of the first one when the pool last came
         from nothing: its nodes may be gone since.
         """
-        return max((start.held_seconds for start in self.seen), default=self.memory.held_seconds)
+        return max((start.held_seconds for start in self.starts), default=self.memory.held_seconds)
 
 
-def _seen(observation: Observation, pool: str) -> tuple[Start, ...]:
+def _starts(observation: Observation, pool: str) -> tuple[Start, ...]:
     complete: dict[str, float] = {}
     pods = {pod.dask_name: pod for pod in observation.workers(pool)}
     for worker in observation.demand.workers if observation.demand else ():

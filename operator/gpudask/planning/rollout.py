@@ -60,7 +60,7 @@ def step(view: PoolView, size: Size, pods: Sequence[Pod]) -> Step | None:
     old, new = old_and_new(view, pods)
     if not old:
         return None
-    works = view.observation.works
+    works = view.observation.has_process
     broken, working = [pod for pod in old if not works(pod)], [pod for pod in old if works(pod)]
     joined = sum(1 for pod in new if view.has_joined(pod))
     stuck = [pod for pod in new if pod.unschedulable]
@@ -115,14 +115,14 @@ def replace_unhealthy(view: PoolView) -> tuple[PoolView, list[MarkRetiring]]:
     They do not wait for their successors, as in a rollout: whatever they get meanwhile fails.
     """
     observation = view.observation
-    if not observation.drains:
+    if not observation.can_drain:
         return view, []
     marks = {
         pod.uid: MarkRetiring(
             pod, Retirement(f"its device is sick: {why}", at=observation.now, final=True), failed=True
         )
         for pod in view.pods
-        if pod.live and (pod.retirement is None or not pod.retirement.final) and (why := view.sickness(pod))
+        if pod.live and (pod.retirement is None or not pod.retirement.final) and (why := view.device_failure(pod))
     }
     if not marks:
         return view, []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
 from gpudask.desired.spec_hash import Memo
-from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService, soonest
+from gpudask.planning.actions import Action, CreateScheduler, DeletePod, RemoveFromService, soonest
 from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod
 
@@ -30,17 +30,17 @@ class SchedulerPlan:
 def plan_scheduler(observation: Observation) -> SchedulerPlan:
     """Create, replace or remove the scheduler pod."""
     plan = _replaced(observation)
-    return SchedulerPlan((*_taken_off(observation), *plan.actions), plan.requeue_after)
+    return SchedulerPlan((*_removed_from_service(observation), *plan.actions), plan.requeue_after)
 
 
-def _taken_off(observation: Observation) -> tuple[Action, ...]:
+def _removed_from_service(observation: Observation) -> tuple[Action, ...]:
     """The pods that the Service still leads to, though they are not the scheduler, or not for long.
 
     Who dials while the last one ends is refused, and dials again. Were the Service to lead to it until it is gone, a
     connection made in its last moment would wait for an answer from an address that nobody has any more.
     """
     others = (pod for pod in observation.schedulers if pod != observation.scheduler)
-    return tuple(TakeOffService(pod) for pod in others if pod.serves and not pod.finished)
+    return tuple(RemoveFromService(pod) for pod in others if pod.serves and not pod.finished)
 
 
 def _replaced(observation: Observation) -> SchedulerPlan:
@@ -68,7 +68,9 @@ def _replaced(observation: Observation) -> SchedulerPlan:
 def is_replaced_now(observation: Observation) -> bool:
     """Whether this very pass ends the scheduler, for a newer one."""
     return (
-        observation.scheduler is not None and outdated(observation, observation.scheduler) and free_to_go(observation)
+        observation.scheduler is not None
+        and outdated(observation, observation.scheduler)
+        and can_be_replaced(observation)
     )
 
 
@@ -104,14 +106,14 @@ def kept_for_scheduler(spec: Spec, pod: Pod | None) -> dict[str, str]:
     return kept
 
 
-def free_to_go(observation: Observation) -> bool:
+def can_be_replaced(observation: Observation) -> bool:
     """Whether `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
     pod = observation.scheduler
     if pod is not None and pod.started == 0.0:
         return True  # it does not run: there is nothing to lose, and the edit is perhaps its cure
     if observation.demand is None:
         return False
-    if observation.cluster.spec.rollout == "WhenIdle" or not observation.counts:
+    if observation.cluster.spec.rollout == "WhenIdle" or not observation.knows_demand:
         return observation.demand.tasks == 0
     return not any(item.active or item.waiting for item in observation.demand.requirements)
 

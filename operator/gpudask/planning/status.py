@@ -13,7 +13,7 @@ from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summ
 from gpudask.desired import spec_hash
 from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
-from gpudask.planning.conditions import concluded
+from gpudask.planning.conditions import with_conditions
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView, has_joined, views
@@ -49,7 +49,7 @@ def report(observation: Observation, plan: Plan, before: Status, *, counted_at: 
         for name, view in views(observation).items()
         if name in plan.pools
     ]
-    gone = sorted({pod.pool for pod in observation.of_removed_pools if not pod.finished})
+    gone = sorted({pod.pool for pod in observation.pods_of_removed_pools if not pod.finished})
     pools += [_removed_pool_status(observation, name, earlier.get(name), elapsed=elapsed) for name in gone]
     scheduler = _scheduler(observation, before.scheduler)
     status = Status(
@@ -59,7 +59,7 @@ def report(observation: Observation, plan: Plan, before: Status, *, counted_at: 
         pools=pools,
         counted_at=iso(observation.server_time),
     )
-    return concluded(observation, plan, status, before)
+    return with_conditions(observation, plan, status, before)
 
 
 def _since_count(observation: Observation, before: Status) -> float:
@@ -100,7 +100,7 @@ def _idle_since(observation: Observation, before: str) -> str:
 
 def _summary(observation: Observation, pools: list[PoolStatus]) -> Summary:
     gpu = {pool.name for pool in observation.cluster.spec.pools if pool.gpu}
-    gpu |= {pod.pool for pod in observation.of_removed_pools if pod.gpus}
+    gpu |= {pod.pool for pod in observation.pods_of_removed_pools if pod.gpus}
     return Summary(
         cpu=_ready_of_desired([p for p in pools if p.name not in gpu]),
         gpu=_ready_of_desired([p for p in pools if p.name in gpu]),
@@ -275,14 +275,14 @@ def _last_termination(pods: Iterable[Pod]) -> Termination | None:
     )
 
 
-def pressing(status: Status) -> Status:
-    """`significant` without how many pods are how far: when this changed, it is written at once."""
-    status = significant(status)
+def without_progress(status: Status) -> Status:
+    """`without_live_values` without how many pods are how far: when this changed, it is written at once."""
+    status = without_live_values(status)
     pools = [pool.model_copy(update=dict.fromkeys(_PROGRESS)) for pool in status.pools]
     return status.model_copy(update={"pools": pools, "summary": Summary()})
 
 
-def significant(status: Status) -> Status:
+def without_live_values(status: Status) -> Status:
     """`status` without what is live or grows by itself: when this changed, it is written almost at once."""
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
     # A condition's message may count tasks; its status and reason are what changes.
@@ -292,7 +292,7 @@ def significant(status: Status) -> Status:
     return status.model_copy(update=live)
 
 
-def lively(status: Status) -> Status:
+def without_counters(status: Status) -> Status:
     """`status` without what grows by itself: when this changed, it is written soon."""
     pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
     return status.model_copy(update={"pools": pools, "counted_at": ""})

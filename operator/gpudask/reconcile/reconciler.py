@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from gpudask.api.json_object import Json
-from gpudask.api.limits import excesses
+from gpudask.api.limits import violations
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
@@ -22,7 +22,7 @@ from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import fence
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
-from gpudask.planning.degraded import failure_of
+from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
 from gpudask.planning.observed.observation import Failure, Observation
@@ -135,7 +135,7 @@ class Reconciler:
         if cluster.deleting:
             self._feed.stop()
             return RESYNC_SECONDS
-        if beyond := excesses(cluster.spec, cluster.namespace, self._context.limits):
+        if beyond := violations(cluster.spec, cluster.namespace, self._context.limits):
             return await self._refuse("; ".join(beyond), Reason.LIMIT)
         mirrored = await self._take_in(cluster)
         if mirrored is _Mirrored.CHANGED:
@@ -169,7 +169,7 @@ class Reconciler:
         self._live = live
         planned = plan(seen)
         ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
-        if ends or planned.delete_why:
+        if ends or planned.delete_reason:
             await self._feed.ask()
             seen = self._observe(cluster)
             planned = plan(seen)
@@ -194,7 +194,7 @@ class Reconciler:
         """What later passes have to know of this one."""
         self._memory.froze((name for name, pool in planned.pools.items() if pool.frozen), seen.now)
         for name, pool in planned.pools.items():
-            started = StartTimes.of(seen, name).seen
+            started = StartTimes.of(seen, name).starts
             self._memory.started(name, started, empty=not seen.workers(name))
             for start in {start.spec_hash: start for start in started}.values():
                 self._context.starts.tell(start, seen.now)
@@ -225,8 +225,8 @@ class Reconciler:
         if show_mirror:
             work = {"what it shows": partial(self._show_mirror, cluster, planned)}
             await self._retries.run(Kind.MIRROR_WRITTEN, work)
-        if planned.delete_why:
-            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_why)}
+        if planned.delete_reason:
+            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_reason)}
             await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
@@ -299,7 +299,8 @@ class Reconciler:
             self._feed,
             self._memory,
             failures=self._retries.failures(Kind.OBJECTS, Kind.PODS, Kind.DELETION),
-            mirror_refusal=self._mirror.refusal or (failure_of(of_mirror[0]) if of_mirror else self._mirror.refusal),
+            mirror_refusal=self._mirror.refusal
+            or (failure_message(of_mirror[0]) if of_mirror else self._mirror.refusal),
             network_refusal=self._support.network_refusal(cluster, of_objects),
         )
 
@@ -348,7 +349,7 @@ def observe(
         demand=feed.demand,
         demand_at=feed.heard_at,
         demand_problem=feed.problem,
-        deaf=feed.deaf,
+        preload_unavailable=feed.deaf,
         failures=failures,
         scheduler_since=feed.scheduler_since,
         refused=feed.refused,

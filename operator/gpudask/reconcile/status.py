@@ -10,12 +10,12 @@ from gpudask.clients.gone import look_again
 from gpudask.planning import conditions
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
-from gpudask.planning.status import lively, pressing, significant
+from gpudask.planning.status import without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.resource import ResourceCopy
 
 # How long after the last write what is new in this form of a status is written at the soonest; the first that differs.
-_PACE = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
+_PACE = ((without_progress, 0.0), (without_live_values, 1.0), (without_counters, 5.0))
 
 
 class StatusWriter:
@@ -55,7 +55,7 @@ class StatusWriter:
         for form, seconds in _PACE:
             if form(status) != form(self._written):
                 wait = self._written_at + seconds - seen.now
-                if wait <= 0 and form is lively:
+                if wait <= 0 and form is without_counters:
                     if self._turn is None:
                         self._turn = self._context.figure_turns.take(cluster.namespace, seen.now)
                     wait = self._turn - seen.now
@@ -76,7 +76,7 @@ class StatusWriter:
         generation = metadata.get("generation", 0)
         status = conditions.invalid(message, generation=generation, before=self._written, now=now, reason=reason)
         before = self._written
-        if significant(status) == significant(before) and status.reason == before.reason:
+        if without_live_values(status) == without_live_values(before) and status.reason == before.reason:
             return
         self.status = status
         identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
@@ -91,7 +91,7 @@ class StatusWriter:
         """
         metadata, now = body["metadata"], self._context.clock()
         status = conditions.defect(message, before=self._written, now=now)
-        if significant(status) == significant(self._written):
+        if without_live_values(status) == without_live_values(self._written):
             return
         await self._put(Identity(metadata["name"], metadata["namespace"], metadata["uid"]), status, now)
 

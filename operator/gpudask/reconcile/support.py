@@ -16,7 +16,7 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network
-from gpudask.desired.scheduler import services, told
+from gpudask.desired.scheduler import preload_settings, services
 from gpudask.planning.observed.observation import Failure
 from gpudask.reconcile.context import Context, Owned
 from gpudask.reconcile.retries import Work
@@ -108,8 +108,8 @@ class Support:
         if inputs != self._inputs:
             wanted = [
                 *services(cluster, scheduler),
-                told(cluster, self._context.token(cluster.uid)),
-                disruption.budget(cluster, guarded=self._guarded),
+                preload_settings(cluster, self._context.token(cluster.uid)),
+                disruption.budget(cluster, is_protected=self._guarded),
             ]
             if self._context.network_policies:
                 wanted.append(network.policy(cluster, self._context.operator_namespace))
@@ -121,7 +121,7 @@ class Support:
         """Whether the scheduler pod is guarded, as we know or, at first, as the budget says."""
         if self._check_at is not None:
             return self._guarded
-        body, digest = _signed(disruption.budget(cluster, guarded=False))
+        body, digest = _signed(disruption.budget(cluster, is_protected=False))
         found = existing.get((body["kind"], body["metadata"]["name"]))
         return found is None or found.digest != digest
 

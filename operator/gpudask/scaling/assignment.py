@@ -64,12 +64,12 @@ class Share:
 class Capacity:
     """The `pods` that a pool can have now.
 
-    `all_tried`: whether it has all of them, and each had time to end a first task. `start_seconds`: how long one of
+    `all_warmed_up`: whether it has all of them, and each had time to end a first task. `start_seconds`: how long one of
     its pods takes to start, None where none was seen to.
     """
 
     pods: float = math.inf
-    all_tried: bool = False
+    all_warmed_up: bool = False
     start_seconds: float | None = None
 
     def less(self, pods: float) -> Capacity:
@@ -156,7 +156,7 @@ def _spread(spec: Spec, served: _Served, capacities: Mapping[str, Capacity]) -> 
         seconds = _deadline_seconds(dearer, capacities) if dearer else 0.0
         yield pool.name, _share(rest, slots, tasks, spills_from), min(capacity.pods, needed_pods(rest, slots, seconds))
         tasks -= capacity.pods * slots
-        rest, spills_from = excess(rest, slots, seconds, capacity), pool.name
+        rest, spills_from = spill_over(rest, slots, seconds, capacity), pool.name
 
 
 def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str) -> Share:
@@ -188,7 +188,7 @@ def may_exist(spec: Spec, pool: Pool) -> bool:
     return overridden.get(pool.name, pool.replicas) != 0
 
 
-def refusal(spec: Spec, requirement: Requirement) -> str:
+def unserved_message(spec: Spec, requirement: Requirement) -> str:
     """A message why no pool serves `requirement`: it names what each pool offers."""
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
@@ -205,20 +205,20 @@ def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:
     return f"pool {pool.name} offers {offered} a worker{held}"
 
 
-def needed_pods(requirement: Requirement, slots: int, seconds: float, *, all_tried: bool = True) -> float:
+def needed_pods(requirement: Requirement, slots: int, seconds: float, *, all_warmed_up: bool = True) -> float:
     """Pods, with `slots` for such tasks each, that do `requirement` in `seconds`: never more than its tasks fill.
 
     Tasks of unknown duration count as longer than that, but only once all pods that the pool can have were tried:
     until then it is the pool's own size that doubles.
     """
     known = requirement.seconds / seconds if seconds > 0 else float(requirement.active)
-    unknown = requirement.unknown if all_tried else 0
+    unknown = requirement.unknown if all_warmed_up else 0
     return min(float(requirement.active), known + unknown) / slots
 
 
-def excess(requirement: Requirement, slots: int, seconds: float, capacity: Capacity) -> Requirement:
+def spill_over(requirement: Requirement, slots: int, seconds: float, capacity: Capacity) -> Requirement:
     """The part of `requirement` that `capacity` cannot do in `seconds`; what waits goes first."""
-    need = needed_pods(requirement, slots, seconds, all_tried=capacity.all_tried)
+    need = needed_pods(requirement, slots, seconds, all_warmed_up=capacity.all_warmed_up)
     if need <= capacity.pods:
         return Requirement(requirement.resources)
     part = 1.0 - capacity.pods / need

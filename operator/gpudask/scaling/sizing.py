@@ -30,19 +30,19 @@ class Size:
 
 
 # So long a worker that has joined may take to end a first task before more pods are started for such tasks.
-TRIAL_SECONDS = 2.0
+WARM_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods that a pool has. `placed` ones have a node, `ready` ones are registered, `tried` ones for some time.
+    """The pods that a pool has. `placed` ones have a node, `ready` ones are registered, `warmed_up` ones for some time.
 
     `start_seconds`: how long the next one may take to start. `held_seconds`: for how much of that it may hold a GPU,
     as while its image is pulled. Both are 0.0 where nobody knows.
     """
 
     ready: int = 0
-    tried: int = 0
+    warmed_up: int = 0
     placed: int = 0
     start_seconds: float = 0.0
     held_seconds: float = 0.0
@@ -54,10 +54,10 @@ def wanted(limits: Autoscale, share: Share, pods: Pods, *, is_soon: bool = False
     Known durations: as many as clear the queue in `targetDuration`, after what the placed pods do of it until a new one
     has started: work that is done by then is no reason to start one. Nor is work that takes it less time than its start
     holds its GPU: where an image is pulled for minutes, fewer pods do more of a short burst each. Unknown ones: the
-    pods that are ready, and as many again as have been so for `TRIAL_SECONDS`: the size doubles, step by step, until a
-    duration is known. Without the trial it would double at the very moment when the first pod joins, before any task
-    could end there, and a queue of short tasks would start a pod that comes after their end. Never more pods than there
-    are tasks to fill them.
+    pods that are ready, and as many again as have been so for `WARM_UP_SECONDS`: the size doubles, step by step, until
+    a duration is known. Without the warm-up it would double at the very moment when the first pod joins, before any
+    task could end there, and a queue of short tasks would start a pod that comes after their end. Never more pods than
+    there are tasks to fill them.
     `is_soon`: tasks can run in no more time than a pod needs (`is_soon`): one pod is there for them.
     """
     count = _unlimited(limits, share, pods)
@@ -104,7 +104,7 @@ def worth_waiting_for(limits: Autoscale, share: Share, pods: Pods) -> int:
 
 def _unlimited(limits: Autoscale, share: Share, pods: Pods) -> int:
     known = _for_known(share.pod_seconds, limits.target_duration_seconds, pods)
-    unknown = min(share.pods_unknown, float(max(1, pods.ready + pods.tried)))
+    unknown = min(share.pods_unknown, float(max(1, pods.ready + pods.warmed_up)))
     count = min(math.ceil(share.pods), math.ceil(known + unknown))
     return max(count, 1) if share.unrunnable or share.processing else count
 

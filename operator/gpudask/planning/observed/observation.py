@@ -10,7 +10,7 @@ from gpudask.api.spec import Spec
 from gpudask.api.status import Reason
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.scaling.demand import Demand, Worker
-from gpudask.scaling.sizing import TRIAL_SECONDS
+from gpudask.scaling.sizing import WARM_UP_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Observation:
 
     `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
     `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
-    this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
+    this scheduler process is known. `preload_unavailable`: the scheduler answers, but its preload does not, and never
+    will.
     `failures`: what fails again and again, such as a Service that cannot be applied, the oldest first.
     `joined`: worker's name -> since when it is heard of; one that is missing joined long ago. `first_joined`: the same,
     but not forgotten when its process is started again in its pod, by Dask's nanny.
@@ -69,7 +70,7 @@ class Observation:
     demand: Demand | None = None
     demand_at: float = 0.0
     demand_problem: str = ""
-    deaf: bool = False
+    preload_unavailable: bool = False
     failures: tuple[Failure, ...] = ()
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
@@ -122,26 +123,26 @@ class Observation:
         return self.scheduler is not None and self.scheduler.running
 
     @property
-    def drains(self) -> bool:
+    def can_drain(self) -> bool:
         """Whether a worker can be drained: somebody has to be there to do it, now or soon."""
         off = self.demand is not None and bool(self.demand.features.get("retire"))
-        return self.scheduler_runs and not self.deaf and not off
+        return self.scheduler_runs and not self.preload_unavailable and not off
 
     @property
-    def counts(self) -> bool:
+    def knows_demand(self) -> bool:
         """Whether the demand is known: an empty one from a scheduler that cannot count says nothing."""
         return self.demand is not None and not self.demand.features.get("demand")
 
-    def works(self, pod: Pod) -> bool:
+    def has_process(self, pod: Pod) -> bool:
         """Whether `pod` has a process that may hold something: the kubelet says so, or the scheduler, if sooner."""
         return pod.running or bool(self.registered(pod))
 
-    def trial_seconds(self, pod: Pod) -> float:
+    def warm_up_seconds(self, pod: Pod) -> float:
         """How much longer the newest worker of `pod` may take to end a first task, 0.0 when all had their time."""
         joined = max((self.joined.get(worker.name, -math.inf) for worker in self.registered(pod)), default=-math.inf)
-        return max(0.0, joined + TRIAL_SECONDS - self.now)
+        return max(0.0, joined + WARM_UP_SECONDS - self.now)
 
-    def unheard_seconds(self, pod: Pod) -> float:
+    def unregistered_seconds(self, pod: Pod) -> float:
         """For how long a pod that runs, or ran, could have registered its workers, and did not."""
         ended = pod.ended.at if pod.ended is not None else 0.0
         return max(0.0, self.now - max(pod.started, ended, self.scheduler_since))
@@ -155,7 +156,7 @@ class Observation:
         return self.demand.workers_of(pod.dask_name) if self.demand else ()
 
     @property
-    def of_removed_pools(self) -> tuple[Pod, ...]:
+    def pods_of_removed_pools(self) -> tuple[Pod, ...]:
         """The worker pods of pools that the spec no longer has."""
         known = {pool.name for pool in self.cluster.spec.pools}
         return tuple(pod for pod in self.pods if pod.pool and pod.pool not in known)

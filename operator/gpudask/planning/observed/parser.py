@@ -97,7 +97,9 @@ def parse_pod(body: Json) -> Pod:
         preload=sys.intern(_preload(spec)),
         preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
-        marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in EVICTION_ANNOTATIONS),
+        eviction_annotations=tuple(
+            sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in EVICTION_ANNOTATIONS
+        ),
     )
 
 

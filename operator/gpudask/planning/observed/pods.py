@@ -59,13 +59,12 @@ class Pod:
     to the operator's, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
     `grace_seconds`.
 
-    `marks`: what it says to node autoscalers, in the order of `desired.disruption.EVICTION_ANNOTATIONS`. `gpus`: how
-    many it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its
-    node.
-    `serves`: whether the cluster's Service leads to it. `preload`: the ConfigMap with the code that runs in a
-    scheduler. `finalizers`: what others put there, which keeps it after its
-    deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,
-    and not itself. `made_with`: of a scheduler; None where an older operator made it.
+    `eviction_annotations`: the values of its `desired.disruption.EVICTION_ANNOTATIONS`, in that order. `gpus`: how many
+    it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
+    `serves`: whether the cluster's Service selects it. `preload`: the ConfigMap with the code that runs in a scheduler.
+    `finalizers`: those that others put there, which keep it after its deletion until they are removed. `preempted`:
+    its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
+    an older operator made it.
     """
 
     uid: str
@@ -90,7 +89,7 @@ class Pod:
     restarts: int = 0
     ended: Ended | None = None
     retirement: Retirement | None = None
-    marks: tuple[str, ...] = ()
+    eviction_annotations: tuple[str, ...] = ()
     gpus: int = 0
     serves: bool = False
     preload: str = ""
