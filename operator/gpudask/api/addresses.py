@@ -20,7 +20,7 @@ def headless_service(cluster: str) -> str:
 
 
 def needs_headless(protocol: str) -> bool:
-    """Whether peers have to dial the pod itself.
+    """True if peers have to dial the pod itself.
 
     A Service with an address of its own translates addresses on the way, and UCX tells its peers the ones before:
     such connections hang, some always and some never (openucx/ucx issue 9526; seen with UCX 1.21).

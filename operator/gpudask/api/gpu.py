@@ -1,4 +1,4 @@
-"""The devices of a GPU pool: how many a pod, of which kind, on which nodes, and what starts its workers."""
+"""`spec.pools[].gpu`: the devices of a GPU pool's pods, their nodes, and the launcher of their workers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The building blocks of the resource's models: their base, rules that need more than a type, durations, quantities.
 
 Each rule stands once, for the API server in CEL and for the operator in Python. The API server refuses a manifest at
-once. The operator checks again, since an object may have been stored before the rule existed, and then says the same
-words in a condition.
+once. The operator checks again, since an object may have been stored before the rule existed, and then puts the same
+message into a condition.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rule:
     field: str = ""
 
     def schema(self) -> dict[str, str]:
-        """As an item of `x-kubernetes-validations`."""
+        """The rule as an item of `x-kubernetes-validations`."""
         assert self.cel is not None
         return {"rule": self.cel, "message": self.message} | ({"fieldPath": self.field} if self.field else {})
 
@@ -50,7 +50,7 @@ def check(model: Any, rules: Iterable[Rule]) -> None:
 
 
 def distinct(field: str, key: str) -> Rule:
-    """The items of a list-map differ in their key."""
+    """A rule: the items of a list-map differ in their key."""
     attribute = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
 
     def holds(model: Any) -> bool:
@@ -61,7 +61,7 @@ def distinct(field: str, key: str) -> Rule:
 
 
 def no_own_flags(flags: tuple[str, ...], instead: str) -> Rule:
-    """`extraArgs` leaves the flags alone that the operator sets."""
+    """A rule: `extraArgs` has none of the flags that the operator sets."""
     listed = ", ".join(f"'{flag}'" for flag in flags)
 
     def holds(model: Any) -> bool:

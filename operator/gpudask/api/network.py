@@ -1,4 +1,4 @@
-"""The peers that may connect to a cluster's pods: `spec.network`, in terms of Kubernetes' NetworkPolicy."""
+"""`spec.network`: the peers that may connect to a cluster's pods, in terms of Kubernetes' NetworkPolicy."""
 
 from __future__ import annotations
 

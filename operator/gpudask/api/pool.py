@@ -1,4 +1,4 @@
-"""A pool of equal worker pods: its size, its devices, what it offers and accepts."""
+"""`spec.pools[]`: pools of equal worker pods, with their sizes, devices, and what they offer and accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short, clean quotes of what others wrote: schedulers, their workers, containers. Whoever shows such text quotes it.
+"""Short, sanitized quotes of text by others: schedulers, workers, containers. Such text is shown in no other way.
 
 A scheduler runs its user's code, so its text may hold terminal escapes, line breaks that forge a line of a log, or
 characters that turn the direction of what follows.

@@ -1,4 +1,4 @@
-"""The `spec` that a user writes, with defaults, and the rules that need more than a type.
+"""`spec`, as users write it, with defaults, and the rules that need more than a type.
 
 A rule stands beside its model, in `rules`: the API server gets it as CEL, so `kubectl apply` refuses at once, and
 it holds here in Python too, because an object may have been stored before the rule existed.
@@ -221,7 +221,7 @@ class Spec(Model):
     ]
 
     def accepts(self, pool: Pool) -> Literal["any", "annotated"]:
-        """Whether tasks without resource annotations may run in `pool`: as written, or the default."""
+        """The tasks that may run in `pool`, `any` or those with resource annotations: as written, or the default."""
         if pool.accepts is not None:
             return pool.accepts
         others_accept_any = any(

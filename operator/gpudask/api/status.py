@@ -1,4 +1,4 @@
-"""The status that the operator reports: the models of `status`, its conditions and their reasons.
+"""`status`, as the operator reports it: its models, conditions, reasons and times.
 
 The operator never reads its own status to decide what to do, but for counters that grow (GPU-seconds).
 """
@@ -78,7 +78,7 @@ class Reason(StrEnum):
 
 
 class Phase(StrEnum):
-    """What people read in one word; nothing is decided on it."""
+    """The state of a cluster in one word, for people; nothing is decided on it."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -241,12 +241,12 @@ class Status(Model):
 
 
 def iso(now: float, *, to: str = "milliseconds") -> str:
-    """A time in seconds since the epoch, as text; `to` which of `datetime.isoformat`'s units."""
+    """A time in seconds since the epoch as RFC 3339 text in UTC; `to`: one of `datetime.isoformat`'s units."""
     return datetime.fromtimestamp(now, UTC).isoformat(timespec=to).replace("+00:00", "Z")
 
 
 def epoch(text: str) -> float | None:
-    """The same back; None where this is no such text, which somebody else may have written into a status."""
+    """The seconds since the epoch of such a text; None where it is none: somebody else may have written the status."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -1,10 +1,10 @@
-"""Disruptions, planned or not: what keeps pods from eviction, and how pods end (docs/adr/0017-termination.md).
+"""Disruptions: eviction protection, and the termination of pods (docs/adr/0017-termination.md).
 
-A PodDisruptionBudget guards the scheduler pod, which holds what cannot be moved, and nothing else. Workers need none:
+A PodDisruptionBudget protects the scheduler pod, which holds what cannot be moved, and nothing else. Workers need none:
 what evicts one waits for its drain. Annotations ask node autoscalers to leave a pod alone, or say that it may go:
 Karpenter: https://karpenter.sh/docs/concepts/disruption/#pod-level-controls
 Cluster Autoscaler: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
-When a pod has which is `planning`'s.
+Which of them a pod has is decided in `planning.eviction`.
 
 Whoever ends a worker pod, a node drain, a spot notice, `kubectl delete`: before SIGTERM a hook in the container tells
 the scheduler's preload that the pod goes, and waits until its workers are drained, at most until the grace period is
@@ -87,7 +87,7 @@ def eviction_protection(spec: Spec, pool: Pool | None, *, is_protected: bool) ->
 
 
 def with_drain_hook(pod: Json, host: str, dask_name: str) -> Json:
-    """`pod`, complete but for this, with the hook that waits for the drain of the workers called `dask_name`.
+    """`pod`, complete but for this, with a preStop hook that waits for the drain of the workers called `dask_name`.
 
     A hook of the user's own stays. With a grace period of a few seconds there is no time to wait.
     """
@@ -98,7 +98,7 @@ def with_drain_hook(pod: Json, host: str, dask_name: str) -> Json:
 
 
 def with_shutdown_delay(pod: Json) -> Json:
-    """A scheduler pod, complete but for this, that goes on for a moment when it is to end. Else as above."""
+    """A scheduler pod, complete but for this, with a preStop hook that delays its end for a moment. Else as above."""
     return _with_hook(pod, [f"import time; time.sleep({_LINGER_SECONDS})"])
 
 
@@ -112,6 +112,6 @@ def _with_hook(pod: Json, script: list[str]) -> Json:
 
 
 def _grace_seconds(pod: Json) -> int:
-    """Kubernetes' own where the pod has none; nothing is known of what is no number, which the API server refuses."""
+    """The grace period, Kubernetes' default where the pod has none; 0 for what is no number, which is refused."""
     seconds = pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
     return seconds if isinstance(seconds, int) else 0

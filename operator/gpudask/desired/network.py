@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a cluster: who may connect to its pods.
+"""The NetworkPolicy of a cluster: the peers that may connect to its pods.
 
 A Dask scheduler and its workers run what they are sent, so a connection is all that it takes to act as the cluster.
 What a pod's own node sends, such as probes and forwarded ports, no policy holds back.

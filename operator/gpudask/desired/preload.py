@@ -1,4 +1,4 @@
-"""The ConfigMap with what runs inside schedulers, one for all clusters of a namespace and each content.
+"""The ConfigMap with the preload's code, which runs inside schedulers: one for all clusters of a namespace and version.
 
 Its name is the digest of what it holds, and it is immutable: whether it is the right one anybody can compute from it
 alone, whoever made it, and a scheduler that runs keeps the one that it was made with.

@@ -96,7 +96,7 @@ def _environment() -> list[Json]:
 
 
 def _probe(*, period: int, failures: int) -> Json:
-    """Of readiness alone, and patient: a large graph blocks the scheduler's loop for seconds."""
+    """A probe with a long timeout, for readiness alone: a large graph blocks the scheduler's loop for seconds."""
     return {
         "httpGet": {"path": "/health", "port": "http-dashboard"},
         "periodSeconds": period,
@@ -143,14 +143,14 @@ def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadat
 
 
 def fence(cluster: Cluster) -> dict[str, Json]:
-    """The pools as the preload's fence has them: who takes plain tasks, who has GPUs (docs/preload-protocol.md)."""
+    """The pools for the preload's fence: which accept plain tasks, and have GPUs (docs/preload-protocol.md)."""
     return {
         pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None} for pool in cluster.spec.pools
     }
 
 
 def preload_settings(cluster: Cluster, token: str) -> Json:
-    """The ConfigMap with what the preload of this cluster is told: its pools, and its token's SHA-256, no secret."""
+    """The ConfigMap with the settings of this cluster's preload: its pools, and its token's SHA-256, no secret."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -38,7 +38,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
 
 
 def _named(rendered: Json, name: str, dask_name: str) -> Json:
-    """A pod of these names: what holds them is copied, and nothing else."""
+    """The pod with these names filled in: what holds them is copied, and nothing else."""
     meta = rendered["metadata"]
     annotations = meta["annotations"] | {resource.ANNOTATION_DASK_NAME: dask_name}
     containers = [

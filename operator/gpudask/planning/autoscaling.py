@@ -30,7 +30,7 @@ _REFUSALS = (Reason.QUOTA, Reason.FORBIDDEN, Reason.TEMPLATE_REFUSED)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The size of a pool, and who leaves for it because demand does not need them."""
+    """The size of a pool, and the pods that are retired because demand does not need them."""
 
     size: Size
     leaving: Sequence[Candidate] = ()
@@ -57,7 +57,7 @@ def decide(view: PoolView, share: Share) -> Decision:
 
 
 def _unchanged(view: PoolView, limits: Autoscale) -> Decision:
-    """Rule 7: when the scheduler says nothing, sizes stay."""
+    """Rule 7: while the demand is not known, sizes stay."""
     before = view.memory.size
     size = rollout.possible_sizes(view)[1] if before is None else before
     kept = min(max(size, limits.min), limits.max)
@@ -67,7 +67,7 @@ def _unchanged(view: PoolView, limits: Autoscale) -> Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    """How many pods the demand asks for, and why."""
+    """The number of pods that the demand asks for, and the reason."""
 
     pods: int
     reason: str
@@ -175,9 +175,9 @@ class _Autoscaling:
         )
 
     def _next_seconds(self) -> float | None:
-        """In how long the first waiting task can run: what the scheduler said, less the time since then.
+        """Seconds until the first waiting task can run: the scheduler's estimate, less the time since then.
 
-        None where nobody knows, or where that is no reason for a pod.
+        None where it is not known, or where that is no reason for a pod.
         """
         if self.share.next_seconds is None or not self.limits.look_ahead:
             return None
@@ -198,7 +198,7 @@ class NodeWait:
 
 
 def node_wait(view: PoolView) -> NodeWait:
-    """Whether the pods of the pool that wait for a node may still get one."""
+    """The wait of the pool's pods for a node: whether they may still get one."""
     waiting = [pod for pod in view.staying if pod.unschedulable]
     if not waiting:
         return NodeWait()
@@ -218,7 +218,7 @@ class PoolCapacity:
 
 
 def capacity(view: PoolView) -> PoolCapacity:
-    """How many pods the pool can have now."""
+    """The number of pods that the pool can have now."""
     pods, wait = view.staying, node_wait(view)
     most = _most(view)
     if view.memory.refusal and view.memory.refusal_reason in _REFUSALS:

@@ -81,7 +81,7 @@ def invalid(message: str, *, generation: int, before: Status, now: float, reason
 
 
 def defect(message: str, *, before: Status, now: float) -> Status:
-    """The status of a cluster on which the operator itself fails: what was said stays, but for Degraded."""
+    """The status of a cluster on which the operator itself fails: the last one, but for Degraded."""
     kept = {condition.type: condition for condition in before.conditions}
     verdicts: dict[str, Verdict] = {
         kind: (condition.status, condition.reason, condition.message) for kind, condition in kept.items()
@@ -153,7 +153,7 @@ def _scheduler_ready(observation: Observation) -> Verdict:
 
 
 def _features_off(observation: Observation) -> str:
-    """What does not work inside the scheduler, each with why."""
+    """The preload's features that are off, each with its reason; empty: none."""
     if observation.preload_unavailable:
         return observation.demand_problem
     if observation.demand is None:
@@ -217,7 +217,7 @@ def _mirrored(refusal: str) -> Verdict:
 
 
 def _isolated(observation: Observation) -> Verdict:
-    """What is told is the policy: whether the network heeds it, no object of Kubernetes says."""
+    """The condition Isolated: about the NetworkPolicy; whether the network enforces it, Kubernetes does not say."""
     if observation.network is None:
         off = "the chart's networkPolicies is false: whatever reaches a pod of the cluster may connect"
         return "False", Reason.NETWORK_POLICY_OFF, off
@@ -234,10 +234,10 @@ def _isolated(observation: Observation) -> Verdict:
 
 
 def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
-    """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods.
+    """The condition Ready: the scheduler is, and each pool has its fixed or least number of pods.
 
-    Not before the scheduler was heard, which alone knows of workers, unless it has no preload and never will be. A word
-    that is lost later changes nothing.
+    Not before the scheduler has answered, which alone knows of workers, unless it has no preload and never will. An
+    answer that fails later changes nothing.
     """
     if observation.cluster.spec.suspend:
         left = len(observation.pods)
@@ -257,7 +257,7 @@ def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
 
 
 def _lacks_preload(observation: Observation) -> bool:
-    """Whether the scheduler has no preload; for a moment that seems so while it starts."""
+    """True if the scheduler has no preload; for a moment that seems so while it starts."""
     head = observation.scheduler
     return (
         observation.preload_unavailable
@@ -268,7 +268,7 @@ def _lacks_preload(observation: Observation) -> bool:
 
 
 def _shortage(observation: Observation, pool: Pool, status: PoolStatus) -> str:
-    """How many pods of `pool` are missing, and how many only lack workers that the scheduler knows."""
+    """A message about the missing pods of `pool`, and those that only lack registered workers."""
     view = PoolView(observation, pool)
     running = [pod for pod in view.pods if pod.live and pod.running]
     silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.knows_demand else 0

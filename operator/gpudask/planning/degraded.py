@@ -1,6 +1,6 @@
 """The condition Degraded: what keeps a pool from what it should be, the most pressing first.
 
-And what a container that does not stay up said last, or what its image may lack where it does not say it.
+And the last message of a container that does not stay up, or what its image may lack where there is none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Trouble = tuple[Reason, str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, None where nothing is; and in how many seconds time alone may change that."""
+    """The trouble, None where there is none. `requeue_after`: until time alone may change that."""
 
     trouble: Trouble | None = None
     requeue_after: float | None = None
@@ -60,7 +60,7 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
 
 
 def failing_pods(observation: Observation, pods: Iterable[Pod]) -> Finding:
-    """Which of the worker `pods` does not stay up, or runs without a worker that the scheduler knows."""
+    """The first of the worker `pods` that does not stay up, or whose worker is not registered."""
     live = [pod for pod in pods if pod.live]
     findings = [*(_worker_waits(observation, pod) for pod in live), *(_unregistered(observation, pod) for pod in live)]
     found = next((each.trouble for each in findings if each.trouble is not None), None)
@@ -68,7 +68,7 @@ def failing_pods(observation: Observation, pods: Iterable[Pod]) -> Finding:
 
 
 def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding:
-    """Which of `pods` should be gone, and who keeps it; another pod has taken its place meanwhile."""
+    """The first of `pods` that finalizers keep after its deletion; another pod has taken its place meanwhile."""
     kept = [pod for pod in pods if pod.deleting and pod.finalizers]
     left = [pod.delete_by + _TERMINATING_SECONDS - observation.now for pod in kept]
     late = next((pod for pod, after in zip(kept, left, strict=True) if after <= 0), None)
@@ -80,7 +80,7 @@ def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding
 
 
 def refusal_message(observation: Observation, memory: PoolMemory) -> str:
-    """What the API server refuses, since when, and when it is asked again; empty where it refuses nothing."""
+    """A message: the API server's refusal, since when, and the next try; empty where it refuses nothing."""
     if not memory.refused_since:
         return memory.refusal
     again = f", next try at {iso(memory.not_before, to='seconds')}" if memory.not_before > observation.now else ""
@@ -88,13 +88,13 @@ def refusal_message(observation: Observation, memory: PoolMemory) -> str:
 
 
 def failure_message(failure: Failure) -> str:
-    """What fails, since when, and when it is tried again."""
+    """A message: the failure, since when, and the next try."""
     since, next_try = iso(failure.since, to="seconds"), iso(failure.next_try, to="seconds")
     return f"{failure.what}: {failure.message}; since {since}, next try at {next_try}"
 
 
 def trouble_of_scheduler(observation: Observation) -> Trouble | None:
-    """Why the scheduler does not stay up, None where it does, or merely starts."""
+    """The trouble of a scheduler that does not stay up, None where it does, or merely starts."""
     pod = observation.scheduler
     found = _waiting(observation, pod) if pod is not None else None
     return found if found is not None and found[0] == Reason.CRASHING else None
@@ -113,7 +113,7 @@ def _worker_waits(observation: Observation, pod: Pod) -> Finding:
 
 
 def _waiting(observation: Observation, pod: Pod) -> Trouble | None:
-    """Why the container of `pod` waits, if that is more than a start."""
+    """The trouble of a pod whose container waits, if that is more than a start."""
     if not pod.waiting:
         return None
     if "Image" in pod.waiting:
@@ -155,7 +155,7 @@ def _draining(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -
 
 
 def last_message(spec: Spec, pod: Pod) -> str:
-    """The end of a sentence about `pod`: what it said, and what to look for; empty where it said nothing."""
+    """The last message of a container of `pod`, and what to look for, to end a sentence; empty: it has none."""
     text = pod.ended.message.strip() if pod.ended else ""
     if not text:
         return ""

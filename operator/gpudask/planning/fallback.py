@@ -1,4 +1,4 @@
-"""Which pools' tasks fall back on others in this pass: what those lend, and whose demand it adds to."""
+"""`fallback`: tasks of a pool without workers run on other pools, whose workers offer its resources meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FallbackPlan:
 
 
 def plan_fallback(view: PoolView) -> FallbackPlan:
-    """Decide for the pool. Whether it falls back already, the scheduler says: a restarted operator needs no memory."""
+    """The decision for the pool. Whether it falls back already, the scheduler knows: the operator needs no memory."""
     observation, pool = view.observation, view.pool
     spec, demand = observation.cluster.spec, observation.demand
     if pool.fallback is None or demand is None or spec.suspend or demand.features.get(FEATURE, "missing"):
@@ -53,7 +53,7 @@ def plan_fallback(view: PoolView) -> FallbackPlan:
 
 
 def without_lent_tasks(requirement: Requirement) -> Requirement:
-    """`requirement` without the tasks that have begun elsewhere, which will end there: no GPU need come for them."""
+    """`requirement` without the tasks that run on other pools, which will end there: no GPU need come for them."""
     left = requirement.active - requirement.lent
     if not requirement.lent or left < 0:
         return requirement
@@ -74,7 +74,7 @@ def with_fallback_demand(shares: dict[str, Share], plans: Iterable[FallbackPlan]
 
 
 def lent(pools: list[Pool], plans: dict[str, FallbackPlan]) -> dict[str, dict[str, float]]:
-    """What each pool's workers offer beyond their own, in the preload's words (docs/preload-protocol.md)."""
+    """The resources that each pool's workers offer beyond their own, as in docs/preload-protocol.md."""
     by_name = {pool.name: pool for pool in pools}
     offers: dict[str, dict[str, float]] = {}
     for pool in pools:
@@ -86,7 +86,7 @@ def lent(pools: list[Pool], plans: dict[str, FallbackPlan]) -> dict[str, dict[st
 
 
 def _is_ready(observation: Observation, pool: Pool) -> bool:
-    """Whether a worker of `pool` takes tasks and stays."""
+    """True if `pool` has a worker that takes tasks and stays."""
     return any(
         worker.status == "running"
         for pod in observation.workers(pool.name)
@@ -96,7 +96,7 @@ def _is_ready(observation: Observation, pool: Pool) -> bool:
 
 
 def _is_lending(observation: Observation, pool: Pool) -> bool:
-    """Whether the scheduler says that any of the pools named lends what `pool` offers."""
+    """True if, as the scheduler has it, one of the pools named lends what `pool` offers."""
     assert pool.fallback is not None
     assert observation.demand is not None
     by_name = {other.name: other for other in observation.cluster.spec.pools}
@@ -106,7 +106,7 @@ def _is_lending(observation: Observation, pool: Pool) -> bool:
 
 
 def _lent_by(pool: Pool, other: Pool) -> dict[str, float]:
-    """What a worker of `other` has to offer more, so as to do the tasks of `pool`. Its own offers stand."""
+    """The resources that a worker of `other` has to offer beside its own, to run the tasks of `pool`."""
     return {name: amount for name, amount in pool.offered_resources.items() if name not in other.offered_resources}
 
 

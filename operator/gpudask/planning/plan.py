@@ -21,7 +21,7 @@ CREATIONS_AT_MOST = 200
 
 
 def plan(observation: Observation) -> Plan:
-    """What to do now. Done twice with the same observation it says the same; a cluster being deleted needs nothing."""
+    """The actions that are due now; the same for the same observation. A cluster that is being deleted needs none."""
     if observation.cluster.deleting:
         return Plan()
     in_force = overrides.in_force(observation)
@@ -61,7 +61,7 @@ def plan(observation: Observation) -> Plan:
 
 
 def _degraded_after(observation: Observation, by_name: dict[str, PoolView]) -> float | None:
-    """In how many seconds the status may have to tell of trouble by time alone."""
+    """Seconds until Degraded may have to report something by time alone."""
     kept = degraded.kept_by_finalizers(observation, observation.pods)
     failing = (degraded.failing_pods(observation, view.pods) for view in by_name.values())
     return soonest(kept.requeue_after, *(each.requeue_after for each in failing))

@@ -1,4 +1,4 @@
-"""A pool as a pass sees it: its section of the spec, its pods by what becomes of them, and what is remembered of it."""
+"""A pool in an observation: its section of the spec, its pods, how long they took to start, and its memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PoolView:
 
     @cached_property
     def memory(self) -> PoolMemory:
-        """What the loop remembers."""
+        """The loop's memory of the pool."""
         return self.observation.memory.get(self.pool.name, PoolMemory())
 
     @cached_property
@@ -53,39 +53,39 @@ class PoolView:
 
     @cached_property
     def staying(self) -> tuple[Pod, ...]:
-        """The live pods that nobody asked to leave, by number."""
+        """The live pods that are not retiring, by number."""
         return tuple(sorted((pod for pod in self.pods if pod.stays), key=lambda pod: pod.number))
 
     @cached_property
     def leaving(self) -> tuple[Pod, ...]:
-        """The live pods that were asked to leave."""
+        """The live pods that are retiring."""
         return tuple(pod for pod in self.pods if pod.leaves)
 
     @cached_property
     def start_times(self) -> StartTimes:
-        """How long its pods took to start."""
+        """The start times of its pods."""
         return StartTimes.of(self.observation, self.pool.name)
 
     @property
     def release_after_seconds(self) -> float | None:
-        """After how long at rest a pod's results may be let go; None: never."""
+        """Seconds of idleness after which a pod's results may be released; None: never."""
         return self.pool.held_data.release_after_seconds if self.pool.held_data else None
 
     def has_joined(self, pod: Pod) -> bool:
-        """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
+        """True if a pod has registered workers; while the demand is not known, if it is ready."""
         return has_joined(self.observation, pod)
 
     def is_complete(self, pod: Pod) -> bool:
-        """Whether all workers of a pod are registered: of one that an older spec made, whether any is."""
+        """True if all workers of a pod are registered: of one that an older spec made, if any is."""
         if not self.observation.knows_demand:
             return pod.ready
         wanted = self.pool.workers_per_pod if pod.spec_hash == self.spec_hash else 1
         return len(self.observation.registered(pod)) >= wanted
 
     def device_failure(self, pod: Pod) -> str:
-        """Why a worker of `pod` can use its device no more, empty where none says so.
+        """The reason why a worker of `pod` cannot use its device any more, empty where all are healthy.
 
-        A pool without GPUs has none that could be sick: tasks that look for one there are wrong, not the pod.
+        A pool without GPUs has no device that could fail: tasks that look for one there are wrong, not the pod.
         """
         if self.pool.gpu is None:
             return ""
@@ -117,7 +117,7 @@ class PoolView:
         )
 
     def unregistered_after(self, pod: Pod) -> float | None:
-        """In how many seconds a pod without registered workers holds nothing; None: it has some, or has not run."""
+        """Seconds until a pod without registered workers counts as empty; None: it has some, or has not run."""
         if not pod.ran or self.observation.demand is None or self.observation.registered(pod):
             return None
         return UNREGISTERED_SECONDS - self.observation.unregistered_seconds(pod)
@@ -129,7 +129,7 @@ def views(observation: Observation) -> dict[str, PoolView]:
 
 
 def has_joined(observation: Observation, pod: Pod) -> bool:
-    """Whether a pod's workers are registered; where nobody says so, whether it is ready."""
+    """True if a pod has registered workers; while the demand is not known, if it is ready."""
     return bool(observation.registered(pod)) if observation.knows_demand else pod.ready
 
 
@@ -145,7 +145,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """What is known of a pool's starts, all in seconds.
+    """The start times of a pool, all in seconds: as long as they took, the next pod is taken to need.
 
     `starts`: those of the pods that are there, the last one last. `memory`: of the pool. `elsewhere`: how long pods
     just like its own took lately in other clusters; None: there were none.
@@ -167,12 +167,12 @@ class StartTimes:
 
     @property
     def last(self) -> float | None:
-        """How long the last pod took from its creation until all of its workers were registered."""
+        """The time of the last pod from its creation until all of its workers were registered."""
         return self.starts[-1].seconds if self.starts else self.memory.start_seconds
 
     @property
     def expected(self) -> float | None:
-        """How long the next pod is taken to need: as the last one; for the pool's first, as one like it elsewhere.
+        """The time that the next pod is taken to need: that of the last one; for the first, of one like it elsewhere.
 
         That can only be sooner than where nobody knows: what was slow elsewhere may have waited for a node, or for
         others' pods.
@@ -183,12 +183,12 @@ class StartTimes:
 
     @property
     def slowest(self) -> float | None:
-        """The longest that a pod which is there took so: one, as a rule, for which a node had to come."""
+        """The longest start of a pod that exists: one, as a rule, for which a node had to come."""
         return max((start.seconds for start in self.starts), default=self.last)
 
     @property
     def held(self) -> float:
-        """For how long a pod may hold its node before it can work: it pulls its image; 0.0 where nobody knows.
+        """The time for which a pod may hold its node before it can work: it pulls its image; 0.0 where it is not known.
 
         The longest of those that are there. Where none is, it is the start of the first one when the pool last came
         from nothing: its nodes may be gone since.

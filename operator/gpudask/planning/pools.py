@@ -1,4 +1,4 @@
-"""The pods of one pool: create what is missing, retire what is too much or out of date, finish what leaves."""
+"""The pods of one pool: create the missing ones, retire those that are too many or outdated, delete the drained."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _why_ended(pod: Pod) -> str:
 
 
 def _given_up(view: PoolView, size: Size, freeze: Freeze) -> PoolPlan:
-    """Nobody knows whether the GPUs are used, and for too long: they are given back, whatever is lost with them."""
+    """The plan for a pool that was frozen for too long: its GPUs are given back, whatever is lost with them."""
     why = f"idle.frozenFor is over: {freeze.why}"
     keep = idle.least(view, size)
     going = [DeletePod(pod, why, forced=True) for pod in idle.to_go(view, keep)]
@@ -106,14 +106,14 @@ def _creates(view: PoolView, count: int) -> list[Action]:
 
 
 def _can_dial(observation: Observation) -> bool:
-    """Whether a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
+    """True if a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
     if not addresses.needs_headless(observation.cluster.spec.protocol):
         return True
     return observation.scheduler_runs and not scheduler.is_replaced_now(observation)
 
 
 def _reinstated(view: PoolView, missing: int) -> list[Pod]:
-    """Retiring pods that are wanted again: rather than new ones, and those that the scheduler would not let go."""
+    """Retiring pods that are wanted again, in place of new ones; and those that the scheduler refused to retire."""
     retiring = [pod for pod in view.leaving if pod.retirement and not rollout.is_final(pod.retirement)]
     refused = [pod for pod in retiring if pod.dask_name in view.observation.refused]
     usable = [pod for pod in retiring if pod not in refused and pod.spec_hash == view.spec_hash and pod.running]
@@ -154,7 +154,7 @@ def _retire_idle(view: PoolView, decision: Decision) -> list[Action]:
 
 
 def _retire_above_maximum(view: PoolView, decision: Decision) -> list[Action]:
-    """A lowered maximum is a person's word: what is above it drains, busy or not."""
+    """Retire what is above a maximum that a person lowered, busy or not."""
     if view.pool.autoscale is None or view.observation.demand is None:
         return []
     leaving = {each.pod for each in decision.leaving}

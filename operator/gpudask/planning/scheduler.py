@@ -21,7 +21,7 @@ _in_force: Memo[Spec] = Memo(1000)  # each shares all but two fields with the sp
 
 @dataclass(frozen=True, slots=True)
 class SchedulerPlan:
-    """What to do about the scheduler pod. `requeue_after`: until a back-off ends, or a lost node is given up."""
+    """The actions for the scheduler pod. `requeue_after`: until a back-off ends, or a lost node is given up."""
 
     actions: tuple[Action, ...]
     requeue_after: float | None = None
@@ -34,7 +34,7 @@ def plan_scheduler(observation: Observation) -> SchedulerPlan:
 
 
 def _removed_from_service(observation: Observation) -> tuple[Action, ...]:
-    """The pods that the Service still leads to, though they are not the scheduler, or not for long.
+    """Remove pods from the Service that are not the scheduler, or not for long.
 
     Who dials while the last one ends is refused, and dials again. Were the Service to lead to it until it is gone, a
     connection made in its last moment would wait for an answer from an address that nobody has any more.
@@ -66,7 +66,7 @@ def _replaced(observation: Observation) -> SchedulerPlan:
 
 
 def is_replaced_now(observation: Observation) -> bool:
-    """Whether this very pass ends the scheduler, for a newer one."""
+    """True if this very pass ends the scheduler, for a newer one."""
     return (
         observation.scheduler is not None
         and outdated(observation, observation.scheduler)
@@ -75,7 +75,7 @@ def is_replaced_now(observation: Observation) -> bool:
 
 
 def outdated(observation: Observation, pod: Pod) -> bool:
-    """Whether the scheduler pod was made from an older spec."""
+    """True if the scheduler pod was made from an older spec."""
     return pod.spec_hash != spec_hash.of_scheduler(observation.written)
 
 
@@ -107,7 +107,7 @@ def kept_for_scheduler(spec: Spec, pod: Pod | None) -> dict[str, str]:
 
 
 def can_be_replaced(observation: Observation) -> bool:
-    """Whether `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
+    """True if `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
     pod = observation.scheduler
     if pod is not None and pod.started == 0.0:
         return True  # it does not run: there is nothing to lose, and the edit is perhaps its cure
@@ -124,7 +124,7 @@ def named_by_service(observation: Observation) -> str:
 
 
 def _left_after(observation: Observation) -> float | None:
-    """In how many seconds at the latest the last old scheduler pod has gone; None: there is none.
+    """Seconds until the last old scheduler pod has gone, at the latest; None: there is none.
 
     Two at once would split the workers between them.
     """

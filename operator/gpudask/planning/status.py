@@ -1,6 +1,6 @@
-"""The status that tells about a pass: the truth, per pool, and what changed since the last one.
+"""The status after a pass: each pool as it is, and what changed since the last one.
 
-And what of it is news: forms of it without what moves all the time, by which two are compared.
+And its write priority: forms of it without what changes all the time, by which two are compared.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _scheduler(observation: Observation, before: SchedulerStatus) -> SchedulerSt
 
 
 def _idle_since(observation: Observation, before: str) -> str:
-    """What was said stays while it is about right: answers differ by the time that they take."""
+    """The beginning of idleness. The last one stays while it is about right: answers differ by the time they take."""
     unused = idle.idle_seconds(observation)
     if observation.cluster.spec.idle.delete_after is None or not unused:
         return ""
@@ -223,7 +223,7 @@ def _message(view: PoolView, live: list[Pod]) -> str:
 
 
 def _held(observation: Observation, pods: list[Pod]) -> str:
-    """What keeps pods that would otherwise leave."""
+    """A message about what keeps idle pods."""
     keeps = []
     for pod in pods:
         for worker in observation.registered(pod):
@@ -235,7 +235,7 @@ def _held(observation: Observation, pods: list[Pod]) -> str:
 
 
 def _leaving(observation: Observation, pods: list[Pod]) -> str:
-    """What leaves, since when, and what it waits for."""
+    """A message about the pods that leave: since when, why, and what they wait for."""
     items = []
     for pod in pods:
         if pod.live and pod.retirement is not None:
@@ -276,14 +276,14 @@ def _last_termination(pods: Iterable[Pod]) -> Termination | None:
 
 
 def without_progress(status: Status) -> Status:
-    """`without_live_values` without how many pods are how far: when this changed, it is written at once."""
+    """`without_live_values` without the counts of pods by their progress: when this changed, it is written at once."""
     status = without_live_values(status)
     pools = [pool.model_copy(update=dict.fromkeys(_PROGRESS)) for pool in status.pools]
     return status.model_copy(update={"pools": pools, "summary": Summary()})
 
 
 def without_live_values(status: Status) -> Status:
-    """`status` without what is live or grows by itself: when this changed, it is written almost at once."""
+    """`status` without live values and counters: when this changed, it is written almost at once."""
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
@@ -293,6 +293,6 @@ def without_live_values(status: Status) -> Status:
 
 
 def without_counters(status: Status) -> Status:
-    """`status` without what grows by itself: when this changed, it is written soon."""
+    """`status` without counters, which grow by themselves: when this changed, it is written soon."""
     pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
     return status.model_copy(update={"pools": pools, "counted_at": ""})

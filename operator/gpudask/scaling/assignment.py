@@ -1,8 +1,9 @@
-"""The assignment of demand to pools: to the cheapest that can serve it, to the next one what is too much for that one.
+"""The assignment of demand to pools, the cheapest first; and spill-over, `fallback`, and demand that no pool serves.
+
+Spill-over: demand above a pool's capacity goes to the next more expensive pool.
 
 A pool at its maximum, or one whose further pods find no node or are refused, does what it can in the time that a pod
 of the next pool needs to start, and in `targetDuration` after that. Only what is left then is worth a dearer pod.
-Beside that what no pool serves, and `fallback`.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def assign(
 ) -> Assignment:
     """Give each requirement to the cheapest pool that can serve it (and that may have a pod at all).
 
-    What is too much for that pool's capacity goes to the next as well. The cheaper pool's share keeps it, too: it is
-    the pool to have the pods as soon as it can. Demand that fewer pools can serve takes its capacity first.
+    Spill-over, the demand above that pool's capacity, goes to the next as well. The cheaper pool's share keeps it, too:
+    it is the pool to have the pods as soon as it can. Demand that fewer pools can serve takes its capacity first.
 
     Args:
         spec: the pools.
@@ -140,7 +141,7 @@ def _able(spec: Spec, requirement: Requirement) -> list[Pool]:
 
 
 def _look_ahead(served: _Served, capacities: Mapping[str, Capacity]) -> Iterator[tuple[str, Share]]:
-    """Tasks that can run soon are the business of the cheapest pool that can have a pod."""
+    """The share of tasks that can run soon: it is the cheapest pool's that can have a pod."""
     if served.requirement.next_seconds is not None:
         pool = next((pool for pool in served.pools if capacities[pool.name].pods >= 1), served.pools[0])
         yield pool.name, Share(next_seconds=served.requirement.next_seconds)
@@ -183,13 +184,13 @@ def _deadline_seconds(dearer: Pool, capacities: Mapping[str, Capacity]) -> float
 
 
 def may_exist(spec: Spec, pool: Pool) -> bool:
-    """Whether `pool` is not set to 0 pods."""
+    """True if `pool` is not set to 0 pods."""
     overridden = {override.pool: override.replicas for override in spec.overrides}
     return overridden.get(pool.name, pool.replicas) != 0
 
 
 def unserved_message(spec: Spec, requirement: Requirement) -> str:
-    """A message why no pool serves `requirement`: it names what each pool offers."""
+    """A message that no pool serves `requirement`: it names what each pool offers."""
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
@@ -217,7 +218,7 @@ def needed_pods(requirement: Requirement, slots: int, seconds: float, *, all_war
 
 
 def spill_over(requirement: Requirement, slots: int, seconds: float, capacity: Capacity) -> Requirement:
-    """The part of `requirement` that `capacity` cannot do in `seconds`; what waits goes first."""
+    """The spill-over: the part of `requirement` that `capacity` cannot do in `seconds`; waiting tasks go first."""
     need = needed_pods(requirement, slots, seconds, all_warmed_up=capacity.all_warmed_up)
     if need <= capacity.pods:
         return Requirement(requirement.resources)
@@ -234,7 +235,7 @@ def spill_over(requirement: Requirement, slots: int, seconds: float, capacity: C
 
 
 def falls_back(*, active: bool, after_seconds: float, waited_seconds: float, tasks: int) -> bool:
-    """Whether the tasks of a pool that has no worker run on others' workers now (`fallback`), and not yet on its own.
+    """True if the tasks of a pool without workers run on other pools' workers now (`fallback`).
 
     `active`: whether they do already. `tasks`: how many run or could run, elsewhere included, of those for which no
     worker is ready that offers what they want by itself: without any there is nothing to lend. One ready worker is

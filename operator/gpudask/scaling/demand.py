@@ -1,4 +1,4 @@
-"""The demand that a scheduler tells, by resource, and its workers. The schema is docs/preload-protocol.md.
+"""The demand that a scheduler reports, by resource, and its workers. The schema is docs/preload-protocol.md.
 
 A scheduler runs its user's code, so all of it is hostile. `parse` is total: what it returns has the types and the
 bounds that stand here, and whatever it cannot make so is one error that names the field. Fields that it does not know
@@ -163,7 +163,7 @@ class Requirement:
         return self.unrunnable + self.processing
 
     def __str__(self) -> str:
-        """As people write it, where it is short: `GPU: 2, MEMORY: 5e+10`."""
+        """The resources as people write them, where that is short: `GPU: 2, MEMORY: 5e+10`."""
         return quote(", ".join(f"{name}: {amount:g}" for name, amount in self.resources)) or "no resources"
 
 
@@ -248,7 +248,7 @@ def parse(answer: Any, *, answer_bytes: int = 0) -> Demand:
 
 
 def parse_refusals(answer: Any) -> dict[str, str]:
-    """The answer of the desired route: why which pods, by Dask name, were not retired.
+    """The answer of the desired route: the pods, by Dask name, that were not retired, and why.
 
     Raises:
         UnknownProtocolError: a shape that is not the protocol's.
@@ -257,7 +257,7 @@ def parse_refusals(answer: Any) -> dict[str, str]:
 
 
 def parse_health(answer: Any) -> str:
-    """The answer of the health route: with what error the preload failed, empty where it did not.
+    """The answer of the health route: the error with which the preload failed, empty where it did not.
 
     Raises:
         UnknownProtocolError: a shape that is not the protocol's.
@@ -329,7 +329,7 @@ def _worker(row: _WorkerRow) -> Worker:
 
 
 def is_urgent(before: Demand, now: Demand) -> bool:
-    """Whether a pass is due at once. Counts that move with every task can wait for a moment.
+    """True if a pass is due at once. Counts that move with every task can wait for a moment.
 
     It is where there are much more tasks, or none any more, or workers came, went, or are further on their way out.
     """

@@ -91,7 +91,7 @@ def version(metadata: Json) -> str:
 
 
 def is_version(value: object) -> bool:
-    """Whether `value` is a resourceVersion that can be compared."""
+    """True if `value` is a resourceVersion that can be compared."""
     return isinstance(value, str) and len(value) <= VERSION_DIGITS and value.isascii() and value.isdecimal()
 
 

@@ -20,11 +20,12 @@ _DIGITS = 9  # of a worker pod's number
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """Why and how a pod leaves; kept in an annotation on the pod, so that a restarted operator goes on with it.
+    """The retirement of a pod, kept in an annotation on it, so that a restarted operator goes on with it.
 
-    `if_idle`: give up when the pod has work of its own by now. `release`: let its results go. `final`: it is replaced
-    for its own sake, and not to be called back when its pool grows. `at`: when it began, in seconds since the epoch;
-    0.0 where an older operator, or a person, did not say. In the annotation that is the API server's time.
+    `why`: for people. `if_idle`: give up when the pod has work of its own by now. `release`: its results may be lost.
+    `final`: it is replaced for its own sake, and not to be kept when its pool grows. `at`: when it began, in seconds
+    since the epoch; 0.0 where an older operator, or a person, did not say. In the annotation that is the API server's
+    time.
     """
 
     why: str
@@ -43,7 +44,7 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the main container last ended, and when, in seconds since the epoch."""
+    """The last termination of the main container; `at`: seconds since the epoch."""
 
     reason: str = ""
     exit_code: int = 0
@@ -100,37 +101,37 @@ class Pod:
 
     @property
     def deleting(self) -> bool:
-        """Whether its deletion was asked for."""
+        """True if its deletion was asked for."""
         return self.delete_by > 0
 
     @property
     def finished(self) -> bool:
-        """Whether it ended for good: evicted, node shut down."""
+        """True if it ended for good: evicted, node shut down."""
         return self.phase in ("Failed", "Succeeded")
 
     @property
     def live(self) -> bool:
-        """Whether it is or may become a working pod."""
+        """True if it is or may become a working pod."""
         return not self.deleting and not self.finished
 
     @property
     def stays(self) -> bool:
-        """Whether it is live, and nobody asked it to leave."""
+        """True if it is live, and not retiring."""
         return self.live and self.retirement is None
 
     @property
     def leaves(self) -> bool:
-        """Whether it is live, and is to leave: it drains."""
+        """True if it is live, and retiring: it drains."""
         return self.live and self.retirement is not None
 
     @property
     def running(self) -> bool:
-        """Whether its main container runs now; while it does not, there is nothing in it to lose."""
+        """True if its main container runs now; while it does not, there is nothing in it to lose."""
         return self.started > 0.0
 
     @property
     def ran(self) -> bool:
-        """Whether its container runs or ran: there was a worker in it."""
+        """True if its container runs or ran: there was a worker in it."""
         return self.running or self.restarts > 0 or self.ended is not None
 
     @property
@@ -151,8 +152,8 @@ def on_operator_clock(
 ) -> Pod:
     """`pod`, read just now, with its times on the operator's clock.
 
-    `before`: as it was last sighted, if it was. `server_ahead`: as `Observation`'s. `since`: when what there is was
-    last known; 0.0: never. What is new happened after that.
+    `before`: as it was after the last such call, if there was one. `server_ahead`: as `Observation`'s. `since`: when
+    the pods were last known; 0.0: never. What is new happened after that.
     """
     ended_at = pod.ended.at if pod.ended is not None else 0.0
     drains_at = pod.retirement.at if pod.retirement is not None else 0.0
@@ -184,12 +185,12 @@ def on_operator_clock(
 
 
 def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> float:
-    """What `stamp` says, as far as it can be true; 0.0, which is none, stays."""
+    """The time `stamp` on the operator's clock, as far as it can be true; 0.0, which is none, stays."""
     return max(min(stamp - server_ahead, now), since) if stamp else 0.0
 
 
 def _delete_by(pod: Pod, before: Pod | None, now: float) -> float:
-    """When a pod that is being deleted has had its grace, since its deletion was first seen; 0.0: it is not deleted.
+    """The end of a deleted pod's grace period, from when its deletion was first seen; 0.0: it is not deleted.
 
     Not when its stamp says: whatever clock is wrong, its successor comes too late rather than beside it.
     """
