@@ -102,9 +102,9 @@ def _asks_for_gpus(resource: str, gpu: Gpu | None) -> bool:
 
 
 class HeldData(Model):
-    """What happens to results that keep an idle pod because they have nowhere to go. Absent: they keep it."""
+    """Release of results that keep an idle pod because no other worker can take them. Absent: they keep it."""
 
-    release_after: Annotated[Duration, Field(description="let them go after the pod was idle this long")]
+    release_after: Annotated[Duration, Field(description="release them after the pod was idle for this long")]
 
     @property
     def release_after_seconds(self) -> float:
@@ -113,7 +113,7 @@ class HeldData(Model):
 
 
 class Recycle(Model):
-    """When a worker pod is replaced although it works: against what long-lived processes gather."""
+    """Replacement of worker pods that work, against what long-lived processes accumulate, such as leaked memory."""
 
     after_tasks: Annotated[
         int, Field(ge=1, le=10**9, description="replace a pod once one of its workers has ended this many tasks")
@@ -121,7 +121,7 @@ class Recycle(Model):
 
 
 class Fallback(Model):
-    """Where the tasks of a GPU pool run while it has no worker. Absent: they wait."""
+    """Pools on which the tasks of a GPU pool run while it has no worker. Absent: they wait."""
 
     to: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=63)]],

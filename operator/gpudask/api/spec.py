@@ -49,7 +49,7 @@ def _fallbacks(spec: Spec) -> set[str]:
 
 
 class Service(Model):
-    """How the scheduler's Service is exposed."""
+    """The scheduler's Service."""
 
     rules = (no_reserved_keys("annotations"),)
 
@@ -81,7 +81,7 @@ class Scheduler(Model):
 
 
 class Idle(Model):
-    """What happens to what is held without use."""
+    """Clean-up of clusters and GPU pods that are held without use."""
 
     rules = (
         Rule(
@@ -104,9 +104,9 @@ class Idle(Model):
 
     frozen_for: Duration | None = Field(
         default=None,
-        description="give up the GPU pods beyond a pool's size (its minimum, where nobody knows the demand) once the"
-        " scheduler could not be heard, or could not let pods go, for this long: they are deleted as they are, tasks"
-        " and results with them. Absent: they stay",
+        description="delete the GPU pods beyond a pool's size (its minimum, where the demand is not known) once the"
+        " scheduler could not be reached, or could not drain pods, for this long: without a drain, so their tasks"
+        " and results are lost. Absent: they stay",
     )
     delete_after: Duration | None = Field(
         default=None,

@@ -110,7 +110,7 @@ class Condition(Model):
             description=f"why, in one stable word, which programs may compare: {', '.join(Reason)}",
         ),
     ]
-    message: Annotated[str, Field(max_length=32768, description="why, in words for people")] = ""
+    message: Annotated[str, Field(max_length=32768, description="why, for people")] = ""
     observed_generation: Annotated[int, Field(description="metadata.generation that it was found for")] = 0
     last_transition_time: Annotated[str, Field(description="when status last changed, as 2026-12-01T18:00:00Z")] = ""
 
@@ -129,10 +129,10 @@ class Demand(Model):
 
 
 class Termination(Model):
-    """How a container of the pool last ended."""
+    """The last termination of a container of the pool."""
 
     pod: Annotated[str, Field(description="whose container")]
-    reason: Annotated[str, Field(description="the kubelet's word for it, such as OOMKilled or Error")] = ""
+    reason: Annotated[str, Field(description="the kubelet's reason, such as OOMKilled or Error")] = ""
     exit_code: Annotated[int, Field(description="of the main process; 0 where only the pod's end is known")] = 0
     message: Annotated[str, Field(max_length=4096, description="the last lines that it wrote")] = ""
 
@@ -151,7 +151,7 @@ class PoolStatus(Model):
     ] = 0
     pending: Annotated[int, Field(description="pods whose container does not run yet")] = 0
     unschedulable: Annotated[int, Field(description="pending pods that no node can take; message says why")] = 0
-    retiring: Annotated[int, Field(description="pods on their way out, drained or being deleted")] = 0
+    retiring: Annotated[int, Field(description="pods that are retiring: they drain, or are being deleted")] = 0
     outdated: Annotated[int, Field(description="pods made from an older spec")] = 0
     workers: Annotated[int, Field(description="Dask workers registered")] = 0
     gpus_held: Annotated[int, Field(description="GPUs of pods that have a node")] = 0
@@ -169,10 +169,10 @@ class PoolStatus(Model):
         str, Field(description="autoscale (and who overrode its limits), spec, suspend, or who overrode the size")
     ] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
-    message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""
+    message: Annotated[str, Field(description="what keeps it from progress, as Kubernetes reports it")] = ""
     fallback: Annotated[str, Field(description="the pools on which its tasks fall back now")] = ""
     held: Annotated[str, Field(description="what keeps idle pods: their results, actors, shuffles, of which type")] = ""
-    leaving: Annotated[str, Field(description="pods on their way out: since when, why, and what they wait for")] = ""
+    leaving: Annotated[str, Field(description="pods that are retiring: since when, why, and what they wait for")] = ""
     replaced: Annotated[
         str, Field(description="the Dask name of the last pod that was replaced for its own sake, and why")
     ] = ""
@@ -199,7 +199,7 @@ class Summary(Model):
 
 
 class SchedulerStatus(Model):
-    """Where the scheduler is."""
+    """The scheduler: its pod, its addresses, and the process in it."""
 
     pod: Annotated[str, Field(description="its pod, empty while there is none")] = ""
     address: Annotated[str, Field(description="for clients inside the cluster")] = ""
