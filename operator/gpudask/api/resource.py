@@ -206,8 +206,8 @@ def broken_limits(spec: Any) -> list[str]:
     The CRD has no such limits. They are checked before anything is made of the spec: that is recursive, and done at
     once, so a spec without end would stop the operator for everybody. The check costs no more than the limits allow.
     """
-    said = [text for field, part, limit in _parts(spec) if (text := _broken(field, part, limit))]
-    return said or [text for text in [_broken("spec", spec, MAX_SPEC_BYTES)] if text]
+    broken = [text for field, part, limit in _parts(spec) if (text := _broken(field, part, limit))]
+    return broken or [text for text in [_broken("spec", spec, MAX_SPEC_BYTES)] if text]
 
 
 def _parts(spec: Any) -> Iterator[tuple[str, Any, int]]:

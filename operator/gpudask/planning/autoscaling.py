@@ -155,8 +155,8 @@ class _Autoscaling:
         leaving = retirement.in_turn(leaving, of=len(candidates) - cancelled, others_leave=bool(self.view.leaving))
         resting = [candidate.idle_seconds for candidate in candidates if not candidate.busy]
         ends = [end for end in (timeout, release_after) if end is not None]
-        moments = [end - idle for idle in resting for end in ends]
-        return leaving, soonest(*moments, *map(self.view.unregistered_after, self.view.staying))
+        ends_after = [end - idle for idle in resting for end in ends]
+        return leaving, soonest(*ends_after, *map(self.view.unregistered_after, self.view.staying))
 
     @property
     def _rolls(self) -> bool:

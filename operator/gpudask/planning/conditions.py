@@ -133,8 +133,8 @@ def _scheduler_ready(observation: Observation) -> Verdict:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
         memory = observation.memory.get("")
-        said = refusal_message(observation, memory) if memory else ""
-        return "False", Reason.SCHEDULER_PENDING, said or "no scheduler pod yet"
+        message = refusal_message(observation, memory) if memory else ""
+        return "False", Reason.SCHEDULER_PENDING, message or "no scheduler pod yet"
     if not pod.ready:
         if (found := trouble_of_scheduler(observation)) is not None:
             return "False", Reason.SCHEDULER_PENDING, found[1]
@@ -159,15 +159,15 @@ def _features_off(observation: Observation) -> str:
     if observation.demand is None:
         return ""
     features = observation.demand.features
-    words = [f"{name} is off: {why}" for name, why in features.items() if why][:_NAMED]
+    messages = [f"{name} is off: {why}" for name, why in features.items() if why][:_NAMED]
     spec, newer = observation.cluster.spec, []
     if OFFERS not in features and any(pool.fallback for pool in spec.pools):
         newer.append("fallback")
     if observation.demand.idle_seconds is None and spec.idle.delete_after is not None:
         newer.append("idle.deleteAfter")
     later = "it works once the scheduler pod is replaced"
-    words += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
-    return "; ".join(words)
+    messages += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
+    return "; ".join(messages)
 
 
 def _demand_servable(observation: Observation, plan: Plan) -> Verdict:
@@ -175,13 +175,15 @@ def _demand_servable(observation: Observation, plan: Plan) -> Verdict:
         return "Unknown", Reason.DEMAND_UNKNOWN, observation.demand_problem or _NOT_HEARD
     if plan.assignment.unserved:
         unserved = plan.assignment.unserved
-        said = "; ".join(unserved_message(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED])
+        message = "; ".join(
+            unserved_message(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED]
+        )
         if len(unserved) > _NAMED:
-            said += f"; and {len(unserved) - _NAMED} more kinds"
-        return "False", Reason.UNSERVABLE, said
+            message += f"; and {len(unserved) - _NAMED} more kinds"
+        return "False", Reason.UNSERVABLE, message
     if observation.demand.ignored:
-        said = "; ".join(observation.demand.ignored[:_NAMED])
-        return "False", Reason.UNSERVABLE, f"{said}: write a name and a number, as in resources={{'GPU': 1}}"
+        message = "; ".join(observation.demand.ignored[:_NAMED])
+        return "False", Reason.UNSERVABLE, f"{message}: write a name and a number, as in resources={{'GPU': 1}}"
     return "True", Reason.SERVABLE, ""
 
 
@@ -201,8 +203,8 @@ def _degraded(observation: Observation, plan: Plan, status: Status) -> Verdict:
     for pool in status.pools:
         if pool.frozen_since and pool.gpus_held:
             why = plan.pools[pool.name].frozen
-            said = f"pool {pool.name} holds {pool.gpus_held} GPUs and is frozen since {pool.frozen_since}: {why}"
-            return "True", Reason.FROZEN, said
+            message = f"pool {pool.name} holds {pool.gpus_held} GPUs and is frozen since {pool.frozen_since}: {why}"
+            return "True", Reason.FROZEN, message
     for pool in status.pools:
         found = trouble(observation, pool)
         if found is not None:
@@ -229,8 +231,8 @@ def _isolated(observation: Observation) -> Verdict:
     )
     own = "the cluster's own pods, the operator"
     who = f"{own}{more}" if peers else own.replace(", ", " and ")
-    said = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
-    return "True", Reason.NETWORK_POLICY_APPLIED, said
+    message = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
+    return "True", Reason.NETWORK_POLICY_APPLIED, message
 
 
 def _ready(observation: Observation, status: Status, before: Status) -> Verdict:

@@ -161,9 +161,9 @@ def last_message(spec: Spec, pod: Pod) -> str:
         return ""
     if libraries := _LIBRARY.findall(text):
         return f"; it said: {quote(libraries[-1])}"
-    said = quote_last_line(text)
-    needs = list(_needs(spec, pod)) if _TELLS_NOTHING in said else []
-    return f"; it said: {said}" + "".join(f"; {need}" for need in needs)
+    last = quote_last_line(text)
+    needs = list(_needs(spec, pod)) if _TELLS_NOTHING in last else []
+    return f"; it said: {last}" + "".join(f"; {need}" for need in needs)
 
 
 def _needs(spec: Spec, pod: Pod) -> Iterator[str]:

@@ -55,8 +55,8 @@ def protections(observation: Observation) -> Protections:
         if protection.wanted is None or (pod.pool and pod.pool not in pools):
             continue
         wanted = eviction_protection(spec, pools.get(pod.pool), is_protected=protection.wanted)
-        said = dict(zip(EVICTION_ANNOTATIONS, pod.eviction_annotations, strict=False))
-        if any(said.get(name) != value for name, value in wanted.items()):
+        current = dict(zip(EVICTION_ANNOTATIONS, pod.eviction_annotations, strict=False))
+        if any(current.get(name) != value for name, value in wanted.items()):
             actions.append(MarkProtected(pod, wanted))
     return Protections(tuple(actions), of_scheduler, requeue_after)
 

@@ -248,8 +248,8 @@ def _leaving(observation: Observation, pods: list[Pod]) -> str:
 def _replaced(plan: PoolPlan) -> str:
     for action in plan.actions:
         if isinstance(action, MarkRetiring) and action.retirement is not None and action.retirement.final:
-            sick, recycled = action.failed, action.retirement.why == rollout.RECYCLED
-            if sick or recycled:
+            unhealthy, recycled = action.failed, action.retirement.why == rollout.RECYCLED
+            if unhealthy or recycled:
                 return f"{action.pod.dask_name}: {action.retirement.why}"
     return ""
 

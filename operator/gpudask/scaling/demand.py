@@ -201,7 +201,7 @@ class Demand:
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
-    ignored: tuple[str, ...] = ()  # words for people: tasks whose `resources=` is no demand that anybody could serve
+    ignored: tuple[str, ...] = ()  # messages for people: tasks whose `resources=` is no demand that anybody could serve
     answer_bytes: int = field(default=0, compare=False)
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -148,12 +148,12 @@ def _ended(container: Json, status: Json) -> Ended | None:
     return None
 
 
-def _end_of(of: Json) -> str:
+def _end_of(body: Json) -> str:
     """The end of a message: it says why."""
-    message = of.get("message")
+    message = body.get("message")
     if isinstance(message, str):
         return fields.clean(message[-TEXT_LENGTH:])
-    return fields.text(of, "message")
+    return fields.text(body, "message")
 
 
 def _preempted(status: Json, disruption: Json) -> bool:
