@@ -26,7 +26,7 @@ _REMEMBERED = 4096
 
 
 class _Visible(dict[int, str]):
-    """Code point -> what is shown of it. Most are looked up once: a hostile answer has millions."""
+    """The character shown for a code point. Most are looked up once: a hostile answer has millions."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -59,5 +59,5 @@ def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
 
 
 def quote_name(name: str, length: int = QUOTE_LENGTH) -> str:
-    """A name as it is, where it is short and clean; else one that is, and that no clean name equals."""
+    """`name` as it is, where it is short and clean; else an escaped form, which equals no clean name."""
     return name if name == quote(name, length) else quote(ascii(name[:length]), length)

@@ -1,4 +1,4 @@
-"""The resource as a whole: its names, the labels and annotations of what it owns, and how it is parsed and bounded."""
+"""The resource as a whole: names, labels and annotations of what it owns, parsing, limits of size and depth."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _probe(*, period: int, failures: int) -> Json:
 
 
 def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
-    """The Services by which workers and clients find the scheduler pod: one, and a headless one where it takes that.
+    """The Services by which workers and clients find the scheduler pod: one, and a headless one where needed.
 
     They publish addresses that are not ready: workers connect as soon as the scheduler listens, without
     waiting for a probe. Because Kubernetes then publishes ending pods too, the operator takes its label off a pod that

@@ -74,7 +74,7 @@ def _of_worker(spec: Spec, pool: Pool) -> str:
 
 
 def _digest(own: dict[str, Any], spec: Spec) -> str:
-    """The hash of `own` with what all pods share under `shared`, as one JSON object with sorted keys.
+    """The hash of `own`, with the fields that all pods share under `shared`, as one JSON object with sorted keys.
 
     What is shared may be large, and is written out once for all pools.
     """

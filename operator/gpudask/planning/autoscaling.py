@@ -83,7 +83,7 @@ class _Autoscaling:
     share: Share
 
     def decide(self) -> Decision:
-        """The rules up to 5 tell how many pods are wanted, and those from 5 on, which of those that are there go."""
+        """Apply the rules: up to 5 they give the number of pods wanted, from 5 on the pods to retire."""
         want = self._held_back(self._up_or_ahead())
         have = self._have(want.pods)
         if want.pods >= have:
@@ -115,7 +115,7 @@ class _Autoscaling:
         return _Want(max(there, self.limits.min), reason, requeue_after)
 
     def _have(self, want: int) -> int:
-        """The size that the pods which are there stand for.
+        """The size that corresponds to the pods that exist.
 
         After a restart in a rollout that may be several: what the demand asks for decides between them.
         """

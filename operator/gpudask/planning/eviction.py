@@ -75,7 +75,7 @@ def _protection(observation: Observation, pod: Pod) -> Protection:
 
 
 def _rested_seconds(observation: Observation, pod: Pod) -> float | None:
-    """For how long `pod` has not been at work; None where that is not known."""
+    """Seconds for which `pod` has not been at work; None where that is not known."""
     if pod.pool:
         workers = observation.registered(pod)
         if not workers:

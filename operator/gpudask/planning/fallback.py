@@ -20,7 +20,7 @@ FEATURE = "offers"
 class FallbackPlan:
     """The decision for one pool. `served`: its tasks that run on other pools meanwhile.
 
-    `added_demand`: the same as the demand of those pools, each of the first that could serve it.
+    `added_demand`: the same tasks as demand of other pools: by pool, each of the first that could serve them.
     """
 
     to: tuple[str, ...] = ()

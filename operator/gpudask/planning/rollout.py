@@ -45,7 +45,7 @@ def is_final(retirement: Retirement) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a rollout: how many new pods, and which old ones begin to leave."""
+    """A step of a rollout: the number of new pods, and the old ones to retire."""
 
     create: int
     retire: Sequence[Pod]

@@ -165,7 +165,7 @@ def _pool_status(
 
 
 def _demand(share: Share) -> Demand:
-    """The share as the size was decided on it, rounded for people."""
+    """The demand by which the size was decided, rounded for people."""
     return Demand(
         waiting=share.unrunnable,
         running=share.processing,
@@ -208,7 +208,7 @@ def _removed_pool_status(
 
 
 def _busy_gpus(observation: Observation, pod: Pod, gpus: int) -> int:
-    """Of the `gpus` of `pod`, those whose workers have work: one with the pod's very name has all, another one each."""
+    """The number of `gpus` whose workers have work: a worker of the pod's own name has all, others have one each."""
     busy = [worker for worker in observation.registered(pod) if worker.own]
     return min(gpus, sum(gpus if worker.name == pod.dask_name else 1 for worker in busy))
 

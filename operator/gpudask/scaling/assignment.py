@@ -49,7 +49,7 @@ class Share:
         )
 
     def __add__(self, other: Share) -> Share:
-        """Both together."""
+        """The sum of both shares."""
         return Share(
             unrunnable=self.unrunnable + other.unrunnable,
             processing=self.processing + other.processing,
@@ -161,7 +161,7 @@ def _spread(spec: Spec, served: _Served, capacities: Mapping[str, Capacity]) -> 
 
 
 def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str) -> Share:
-    """`tasks` are more than the requirement's own where the cheaper pool will do them in time, but all run somewhere.
+    """The share of one pool. `tasks` are more than the requirement's own where the cheaper pool will do some in time.
 
     So a pod that was ordered for tasks that spilled over is not cancelled when they become a little fewer.
     """
@@ -176,7 +176,7 @@ def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str)
 
 
 def _deadline_seconds(dearer: Pool, capacities: Mapping[str, Capacity]) -> float:
-    """The time that the cheaper pool has for what else would go to `dearer`; pods that are there anyway have none."""
+    """Seconds in which a pool has to do its demand, or it spills over to `dearer`; 0.0 where that has a fixed size."""
     if dearer.autoscale is None:
         return 0.0
     start = capacities[dearer.name].start_seconds

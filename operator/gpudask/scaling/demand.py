@@ -28,7 +28,7 @@ _WITHIN_UNION = ("constrained-", "function-")  # how pydantic names the branches
 
 
 def _duration(seconds: float) -> float:
-    """Two clocks that are read one after the other may give a little less than nothing."""
+    """`seconds` within bounds: two clocks, read one after the other, may give a little less than nothing."""
     return min(max(0.0, seconds), _LONGEST_SECONDS)
 
 
@@ -40,7 +40,7 @@ def _few(items: Any) -> Any:
 
 
 def _without_twins(names: dict[str, float]) -> dict[str, float]:
-    """Names that are cut may become the same; then the last one stands."""
+    """`names`, each as a quote; of those that become the same by that, the last one stands."""
     return {quote_name(name): amount for name, amount in names.items()}
 
 
@@ -280,7 +280,7 @@ def _read(shape: TypeAdapter[Any], answer: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value in few characters; what holds others by its type alone, since there may be many."""
+    """A value in few characters; a list or an object by its type alone, since it may be large."""
     if value is None or isinstance(value, bool | float):
         return repr(value)
     if isinstance(value, int):

@@ -47,7 +47,7 @@ def order(candidate: Candidate) -> tuple[bool, bool, int, bool, int, str, float,
 
 
 def surplus(candidates: list[Candidate], count: int) -> list[Candidate]:
-    """The `count` to go when a person asked for fewer: busy ones last, and those are drained, never cut."""
+    """The `count` pods to retire when a person asked for fewer: busy ones last; they are drained, too."""
     return sorted(candidates, key=order)[: max(0, count)]
 
 

@@ -110,7 +110,7 @@ def _unlimited(limits: Autoscale, share: Share, pods: Pods) -> int:
 
 
 def _for_known(pod_seconds: float, target_seconds: float, pods: Pods) -> float:
-    """Pods for work of known duration: those that are there, as far as it fills them, or what will be left for more."""
+    """Pods for work of known duration: those with a node, as far as it fills them, or more for what they leave over."""
     left = pod_seconds - pods.placed * pods.start_seconds
     return max(min(float(pods.placed), pod_seconds / target_seconds), left / max(target_seconds, pods.held_seconds))
 
