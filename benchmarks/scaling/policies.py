@@ -17,12 +17,12 @@ from gpudask.planning.actions import (
     MarkProtected,
     MarkRetiring,
     Plan,
-    TakeOffService,
+    RemoveFromService,
 )
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.plan import plan
-from gpudask.planning.start_times import StartTimes
+from gpudask.planning.pool_view import StartTimes
 from gpudask.reconcile.memory import Memory
 
 _EDGE_SECONDS, _COUNTS_SECONDS = 0.05, 1.0
@@ -77,7 +77,7 @@ class Gpudask(Policy):
         if self._watch is not None:
             self._watch(seen, planned)
         for name, pool in planned.pools.items():
-            self._memory.record_starts(name, StartTimes.of(seen, name).seen, empty=not seen.workers(name))
+            self._memory.record_starts(name, StartTimes.of(seen, name).starts, empty=not seen.workers(name))
             if not pool.size.is_guess:
                 self._memory.record_size(name, pool.size.pods)
         for action in planned.actions:
@@ -111,7 +111,7 @@ class Gpudask(Policy):
             case MarkRetiring(pod, retirement):
                 self._world.count_action(pod)
                 self._world.kubernetes.annotate(pod.name, retirement)
-            case CreateScheduler() | MarkProtected() | TakeOffService():
+            case CreateScheduler() | MarkProtected() | RemoveFromService():
                 raise AssertionError("the scheduler is there, and marks come apart")
 
     def _tell(self) -> None:

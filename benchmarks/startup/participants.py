@@ -13,7 +13,7 @@ from distributed import Client
 from gpudask.api import resource
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
-from gpudask.desired.scheduler import scheduler_pod, services, told
+from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
 from gpudask.desired.workers import worker_pod
 from gpudask.preload import files
 from local.demo.overlay import localize
@@ -70,7 +70,7 @@ class Rendered:
         objects = [
             *services(cluster),
             preload.preload(cluster.namespace, self._files, [cluster.shared_reference]),
-            told(cluster, _TOKEN),
+            preload_settings(cluster, _TOKEN),
             scheduler_pod(cluster, pod_name, preload.name(self._files)),
         ]
         return [_unowned(item) for item in objects]

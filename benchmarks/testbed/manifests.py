@@ -15,7 +15,7 @@ from gpudask.api.resource import API_VERSION, KIND, PLURAL, Cluster, parse
 from gpudask.clients.kubernetes import collection
 from gpudask.desired import preload
 from gpudask.desired.names import scheduler_pod as scheduler_pod_name
-from gpudask.desired.scheduler import scheduler_pod, services, told
+from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
 from gpudask.desired.workers import worker_pod
 from gpudask.preload import files
 
@@ -70,7 +70,7 @@ def made_of(body: Json) -> list[Json]:
     pool = owner.spec.pools[0]
     return [
         *services(owner),
-        told(owner, "0" * 64),
+        preload_settings(owner, "0" * 64),
         scheduler_pod(owner, name, preload.name(files())),
         *(worker_pod(owner, pool, number, "0bare") for number in range(pool.replicas or 0)),
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.limits import Limits, excesses, read
+from gpudask.api.limits import Limits, violations, read
 from tests.builders import a_pool, parsed_spec
 
 
@@ -23,12 +23,12 @@ NARROW = Limits(
 
 
 def of(*pools: Json, **spec: Any) -> list[str]:
-    return excesses(parsed_spec(*pools, **spec), "default", NARROW)
+    return violations(parsed_spec(*pools, **spec), "default", NARROW)
 
 
 def test_without_limits_nothing_goes_beyond_them() -> None:
     spec = parsed_spec(a_pool(replicas=1000), template={"spec": {"hostNetwork": True}})
-    assert excesses(spec, "kube-system", Limits()) == []
+    assert violations(spec, "kube-system", Limits()) == []
 
 
 def test_what_is_within_the_limits_is_not_named() -> None:
@@ -90,7 +90,7 @@ def test_sizes_count_what_pools_may_grow_to_by_overrides_too() -> None:
 
 
 def test_some_namespaces_have_no_clusters() -> None:
-    [said] = excesses(parsed_spec(), "kube-system", NARROW)
+    [said] = violations(parsed_spec(), "kube-system", NARROW)
     assert said.startswith("metadata.namespace: no clusters run in kube-system")
 
 

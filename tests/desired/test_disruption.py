@@ -15,14 +15,14 @@ OF = cluster(a_pool(), name="demo")
 
 @pytest.mark.parametrize(("guarded", "least"), [(True, 1), (False, 0)])
 def test_a_whole_number_of_pods_because_their_owner_has_no_scale(guarded: bool, least: int) -> None:
-    spec = budget(OF, guarded=guarded)["spec"]
+    spec = budget(OF, is_protected=guarded)["spec"]
     assert spec["minAvailable"] == least
     assert type(spec["minAvailable"]) is int
     assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def test_it_is_the_schedulers_alone_and_goes_with_its_cluster() -> None:
-    body = budget(OF, guarded=True)
+    body = budget(OF, is_protected=True)
     labels = body["spec"]["selector"]["matchLabels"]
     scheduler = scheduler_pod(OF, "demo-scheduler-abcde", {})["metadata"]["labels"]
     worker = worker_pod(OF, OF.spec.pools[0], 0, "n")["metadata"]["labels"]

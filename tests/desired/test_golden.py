@@ -34,7 +34,7 @@ def rendered(cluster: Cluster) -> str:
     objects = [
         *scheduler.services(cluster),
         preload.preload(cluster.namespace, files, [cluster.shared_reference]),
-        scheduler.told(cluster, "token"),
+        scheduler.preload_settings(cluster, "token"),
         network.policy(cluster, "gpudask-system"),
         scheduler_pod(cluster, name, preload.name(files)),
         *(worker_pod(cluster, pool, 0, "abcde") for pool in cluster.spec.pools),

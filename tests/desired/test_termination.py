@@ -88,8 +88,11 @@ def test_a_marker_that_a_template_sets_is_the_users():
     pool = a_pool(template=template(annotations={SAFE_TO_EVICT: "true"}))
     assert worker(pool)["metadata"]["annotations"][SAFE_TO_EVICT] == "true"
     cluster = a_cluster(pool)
-    assert eviction_protection(cluster.spec, cluster.spec.pools[0], guarded=False) == {DO_NOT_DISRUPT: "false"}
-    assert eviction_protection(cluster.spec, None, guarded=False) == {DO_NOT_DISRUPT: "false", SAFE_TO_EVICT: "true"}
+    assert eviction_protection(cluster.spec, cluster.spec.pools[0], is_protected=False) == {DO_NOT_DISRUPT: "false"}
+    assert eviction_protection(cluster.spec, None, is_protected=False) == {
+        DO_NOT_DISRUPT: "false",
+        SAFE_TO_EVICT: "true",
+    }
 
 
 def hook(port: int, seconds: float) -> subprocess.Popen[bytes]:

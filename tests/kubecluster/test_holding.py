@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.api.resource import MIRROR_MANAGER
 from gpudask.kubecluster import holds
 from gpudask.kubecluster.holds import Holds
 from gpudask.kubecluster.timing import Clock, Timing

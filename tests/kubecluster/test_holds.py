@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 
 from gpudask.api.resource import ANNOTATION_HOLDS
-from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.api.resource import MIRROR_MANAGER
 from gpudask.kubecluster import holds, overrides
 from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.kube.server import Server

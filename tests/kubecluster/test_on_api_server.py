@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpudask import KubeClusterError
-from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.api.resource import MIRROR_MANAGER
 from gpudask.cli.exits import Exit
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Arguments, manifest

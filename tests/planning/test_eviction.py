@@ -21,8 +21,8 @@ GUARDED, FREE = ("true", "false"), ("false", "true")
 RESTS = NOW - 1000
 
 
-def cpu(marks: tuple[str, ...] = GUARDED, **fields: Any) -> Pod:
-    return pod(C, "cpu", marks=marks, **fields)
+def cpu(eviction_annotations: tuple[str, ...] = GUARDED, **fields: Any) -> Pod:
+    return pod(C, "cpu", eviction_annotations=eviction_annotations, **fields)
 
 
 def rests(of: Pod, seconds: float, **fields: Any) -> Worker:
@@ -30,7 +30,7 @@ def rests(of: Pod, seconds: float, **fields: Any) -> Worker:
 
 
 def observed(says: Worker | None, of: Pod, *, busy_at: dict[str, float] | None = None, **fields: Any) -> Observation:
-    scheduler = scheduler_pod(C, marks=FREE)
+    scheduler = scheduler_pod(C, eviction_annotations=FREE)
     said = demand(workers=(says,) if says else ())
     return seen(C, scheduler, of, says=said, busy_at=busy_at or {}, scheduler_since=RESTS, **fields)
 
@@ -66,9 +66,9 @@ def test_a_worker_pod(of: Pod, says: Worker | None, wanted: tuple[str, str] | No
 
 
 def test_nothing_is_marked_while_nobody_knows_what_runs():
-    assert marked(seen(C, scheduler_pod(C, marks=("", "")), cpu(("", "")))) == {}
+    assert marked(seen(C, scheduler_pod(C, eviction_annotations=("", "")), cpu(("", "")))) == {}
     deaf = demand(tasks(1), workers=(busy(cpu()),), features={"demand": "a hook is missing"})
-    assert marked(seen(C, scheduler_pod(C, marks=("", "")), cpu(("", "")), says=deaf)) == {}
+    assert marked(seen(C, scheduler_pod(C, eviction_annotations=("", "")), cpu(("", "")), says=deaf)) == {}
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_nothing_is_marked_while_nobody_knows_what_runs():
 )
 def test_a_pod_of_four_gpus_rests_when_all_of_them_do(idle_seconds: tuple[float, ...], wanted: tuple[str, str] | None):
     of = cluster(a_pool(replicas=1), gpu_pool(count=4))
-    four = pod(of, "gpu", marks=GUARDED)
+    four = pod(of, "gpu", eviction_annotations=GUARDED)
     says = demand(workers=tuple(worker(four, index, idle_seconds=idle) for index, idle in enumerate(idle_seconds)))
-    made = plan(seen(of, scheduler_pod(of, marks=FREE), four, says=says, scheduler_since=RESTS))
+    made = plan(seen(of, scheduler_pod(of, eviction_annotations=FREE), four, says=says, scheduler_since=RESTS))
     assert [action.annotations for action in made.protections] == ([words(wanted)] if wanted else [])
 
 
 @pytest.mark.parametrize(
-    ("known", "since", "marks", "wanted", "guarded"),
+    ("known", "since", "eviction_annotations", "wanted", "guarded"),
     [
         pytest.param(1, 0.0, FREE, GUARDED, True, id="it knows a task"),
         pytest.param(1, 0.0, GUARDED, None, True, id="it still does"),
@@ -98,9 +98,13 @@ def test_a_pod_of_four_gpus_rests_when_all_of_them_do(idle_seconds: tuple[float,
     ],
 )
 def test_the_scheduler(
-    known: int, since: float | None, marks: tuple[str, ...], wanted: tuple[str, str] | None, guarded: bool | None
+    known: int,
+    since: float | None,
+    eviction_annotations: tuple[str, ...],
+    wanted: tuple[str, str] | None,
+    guarded: bool | None,
 ):
-    of = scheduler_pod(C, marks=marks)
+    of = scheduler_pod(C, eviction_annotations=eviction_annotations)
     at = {of.uid: since} if since is not None else {}
     made = plan(seen(C, of, says=demand(tasks=known), busy_at=at, scheduler_since=RESTS))
     assert [action.annotations for action in made.protections] == ([words(wanted)] if wanted else [])
@@ -108,7 +112,7 @@ def test_the_scheduler(
 
 
 def test_a_scheduler_that_has_just_started_is_not_called_idle():
-    made = plan(seen(C, scheduler_pod(C, marks=GUARDED), says=demand(), scheduler_since=NOW - 5))
+    made = plan(seen(C, scheduler_pod(C, eviction_annotations=GUARDED), says=demand(), scheduler_since=NOW - 5))
     assert (made.protects_scheduler, made.protections) == (None, ())
 
 
@@ -119,12 +123,13 @@ def test_a_pod_that_came_to_rest_is_looked_at_again_when_it_has_rested_enough():
 
 def test_what_a_template_marks_is_left_to_it():
     of = cluster(a_pool(replicas=1, template={"metadata": {"annotations": {DO_NOT_DISRUPT: "true"}}}))
-    rested = pod(of, "cpu", marks=GUARDED)
+    rested = pod(of, "cpu", eviction_annotations=GUARDED)
     says = demand(workers=(rests(rested, 99),))
-    (action,) = plan(seen(of, scheduler_pod(of, marks=FREE), rested, says=says, scheduler_since=RESTS)).protections
+    head = scheduler_pod(of, eviction_annotations=FREE)
+    (action,) = plan(seen(of, head, rested, says=says, scheduler_since=RESTS)).protections
     assert action.annotations == {SAFE_TO_EVICT: "true"}
-    after = replace(rested, marks=("true", "true"))
-    assert plan(seen(of, scheduler_pod(of, marks=FREE), after, says=says, scheduler_since=RESTS)).protections == ()
+    after = replace(rested, eviction_annotations=("true", "true"))
+    assert plan(seen(of, head, after, says=says, scheduler_since=RESTS)).protections == ()
 
 
 def test_a_stream_of_short_tasks_writes_nothing_whenever_one_looks():

@@ -14,7 +14,7 @@ from gpudask.desired.scheduler import MadeWith, scheduler_pod
 from gpudask.planning.observed.fields import UnreadableError
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.observed.parser import parse_pod, owner_key
-from gpudask.planning.observed.timestamps import iso
+from gpudask.api.status import iso
 from tests.builders import a_cluster
 
 
@@ -248,7 +248,7 @@ def size(pod: Pod) -> int:
     """Bytes of all that a pod's fields hold."""
     values = [getattr(pod, name) for name in Pod.__dataclass_fields__]
     assert pod.ended is not None
-    values += [*pod.marks, *pod.finalizers, pod.ended.message, pod.ended.reason]
+    values += [*pod.eviction_annotations, *pod.finalizers, pod.ended.message, pod.ended.reason]
     return sum(sys.getsizeof(value) for value in values)
 
 

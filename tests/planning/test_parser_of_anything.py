@@ -19,7 +19,7 @@ from gpudask.planning.observed.fields import UnreadableError
 from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.planning.observed.timestamps import iso
+from gpudask.api.status import iso
 from gpudask.reconcile.support import observe_owned
 from gpudask.reconcile.preload import observe_shared
 

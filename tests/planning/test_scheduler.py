@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.planning.actions import DeletePod, TakeOffService
+from gpudask.planning.actions import DeletePod, RemoveFromService
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.scheduler import named_by_service, plan_scheduler
 from tests.builders import a_pool
@@ -37,13 +37,13 @@ def test_the_service_leads_to_the_live_scheduler_and_nowhere_while_the_last_one_
 ):
     actions = plan_scheduler(seen(CLUSTER, *pods)).actions
 
-    assert [action.pod for action in actions if isinstance(action, TakeOffService)] == taken_off
+    assert [action.pod for action in actions if isinstance(action, RemoveFromService)] == taken_off
 
 
 def test_it_is_taken_off_also_where_the_cluster_is_suspended():
     suspended = cluster(a_pool(), suspend=True)
 
-    assert plan_scheduler(seen(suspended, ENDS)).actions == (TakeOffService(ENDS),)
+    assert plan_scheduler(seen(suspended, ENDS)).actions == (RemoveFromService(ENDS),)
 
 
 def test_one_that_is_deleted_serves_until_it_ends():

@@ -6,7 +6,7 @@ import pytest
 
 from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.planning.start_times import StartTimes
+from gpudask.planning.pool_view import StartTimes
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, seen, worker
 
 OF = cluster(gpu_pool(count=2))

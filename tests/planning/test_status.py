@@ -15,7 +15,7 @@ from gpudask.planning.observed.observation import Failure, Observation, PoolMemo
 from gpudask.planning.observed.pods import Ended, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
-from gpudask.planning.status import lively, pressing, significant
+from gpudask.planning.status import without_counters, without_progress, without_live_values
 from gpudask.reconcile.memory import Memory
 from tests.builders import a_pool
 from tests.planning.builders import (
@@ -178,7 +178,7 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         "Degraded",
     ),
     "a pod runs, and the scheduler's preload is not up yet": (
-        seen(C, scheduler_pod(C, started=NOW - 2), CPU0, demand_problem="no preload", deaf=True),
+        seen(C, scheduler_pod(C, started=NOW - 2), CPU0, demand_problem="no preload", preload_unavailable=True),
         "Ready",
         ("False", "SchedulerPending", "no preload"),
         "Degraded",
@@ -190,7 +190,7 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         "Pending",
     ),
     "a pod runs, and nobody will ever say who is there": (
-        seen(C, SCHEDULER, CPU0, demand_problem="no preload", deaf=True),
+        seen(C, SCHEDULER, CPU0, demand_problem="no preload", preload_unavailable=True),
         "Ready",
         ("True", "AllReady", ""),
         "Degraded",
@@ -483,26 +483,26 @@ def test_counts_of_tasks_are_lively_but_not_significant():
     before, after = (
         status_of(seen(most, scheduler_pod(most), CPU0, pod(most, "gpu"), **working(count))) for count in (3, 50)
     )
-    assert significant(before) == significant(after)
-    assert lively(before) != lively(after)
+    assert without_live_values(before) == without_live_values(after)
+    assert without_counters(before) != without_counters(after)
 
 
 def test_unserved_demand_that_changes_in_number_is_not_significant():
     before, after = pair({"says": demand(tasks(3, GPU=2))}, {"says": demand(tasks(4, GPU=2))})
     assert condition(before, "DemandServable") != condition(after, "DemandServable")
-    assert significant(before) == significant(after)
-    assert lively(before) != lively(after)
+    assert without_live_values(before) == without_live_values(after)
+    assert without_counters(before) != without_counters(after)
 
 
 def test_time_alone_is_nothing_to_write():
     before, after = pair({"says": CALM}, {"says": CALM, "now": NOW + 10})
     assert before != after
-    assert lively(before) == lively(after)
+    assert without_counters(before) == without_counters(after)
 
 
 def test_a_size_is_significant():
     before, after = pair({"says": CALM}, {"says": demand(tasks(9, seconds=900, GPU=1), workers=(busy(GPU0),))})
-    assert significant(before) != significant(after)
+    assert without_live_values(before) != without_live_values(after)
 
 
 def test_how_far_pods_are_is_significant_and_not_pressing():
@@ -513,10 +513,10 @@ def test_how_far_pods_are_is_significant_and_not_pressing():
         for ready in (0, 1)
     )
     assert (before.pools[0].ready, after.pools[0].ready) == (0, 1)
-    assert significant(before) != significant(after)
-    assert pressing(before) == pressing(after)
+    assert without_live_values(before) != without_live_values(after)
+    assert without_progress(before) == without_progress(after)
     ready = status_of(seen(two, scheduler_pod(two), pod(two, "cpu", 0), pod(two, "cpu", 1), says=CALM))
-    assert pressing(after) != pressing(ready), "conditions changed"
+    assert without_progress(after) != without_progress(ready), "conditions changed"
 
 
 def test_a_new_cluster_is_announced_when_it_is_ready_and_not_before():

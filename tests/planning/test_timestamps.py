@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
-from gpudask.planning.observed.timestamps import sighted
+from gpudask.planning.observed.pods import on_operator_clock
 
 T = 1_800_000_000.0
 
@@ -19,35 +19,37 @@ def stamped(**fields: Any) -> Pod:
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_at_the_start_an_age_is_by_the_api_servers_time(ahead: float):
-    pod = sighted(stamped(created=T - 90 + ahead, placed=T - 80 + ahead), None, now=T, server_ahead=ahead)
+    pod = on_operator_clock(stamped(created=T - 90 + ahead, placed=T - 80 + ahead), None, now=T, server_ahead=ahead)
     assert (T - pod.created, T - pod.placed) == (90, 80)
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
 def test_what_is_news_happened_since_the_last_news(off: float):
-    pod = sighted(stamped(created=T + off), None, now=T, since=T - 2)
+    pod = on_operator_clock(stamped(created=T + off), None, now=T, since=T - 2)
     assert T - 2 <= pod.created <= T
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
 def test_a_node_whose_clock_is_off_starts_its_containers_now(off: float):
-    pending = sighted(stamped(), None, now=T, since=T - 1)
-    running = sighted(stamped(started=T + 20 + off), pending, now=T + 20, since=T + 19)
+    pending = on_operator_clock(stamped(), None, now=T, since=T - 1)
+    running = on_operator_clock(stamped(started=T + 20 + off), pending, now=T + 20, since=T + 19)
     assert T + 19 <= running.started <= T + 20
     ended = Ended("Error", 1, "", at=T + 30 + off)
-    assert sighted(stamped(started=0.0, ended=ended), running, now=T + 30, since=T + 29).ended == replace(
+    assert on_operator_clock(stamped(started=0.0, ended=ended), running, now=T + 30, since=T + 29).ended == replace(
         ended, at=T + (29 if off < 0 else 30)
     )
 
 
 def test_a_container_starts_after_its_pod_was_made():
-    pod = sighted(stamped(created=T - 60, started=T - 3600), None, now=T)
+    pod = on_operator_clock(stamped(created=T - 60, started=T - 3600), None, now=T)
     assert pod.started == T - 60
 
 
 def test_a_server_whose_clock_is_set_later_ages_nothing():
-    before = sighted(stamped(placed=T, retirement=Retirement("idle", at=T)), None, now=T)
-    later = sighted(stamped(placed=T, retirement=Retirement("idle", at=T)), before, now=T + 5, server_ahead=3600.0)
+    before = on_operator_clock(stamped(placed=T, retirement=Retirement("idle", at=T)), None, now=T)
+    later = on_operator_clock(
+        stamped(placed=T, retirement=Retirement("idle", at=T)), before, now=T + 5, server_ahead=3600.0
+    )
     assert (later.created, later.placed) == (T, T)
     assert later.retirement is not None
     assert later.retirement.at == T
@@ -56,14 +58,14 @@ def test_a_server_whose_clock_is_set_later_ages_nothing():
 @pytest.mark.parametrize("off", [-3600.0, 0.0, 3600.0])
 def test_a_deleted_pod_has_its_grace_from_when_that_was_first_seen(off: float):
     deleted = stamped(delete_by=T + 30 + off, grace_seconds=30.0)
-    first = sighted(deleted, sighted(stamped(), None, now=T), now=T)
+    first = on_operator_clock(deleted, on_operator_clock(stamped(), None, now=T), now=T)
     assert first.delete_by == T + 30
-    assert sighted(deleted, first, now=T + 20).delete_by == T + 30
-    shorter = sighted(replace(deleted, grace_seconds=1.0), first, now=T + 5)
+    assert on_operator_clock(deleted, first, now=T + 20).delete_by == T + 30
+    shorter = on_operator_clock(replace(deleted, grace_seconds=1.0), first, now=T + 5)
     assert shorter.delete_by == T + 1
-    assert sighted(deleted, None, now=T + 500).delete_by == T + 530  # nobody knows how long it has had
+    assert on_operator_clock(deleted, None, now=T + 500).delete_by == T + 530  # nobody knows how long it has had
 
 
 def test_what_is_not_there_stays_away():
-    pod = sighted(stamped(), None, now=T, server_ahead=3600.0, since=T - 1)
+    pod = on_operator_clock(stamped(), None, now=T, server_ahead=3600.0, since=T - 1)
     assert (pod.placed, pod.started, pod.delete_by, pod.ended, pod.retirement) == (0.0, 0.0, 0.0, None, None)

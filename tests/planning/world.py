@@ -25,14 +25,14 @@ from gpudask.planning.actions import (
     MarkProtected,
     MarkRetiring,
     Plan,
-    TakeOffService,
+    RemoveFromService,
 )
 from gpudask.planning.eviction import at_work
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Ended, Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import in_force
-from gpudask.planning.start_times import StartTimes
+from gpudask.planning.pool_view import StartTimes
 from gpudask.reconcile.memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.planning.builders import NOW, cluster, seen
@@ -163,7 +163,7 @@ class World:
             self.plan = plan(observed)
             self.memory.record_frozen((name for name, pool in self.plan.pools.items() if pool.frozen), self.now)
             for name, pool in self.plan.pools.items():
-                self.memory.record_starts(name, StartTimes.of(observed, name).seen, empty=not observed.workers(name))
+                self.memory.record_starts(name, StartTimes.of(observed, name).starts, empty=not observed.workers(name))
                 if not pool.size.is_guess:
                     self.memory.record_size(name, pool.size.pods)
             self.refused = frozenset()
@@ -374,12 +374,15 @@ class World:
                 if retirement is not None:
                     self._marked_now.add(pod.dask_name)
                 self._set(self.pods[pod.name], retirement=retirement)
-            case TakeOffService(pod):
+            case RemoveFromService(pod):
                 self._set(self.pods[pod.name], serves=False)
             case MarkProtected(pod, annotations):
                 if pod.name in self.pods:
-                    said = dict(zip(EVICTION_ANNOTATIONS, pod.marks, strict=False)) | annotations
-                    self._set(self.pods[pod.name], marks=tuple(said.get(name, "") for name in EVICTION_ANNOTATIONS))
+                    said = dict(zip(EVICTION_ANNOTATIONS, pod.eviction_annotations, strict=False)) | annotations
+                    self._set(
+                        self.pods[pod.name],
+                        eviction_annotations=tuple(said.get(name, "") for name in EVICTION_ANNOTATIONS),
+                    )
 
     def _create(self, name: str, pool: str) -> None:
         assert name not in self.pods, f"{name} exists"

@@ -18,7 +18,7 @@ from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Reflector
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.planning.observed.timestamps import iso
+from gpudask.api.status import iso
 from gpudask.clients.reflector import Caches
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.operator import merge_pods

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.planning.observed.timestamps import iso
+from gpudask.api.status import iso
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.planning.start_times import Start
+from gpudask.planning.pool_view import Start
 from gpudask.reconcile.memory import KnownStarts
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool

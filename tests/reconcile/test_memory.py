@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
-from gpudask.planning.start_times import Start
+from gpudask.planning.pool_view import Start
 from gpudask.reconcile.memory import Memory
 
 QUOTA = ApiError(403, "Forbidden", "exceeded quota: q", "POST")

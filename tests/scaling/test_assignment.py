@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.scaling.assignment import assign, refusal, slots_per_pod
+from gpudask.scaling.assignment import assign, unserved_message, slots_per_pod
 from gpudask.scaling.demand import Requirement
 from tests.builders import a_pool, parsed_spec
 from tests.planning.builders import tasks
@@ -59,14 +59,14 @@ def test_waiting_tasks_alone_size_nothing():
 def test_what_nobody_serves_is_named_with_what_they_offer():
     spec = parsed_spec(CPU, FOUR)
     unserved = assign(spec, (tasks(3, GPU=2),)).unserved
-    assert [refusal(spec, item) for item in unserved] == [
+    assert [unserved_message(spec, item) for item in unserved] == [
         "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker"
     ]
 
 
 def test_plain_tasks_that_no_pool_takes_are_named():
     spec = parsed_spec(a_pool("gpu", gpu={}, accepts="annotated"))
-    assert refusal(spec, assign(spec, (tasks(1),)).unserved[0]) == (
+    assert unserved_message(spec, assign(spec, (tasks(1),)).unserved[0]) == (
         "1 task without resource annotations: every pool accepts annotated tasks only"
     )
 
@@ -74,4 +74,4 @@ def test_plain_tasks_that_no_pool_takes_are_named():
 def test_a_pool_at_zero_for_good_serves_nobody():
     spec = parsed_spec(a_pool("cpu", replicas=0))
     (unserved,) = assign(spec, (tasks(2),)).unserved
-    assert refusal(spec, unserved) == "2 tasks without resource annotations: pool cpu set to 0 pods"
+    assert unserved_message(spec, unserved) == "2 tasks without resource annotations: pool cpu set to 0 pods"

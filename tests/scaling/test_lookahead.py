@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.scaling.lookahead import UNKNOWN_START_SECONDS, is_soon
+from gpudask.scaling.assignment import UNKNOWN_START_SECONDS
+from gpudask.scaling.sizing import is_soon
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The custom resource: its models, values, conditions, and the CRD made from them.
+"""The custom resource: its models, conditions, limits and addresses, and the CRD made from the models.
 
 Pure: values in, values out. Nothing here talks to a server, reads a clock or knows how pods look.
 """

@@ -1,12 +1,11 @@
-"""The addresses of a scheduler inside Kubernetes, and the names of the Services that make them.
+"""The addresses of a scheduler inside Kubernetes: its ports, and the names of the Services that lead to it.
 
 Operator and client agree on them here.
 """
 
 from __future__ import annotations
 
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
-
+COMM_PORT, DASHBOARD_PORT = 8786, 8787
 UCXX = "ucxx"
 
 
@@ -21,7 +20,7 @@ def headless_service(cluster: str) -> str:
 
 
 def needs_headless(protocol: str) -> bool:
-    """Whether peers have to dial the pod itself.
+    """True if peers have to dial the pod itself.
 
     A Service with an address of its own translates addresses on the way, and UCX tells its peers the ones before:
     such connections hang, some always and some never (openucx/ucx issue 9526; seen with UCX 1.21).

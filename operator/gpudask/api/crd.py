@@ -1,7 +1,7 @@
 """The CustomResourceDefinition and the reference page of the resource, rendered from the models.
 
 `python -m gpudask.api.crd` prints the definition, with `reference` the page; `make generate` writes them to crds/ and
-docs/reference.md, and a test fails on drift. Words about a field belong into the models, not here.
+docs/reference.md, and a test fails on drift. Descriptions of fields belong into the models, not here.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _objects(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 
 def _distinct_objects(root: Schema) -> list[tuple[list[str], Schema]]:
-    """Objects of one shape once, with all their places."""
+    """The objects of the schema, those of one shape once, with all their places."""
     found: dict[str, tuple[list[str], Schema]] = {}
     for path, schema in _objects(root, ""):
         found.setdefault(_shape(schema), ([], schema))[0].append(path)

@@ -1,4 +1,4 @@
-"""The devices of a GPU pool: how many a pod, of which kind, on which nodes, and what starts its workers."""
+"""`spec.pools[].gpu`: the devices of a GPU pool's pods, their nodes, and the launcher of their workers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from gpudask.api.model import MEBIBYTE, Model, Rule
+from gpudask.api.model import MEBIBYTE, Model, Rule, number
 from gpudask.api.pod_template import LabelText
-from gpudask.api.values import number
 
 EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"

@@ -1,6 +1,6 @@
-"""The limits that administrators set users: `limits` of the chart, and what of a spec goes beyond them.
+"""The limits that administrators set users, `limits` of the chart, and violations of them by a spec.
 
-The chart's admission policy holds the operator's account to the same; this says it in words of the spec, before.
+The chart's admission policy holds the operator's account to the same; this names the spec's fields, before that.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Limits(Model):
 
 
 def read(text: str) -> Limits:
-    """The limits of a JSON object; of an empty text, none.
+    """Parse the limits from a JSON object; of an empty text, none.
 
     Raises:
         ValueError: it is no JSON, or no limits.
@@ -67,8 +67,8 @@ def read(text: str) -> Limits:
         raise ValueError("; ".join(wrong)) from error
 
 
-def excesses(spec: Spec, namespace: str, limits: Limits) -> list[str]:
-    """The parts of `spec` that go beyond `limits`: each with its field, what came, and what to write."""
+def violations(spec: Spec, namespace: str, limits: Limits) -> list[str]:
+    """The violations of `limits` by `spec`: each with its field, what came, and what to write."""
     return [
         *_of_namespace(namespace, limits),
         *_of_service(spec, limits),
@@ -103,7 +103,7 @@ def _of_templates(spec: Spec, limits: Limits) -> Iterator[str]:
 
 
 def _fields(template: Template) -> set[str]:
-    """Those of `TemplateField` that a template uses. It may have any shape: what cannot be read is used by nobody."""
+    """The `TemplateField`s that a template uses. It may have any shape: what cannot be read is used by nobody."""
     spec = template.spec
     used = {field for field in ("hostIPC", "hostNetwork", "hostPID") if spec.get(field)}
     if spec.get("serviceAccountName") or spec.get("serviceAccount"):
@@ -147,7 +147,7 @@ def _of_sizes(spec: Spec, limits: Limits) -> Iterator[str]:
 
 
 def _most_pods(spec: Spec, pool: Pool) -> int:
-    """As many pods as the pool may ever have: by its own words, or by an override's, ended or not."""
+    """The number of pods that the pool may ever have: by its own fields, or by an override's, ended or not."""
     own = pool.autoscale.max if pool.autoscale is not None else 1 if pool.replicas is None else pool.replicas
     overrides = [override for override in spec.overrides if override.pool == pool.name]
     return max([own, *(size for item in overrides for size in (item.replicas, item.max) if size is not None)])

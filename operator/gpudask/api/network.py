@@ -1,4 +1,4 @@
-"""The peers that may connect to a cluster's pods: `spec.network`, in terms of Kubernetes' NetworkPolicy."""
+"""`spec.network`: the peers that may connect to a cluster's pods, in terms of Kubernetes' NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class SelectorRequirement(Model):
 
 
 class LabelSelector(Model):
-    """Which pods or namespaces, by their labels; an empty one selects all."""
+    """A selector of pods or namespaces by their labels; an empty one selects all."""
 
     rules = (
         Rule(
@@ -130,7 +130,7 @@ class LabelSelector(Model):
 
 
 class Peer(Model):
-    """Who may connect, as a peer of a NetworkPolicy: by labels, or by address."""
+    """A peer that may connect, as in a NetworkPolicy: by labels, or by address."""
 
     rules = (
         Rule(
@@ -153,7 +153,7 @@ class Peer(Model):
 
 
 class Network(Model):
-    """The cluster's pods on the network."""
+    """Network access to the cluster's pods."""
 
     allow_from: Annotated[
         list[Peer],

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpudask.api.model import FreeObject, Model, Rule
-from gpudask.api.values import Quantity
+from gpudask.api.model import FreeObject, Model, Quantity, Rule
 
 # As long as Kubernetes lets them be: a label's value, also one that nodes are selected by, and an object's annotations.
 LabelText = Annotated[str, Field(max_length=63)]
@@ -33,7 +32,7 @@ def reserved(metadata: dict[str, str]) -> list[str]:
 
 
 def no_reserved_keys(field: str) -> Rule:
-    """`field`, labels or annotations, has no reserved key. The operator does not refuse them: it leaves them out."""
+    """A rule: `field`, labels or annotations, has no reserved key. The operator leaves such keys out, no more."""
     starts = " || ".join(f"k.startsWith('{prefix}')" for prefix in RESERVED_PREFIXES)
     return Rule(
         f"!has(self.{field}) || !self.{field}.exists(k, {starts})",

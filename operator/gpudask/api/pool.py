@@ -1,4 +1,4 @@
-"""A pool of equal worker pods: its size, its devices, what it offers and accepts."""
+"""`spec.pools[]`: pools of equal worker pods, with their sizes, devices, and what they offer and accept."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpudask.api.gpu import Gpu
-from gpudask.api.model import ENOUGH_MEMORY, Model, Rule, distinct, no_own_flags
+from gpudask.api.model import (
+    DURATION_PATTERN,
+    ENOUGH_MEMORY,
+    Duration,
+    Model,
+    Quantity,
+    Rule,
+    distinct,
+    no_own_flags,
+    number,
+    seconds,
+)
 from gpudask.api.pod_template import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
-from gpudask.api.values import DURATION_PATTERN, Duration, Quantity, number, seconds
 
 MAX_REPLICAS = 5000
 POOL_NAME = "^[a-z][a-z0-9]{0,14}$"
@@ -92,9 +102,9 @@ def _asks_for_gpus(resource: str, gpu: Gpu | None) -> bool:
 
 
 class HeldData(Model):
-    """What happens to results that keep an idle pod because they have nowhere to go. Absent: they keep it."""
+    """Release of results that keep an idle pod because no other worker can take them. Absent: they keep it."""
 
-    release_after: Annotated[Duration, Field(description="let them go after the pod was idle this long")]
+    release_after: Annotated[Duration, Field(description="release them after the pod was idle for this long")]
 
     @property
     def release_after_seconds(self) -> float:
@@ -103,7 +113,7 @@ class HeldData(Model):
 
 
 class Recycle(Model):
-    """When a worker pod is replaced although it works: against what long-lived processes gather."""
+    """Replacement of worker pods that work, against what long-lived processes accumulate, such as leaked memory."""
 
     after_tasks: Annotated[
         int, Field(ge=1, le=10**9, description="replace a pod once one of its workers has ended this many tasks")
@@ -111,7 +121,7 @@ class Recycle(Model):
 
 
 class Fallback(Model):
-    """Where the tasks of a GPU pool run while it has no worker. Absent: they wait."""
+    """Pools on which the tasks of a GPU pool run while it has no worker. Absent: they wait."""
 
     to: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=63)]],

@@ -1,4 +1,4 @@
-"""Short, clean quotes of what others wrote: schedulers, their workers, containers. Whoever shows such text quotes it.
+"""Short, sanitized quotes of text by others: schedulers, workers, containers. Such text is shown in no other way.
 
 A scheduler runs its user's code, so its text may hold terminal escapes, line breaks that forge a line of a log, or
 characters that turn the direction of what follows.
@@ -26,7 +26,7 @@ _REMEMBERED = 4096
 
 
 class _Visible(dict[int, str]):
-    """Code point -> what is shown of it. Most are looked up once: a hostile answer has millions."""
+    """The character shown for a code point. Most are looked up once: a hostile answer has millions."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -44,12 +44,12 @@ def quote(text: str, length: int = QUOTE_LENGTH) -> str:
     """`text` in one line of at most `length` characters: without terminal sequences, what is invisible as `\ufffd`."""
     if len(text) <= length and text.isascii() and text.isprintable() and "  " not in text and text == text.strip():
         return text  # as nearly always, thousands of times an answer
-    seen = text[: _LOOKED_AT * length]
-    if not (seen.isascii() and seen.isprintable()):
-        seen = _PILE.sub(r"\1", _TERMINAL.sub("", seen).translate(_VISIBLE))
-    seen = _SPACE.sub(" ", seen).strip()
-    whole = len(seen) <= length and len(text) <= _LOOKED_AT * length
-    return seen if whole else f"{seen[: length - 1].rstrip()}\u2026"
+    cleaned = text[: _LOOKED_AT * length]
+    if not (cleaned.isascii() and cleaned.isprintable()):
+        cleaned = _PILE.sub(r"\1", _TERMINAL.sub("", cleaned).translate(_VISIBLE))
+    cleaned = _SPACE.sub(" ", cleaned).strip()
+    whole = len(cleaned) <= length and len(text) <= _LOOKED_AT * length
+    return cleaned if whole else f"{cleaned[: length - 1].rstrip()}\u2026"
 
 
 def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
@@ -59,5 +59,5 @@ def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
 
 
 def quote_name(name: str, length: int = QUOTE_LENGTH) -> str:
-    """A name as it is, where it is short and clean; else one that is, and that no clean name equals."""
+    """`name` as it is, where it is short and clean; else an escaped form, which equals no clean name."""
     return name if name == quote(name, length) else quote(ascii(name[:length]), length)

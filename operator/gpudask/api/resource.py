@@ -1,9 +1,9 @@
-"""The resource as a whole: its names, the labels and annotations of what it owns, and how it is parsed and bounded."""
+"""The resource as a whole: names, labels and annotations of what it owns, parsing, limits of size and depth."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,10 +35,13 @@ ANNOTATION_MADE_WITH = f"{GROUP}/made-with"  # on scheduler pods
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 
-# What the stock Dask client looks for.
+# Conventions of the stock Dask client: the labels that it looks for, and the pool that is meant where none is named.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
+DEFAULT_GROUP = "default"
+MIRROR_MANAGER = "gpudask-mirror"
+"""The field manager of overrides that users of the stock client set."""
 
 # Far above what pods can have: Linux takes no environment variable above 128 KiB, etcd no object above 1.5 MiB.
 MAX_SPEC_BYTES = 512 * 1024
@@ -82,6 +85,16 @@ def owner_key(namespace: str, uid: str) -> str:
     own namespace alone.
     """
     return f"{namespace}/{uid}"
+
+
+def default_pool(pools: Mapping[str, bool]) -> str:
+    """The pool that is meant where none is named: `default`, else the first one without GPUs, else the first.
+
+    Args:
+        pools: by name, in the manifest's order: whether it has GPUs. One at least.
+    """
+    plain = [name for name, has_gpus in pools.items() if not has_gpus]
+    return DEFAULT_GROUP if DEFAULT_GROUP in pools else [*plain, *pools][0]
 
 
 @dataclass(frozen=True)
@@ -158,8 +171,8 @@ def _check_name(name: str) -> None:
         raise InvalidSpecError(f"metadata.name: {NAME_ADVICE}")
 
 
-# pydantic's words where they are about Python, by the kind of its error
-_WORDS = {
+# Messages in place of pydantic's that are about Python, by the type of its error.
+_MESSAGES = {
     "missing": "required, but missing",
     "model_type": "expected an object",
     "dict_type": "expected an object",
@@ -171,12 +184,12 @@ _WORDS = {
 
 
 def advice(error: ValidationError, *, root: str) -> str:
-    """The errors of an object, by field, in terms of YAML; `root`: the path of the object itself."""
+    """The message about an object's errors, by field, in terms of YAML; `root`: the path of the object itself."""
     lines = []
     for item in error.errors():
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
         field = item.get("ctx", {}).get("field", "")
-        text = _WORDS.get(item["type"]) or item["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        text = _MESSAGES.get(item["type"]) or item["msg"].removeprefix("Value error, ").removeprefix("Input ")
         lines.append(f"{root}{path}{field}".removeprefix(".") + f": {text}")
     return "; ".join(lines)
 
@@ -190,12 +203,11 @@ class _Extent:
 def broken_limits(spec: Any) -> list[str]:
     """The parts of `spec` that are too large or too deep, each with its field and what to write; empty: nothing is.
 
-    The CRD cannot say it, and it is checked before anything is made of the spec: whoever reads one does it recursively,
-    and all at once, so one without end would stop the operator for everybody. Looking costs no more than the limits
-    allow, whatever came.
+    The CRD has no such limits. They are checked before anything is made of the spec: that is recursive, and done at
+    once, so a spec without end would stop the operator for everybody. The check costs no more than the limits allow.
     """
-    said = [text for field, part, limit in _parts(spec) if (text := _broken(field, part, limit))]
-    return said or [text for text in [_broken("spec", spec, MAX_SPEC_BYTES)] if text]
+    broken = [text for field, part, limit in _parts(spec) if (text := _broken(field, part, limit))]
+    return broken or [text for text in [_broken("spec", spec, MAX_SPEC_BYTES)] if text]
 
 
 def _parts(spec: Any) -> Iterator[tuple[str, Any, int]]:
@@ -226,7 +238,7 @@ def _broken(field: str, value: Any, most_bytes: int) -> str:
 
 
 def _measure(value: Any, most_bytes: int) -> _Extent:
-    """The size and the depth of `value`; no further than just beyond the limits. Not recursive."""
+    """Measure the size and the depth of `value`, no further than just beyond the limits. Not recursive."""
     size, depth = 0, 0
     left = [(value, 1)]
     while left and size <= most_bytes and depth <= MAX_DEPTH:

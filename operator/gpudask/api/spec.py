@@ -1,4 +1,4 @@
-"""The `spec` that a user writes, with defaults, and the rules that need more than a type.
+"""`spec`, as users write it, with defaults, and the rules that need more than a type.
 
 A rule stands beside its model, in `rules`: the API server gets it as CEL, so `kubectl apply` refuses at once, and
 it holds here in Python too, because an object may have been stored before the rule existed.
@@ -10,7 +10,17 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpudask.api.model import ENOUGH_MEMORY, FreeObject, Model, Rule, distinct, no_own_flags
+from gpudask.api.model import (
+    DURATION_PATTERN,
+    ENOUGH_MEMORY,
+    Duration,
+    FreeObject,
+    Model,
+    Rule,
+    distinct,
+    no_own_flags,
+    seconds,
+)
 from gpudask.api.network import Network
 from gpudask.api.pod_template import (
     AnnotationText,
@@ -24,7 +34,6 @@ from gpudask.api.pod_template import (
     no_reserved_keys,
 )
 from gpudask.api.pool import MAX_REPLICAS, Pool
-from gpudask.api.values import DURATION_PATTERN, Duration, seconds
 
 MAX_POOLS = 32
 MINUTE = 60.0
@@ -40,7 +49,7 @@ def _fallbacks(spec: Spec) -> set[str]:
 
 
 class Service(Model):
-    """How the scheduler's Service is exposed."""
+    """The scheduler's Service."""
 
     rules = (no_reserved_keys("annotations"),)
 
@@ -72,7 +81,7 @@ class Scheduler(Model):
 
 
 class Idle(Model):
-    """What happens to what is held without use."""
+    """Clean-up of clusters and GPU pods that are held without use."""
 
     rules = (
         Rule(
@@ -95,9 +104,9 @@ class Idle(Model):
 
     frozen_for: Duration | None = Field(
         default=None,
-        description="give up the GPU pods beyond a pool's size (its minimum, where nobody knows the demand) once the"
-        " scheduler could not be heard, or could not let pods go, for this long: they are deleted as they are, tasks"
-        " and results with them. Absent: they stay",
+        description="delete the GPU pods beyond a pool's size (its minimum, where the demand is not known) once the"
+        " scheduler could not be reached, or could not drain pods, for this long: without a drain, so their tasks"
+        " and results are lost. Absent: they stay",
     )
     delete_after: Duration | None = Field(
         default=None,
@@ -212,7 +221,7 @@ class Spec(Model):
     ]
 
     def accepts(self, pool: Pool) -> Literal["any", "annotated"]:
-        """Whether tasks without resource annotations may run in `pool`: as written, or the default."""
+        """The tasks that may run in `pool`, `any` or those with resource annotations: as written, or the default."""
         if pool.accepts is not None:
             return pool.accepts
         others_accept_any = any(

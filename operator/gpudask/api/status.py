@@ -1,10 +1,11 @@
-"""The status that the operator reports: the models of `status`, its conditions and their reasons.
+"""`status`, as the operator reports it: its models, conditions, reasons and times.
 
 The operator never reads its own status to decide what to do, but for counters that grow (GPU-seconds).
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -77,7 +78,7 @@ class Reason(StrEnum):
 
 
 class Phase(StrEnum):
-    """What people read in one word; nothing is decided on it."""
+    """The state of a cluster in one word, for people; nothing is decided on it."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -109,7 +110,7 @@ class Condition(Model):
             description=f"why, in one stable word, which programs may compare: {', '.join(Reason)}",
         ),
     ]
-    message: Annotated[str, Field(max_length=32768, description="why, in words for people")] = ""
+    message: Annotated[str, Field(max_length=32768, description="why, for people")] = ""
     observed_generation: Annotated[int, Field(description="metadata.generation that it was found for")] = 0
     last_transition_time: Annotated[str, Field(description="when status last changed, as 2026-12-01T18:00:00Z")] = ""
 
@@ -128,10 +129,10 @@ class Demand(Model):
 
 
 class Termination(Model):
-    """How a container of the pool last ended."""
+    """The last termination of a container of the pool."""
 
     pod: Annotated[str, Field(description="whose container")]
-    reason: Annotated[str, Field(description="the kubelet's word for it, such as OOMKilled or Error")] = ""
+    reason: Annotated[str, Field(description="the kubelet's reason, such as OOMKilled or Error")] = ""
     exit_code: Annotated[int, Field(description="of the main process; 0 where only the pod's end is known")] = 0
     message: Annotated[str, Field(max_length=4096, description="the last lines that it wrote")] = ""
 
@@ -150,7 +151,7 @@ class PoolStatus(Model):
     ] = 0
     pending: Annotated[int, Field(description="pods whose container does not run yet")] = 0
     unschedulable: Annotated[int, Field(description="pending pods that no node can take; message says why")] = 0
-    retiring: Annotated[int, Field(description="pods on their way out, drained or being deleted")] = 0
+    retiring: Annotated[int, Field(description="pods that are retiring: they drain, or are being deleted")] = 0
     outdated: Annotated[int, Field(description="pods made from an older spec")] = 0
     workers: Annotated[int, Field(description="Dask workers registered")] = 0
     gpus_held: Annotated[int, Field(description="GPUs of pods that have a node")] = 0
@@ -168,10 +169,10 @@ class PoolStatus(Model):
         str, Field(description="autoscale (and who overrode its limits), spec, suspend, or who overrode the size")
     ] = ""
     reason: Annotated[str, Field(description="why it has this size")] = ""
-    message: Annotated[str, Field(description="what keeps it from progress, in the words of who said it")] = ""
+    message: Annotated[str, Field(description="what keeps it from progress, as Kubernetes reports it")] = ""
     fallback: Annotated[str, Field(description="the pools on which its tasks fall back now")] = ""
     held: Annotated[str, Field(description="what keeps idle pods: their results, actors, shuffles, of which type")] = ""
-    leaving: Annotated[str, Field(description="pods on their way out: since when, why, and what they wait for")] = ""
+    leaving: Annotated[str, Field(description="pods that are retiring: since when, why, and what they wait for")] = ""
     replaced: Annotated[
         str, Field(description="the Dask name of the last pod that was replaced for its own sake, and why")
     ] = ""
@@ -198,7 +199,7 @@ class Summary(Model):
 
 
 class SchedulerStatus(Model):
-    """Where the scheduler is."""
+    """The scheduler: its pod, its addresses, and the process in it."""
 
     pod: Annotated[str, Field(description="its pod, empty while there is none")] = ""
     address: Annotated[str, Field(description="for clients inside the cluster")] = ""
@@ -237,3 +238,16 @@ class Status(Model):
         list[PoolStatus], Field(default_factory=list, description="each pool in the spec's order, then those removed")
     ]
     counted_at: Annotated[str, Field(description="up to when the GPU-seconds count, as 2026-12-01T18:00:00.000Z")] = ""
+
+
+def iso(now: float, *, to: str = "milliseconds") -> str:
+    """A time in seconds since the epoch as RFC 3339 text in UTC; `to`: one of `datetime.isoformat`'s units."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec=to).replace("+00:00", "Z")
+
+
+def epoch(text: str) -> float | None:
+    """The seconds since the epoch of such a text; None where it is none: somebody else may have written the status."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpudask.api.values import seconds
+from gpudask.api.model import seconds
 from gpudask.cli.completion import clusters, contexts, namespaces
 from gpudask.cli.exits import CliError, Exit
 

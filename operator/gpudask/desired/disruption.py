@@ -1,10 +1,10 @@
-"""Disruptions, planned or not: what keeps pods from eviction, and how pods end (docs/adr/0017-termination.md).
+"""Disruptions: eviction protection, and the termination of pods (docs/adr/0017-termination.md).
 
-A PodDisruptionBudget guards the scheduler pod, which holds what cannot be moved, and nothing else. Workers need none:
+A PodDisruptionBudget protects the scheduler pod, which holds what cannot be moved, and nothing else. Workers need none:
 what evicts one waits for its drain. Annotations ask node autoscalers to leave a pod alone, or say that it may go:
 Karpenter: https://karpenter.sh/docs/concepts/disruption/#pod-level-controls
 Cluster Autoscaler: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
-When a pod has which is `planning`'s.
+Which of them a pod has is decided in `planning.eviction`.
 
 Whoever ends a worker pod, a node drain, a spot notice, `kubectl delete`: before SIGTERM a hook in the container tells
 the scheduler's preload that the pod goes, and waits until its workers are drained, at most until the grace period is
@@ -19,11 +19,11 @@ and gives up for good.
 from __future__ import annotations
 
 from gpudask.api import addresses
+from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, Cluster
 from gpudask.api.spec import Spec
-from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.desired.pod import MAIN_CONTAINER, metadata
 
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
@@ -58,8 +58,8 @@ except OSError:
 """
 
 
-def budget(cluster: Cluster, *, guarded: bool) -> Json:
-    """The PodDisruptionBudget of a cluster; not `guarded`, it lets the scheduler be evicted.
+def budget(cluster: Cluster, *, is_protected: bool) -> Json:
+    """The PodDisruptionBudget of a cluster; not `is_protected`, it lets the scheduler be evicted.
 
     The number is a whole one because the pods' owner has no scale subresource, and a scheduler that is not ready may
     always be evicted: https://kubernetes.io/docs/tasks/run-application/configure-pdb/
@@ -69,25 +69,25 @@ def budget(cluster: Cluster, *, guarded: bool) -> Json:
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, addresses.service(cluster.name), "scheduler"),
         "spec": {
-            "minAvailable": 1 if guarded else 0,
+            "minAvailable": 1 if is_protected else 0,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": {LABEL_CLUSTER: cluster.name, LABEL_DASK_COMPONENT: "scheduler"}},
         },
     }
 
 
-def eviction_protection(spec: Spec, pool: Pool | None, *, guarded: bool) -> dict[str, str]:
+def eviction_protection(spec: Spec, pool: Pool | None, *, is_protected: bool) -> dict[str, str]:
     """The annotations by which a pod of `pool`, None: the scheduler, asks node autoscalers to leave it alone.
 
-    Not `guarded`, they say that it may go. Those that a template sets stay as they are there.
+    Not `is_protected`, they say that it may go. Those that a template sets stay as they are there.
     """
-    ours = {DO_NOT_DISRUPT: str(guarded).lower(), SAFE_TO_EVICT: str(not guarded).lower()}
+    ours = {DO_NOT_DISRUPT: str(is_protected).lower(), SAFE_TO_EVICT: str(not is_protected).lower()}
     theirs = spec.template.metadata.annotations | (pool or spec.scheduler).template.metadata.annotations
     return {name: value for name, value in ours.items() if name not in theirs}
 
 
-def waiting_for_drain(pod: Json, host: str, dask_name: str) -> Json:
-    """`pod`, complete but for this, with the hook that waits for the drain of the workers called `dask_name`.
+def with_drain_hook(pod: Json, host: str, dask_name: str) -> Json:
+    """`pod`, complete but for this, with a preStop hook that waits for the drain of the workers called `dask_name`.
 
     A hook of the user's own stays. With a grace period of a few seconds there is no time to wait.
     """
@@ -97,8 +97,8 @@ def waiting_for_drain(pod: Json, host: str, dask_name: str) -> Json:
     return _with_hook(pod, [SCRIPT, host, str(DASHBOARD_PORT), path, f"{wait_seconds:g}"])
 
 
-def lingering(pod: Json) -> Json:
-    """A scheduler pod, complete but for this, that goes on for a moment when it is to end. Else as above."""
+def with_shutdown_delay(pod: Json) -> Json:
+    """A scheduler pod, complete but for this, with a preStop hook that delays its end for a moment. Else as above."""
     return _with_hook(pod, [f"import time; time.sleep({_LINGER_SECONDS})"])
 
 
@@ -112,6 +112,6 @@ def _with_hook(pod: Json, script: list[str]) -> Json:
 
 
 def _grace_seconds(pod: Json) -> int:
-    """Kubernetes' own where the pod has none; nothing is known of what is no number, which the API server refuses."""
+    """The grace period, Kubernetes' default where the pod has none; 0 for what is no number, which is refused."""
     seconds = pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS)
     return seconds if isinstance(seconds, int) else 0

@@ -1,4 +1,4 @@
-"""The names of a cluster's objects, and what can be read back from them.
+"""The names of a cluster's objects.
 
 Pool names hold no hyphen, so `<cluster>-<pool>-worker-<n>` has one reading: clusters `a` and `a-b` never meet.
 """

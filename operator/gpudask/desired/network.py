@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a cluster: who may connect to its pods.
+"""The NetworkPolicy of a cluster: the peers that may connect to its pods.
 
 A Dask scheduler and its workers run what they are sent, so a connection is all that it takes to act as the cluster.
 What a pod's own node sends, such as probes and forwarded ports, no policy holds back.
@@ -6,10 +6,10 @@ What a pod's own node sends, such as probes and forwarded ports, no policy holds
 
 from __future__ import annotations
 
+from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.api.json_object import Json
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
-from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.desired import names, pod
 
 KIND = "NetworkPolicy"

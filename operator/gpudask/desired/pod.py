@@ -10,7 +10,7 @@ from gpudask.api import resource
 from gpudask.api.json_object import Json
 from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
-from gpudask.desired.merge import merge_pod
+from gpudask.desired.strategic_merge import merge_pod
 
 MAIN_CONTAINER = "dask"
 # The node label that GPU feature discovery sets; pods without GPUs prefer other nodes.
@@ -20,8 +20,8 @@ _GPU_NODE_LABEL = "nvidia.com/gpu.present"
 _PLAIN_KEY = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 # Longer strings are not looked into, which may take seconds: quoted, Dask reads them as what they are in any case.
 _LONGEST_LOOKED_INTO = 1000  # characters
-# Words that Dask reads as None, False and True.
-_WORDS = ("none", "null", "false", "true")
+# Strings that Dask reads as None, False and True.
+_CONSTANTS = ("none", "null", "false", "true")
 
 
 def labels(cluster: Cluster, component: str) -> dict[str, str]:
@@ -74,7 +74,7 @@ def skeleton(cluster: Cluster, meta: Json, container: Json) -> Json:
 
 
 def environment(cluster: Cluster, own: list[Json], env: list[EnvVar]) -> list[Json]:
-    """Ours, then Dask's configuration, then the cluster's, then the pod's own: later ones win."""
+    """Environment variables: ours, Dask's configuration, the cluster's, the pod's own; later ones win."""
     by_name = {item["name"]: item for item in [*own, *dask_environment(cluster.spec.config)]}
     for variable in [*cluster.spec.env, *env]:
         by_name[variable.name] = variable.model_dump(by_alias=True, exclude_none=True)
@@ -82,7 +82,7 @@ def environment(cluster: Cluster, own: list[Json], env: list[EnvVar]) -> list[Js
 
 
 def resources(requested: ResourceList) -> Json:
-    """Requests as written; memory is a limit too, because Dask is told it and Kubernetes should agree."""
+    """Resource requests as written; memory is a limit too, because Dask is told it and Kubernetes should agree."""
     requests = {name: str(quantity) for name, quantity in requested.items()}
     limits = {name: quantity for name, quantity in requests.items() if name != "cpu"}
     return {"requests": requests, "limits": limits} if limits else {"requests": requests}
@@ -106,7 +106,7 @@ def near_gpu_pods() -> Json:
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
-def overlaid(pod: Json, *templates: Template) -> Json:
+def with_templates(pod: Json, *templates: Template) -> Json:
     """`pod` with the templates merged over it; labels and owner that the operator relies on stay ours.
 
     Also those that this pod does not have: a scheduler with the label of a pool would be no scheduler.
@@ -152,7 +152,7 @@ def _flatten(prefix: str, node: dict[str, Any]) -> dict[str, Any]:
 def _literal(value: Any) -> str:
     if not isinstance(value, str):
         return repr(value)
-    if len(value) > _LONGEST_LOOKED_INTO or value.lower() in _WORDS:
+    if len(value) > _LONGEST_LOOKED_INTO or value.lower() in _CONSTANTS:
         return repr(value)
     try:
         ast.literal_eval(value)

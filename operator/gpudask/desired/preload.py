@@ -1,4 +1,4 @@
-"""The ConfigMap with what runs inside schedulers, one for all clusters of a namespace and each content.
+"""The ConfigMap with the preload's code, which runs inside schedulers: one for all clusters of a namespace and version.
 
 Its name is the digest of what it holds, and it is immutable: whether it is the right one anybody can compute from it
 alone, whoever made it, and a scheduler that runs keeps the one that it was made with.
@@ -46,14 +46,14 @@ def name(files: dict[str, bytes]) -> str:
 
 
 def named(body: Json) -> str:
-    """The name that stands for what a ConfigMap holds."""
+    """The name that a ConfigMap has by its contents."""
     held = {part: body.get(part) or {} for part in ("data", "binaryData")}
     return PREFIX + hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 @functools.lru_cache(maxsize=8)
 def _made_of(files: tuple[tuple[str, bytes], ...]) -> tuple[str, Json]:
-    """The name, and what stands for it."""
+    """The name of the ConfigMap with `files`, and its contents."""
     texts = {path: content.decode() for path, content in files if path.endswith(".py")}
     others = {path: base64.b64encode(content).decode() for path, content in files if not path.endswith(".py")}
     held = {"data": texts, "binaryData": others}

@@ -7,11 +7,11 @@ import json
 from dataclasses import dataclass
 
 from gpudask.api import addresses, resource
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.json_object import Json
 from gpudask.api.pod_template import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.spec import Protocol, Spec
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.desired import disruption, names, pod, spec_hash
 
 _MOUNT = "/etc/gpudask"
@@ -52,7 +52,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
         resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec).dump(),
-        **disruption.eviction_protection(cluster.spec, None, guarded=True),
+        **disruption.eviction_protection(cluster.spec, None, is_protected=True),
     }
     container = {
         "image": section.image or cluster.spec.image,
@@ -76,7 +76,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
         {"name": PRELOAD_VOLUME, "configMap": {"name": preload}},
         {"name": "gpudask-token", "configMap": {"name": names.token(cluster.name)}},
     ]
-    return disruption.lingering(pod.overlaid(rendered, cluster.spec.template, section.template))
+    return disruption.with_shutdown_delay(pod.with_templates(rendered, cluster.spec.template, section.template))
 
 
 def _arguments(cluster: Cluster) -> list[str]:
@@ -96,7 +96,7 @@ def _environment() -> list[Json]:
 
 
 def _probe(*, period: int, failures: int) -> Json:
-    """Of readiness alone, and patient: a large graph blocks the scheduler's loop for seconds."""
+    """A probe with a long timeout, for readiness alone: a large graph blocks the scheduler's loop for seconds."""
     return {
         "httpGet": {"path": "/health", "port": "http-dashboard"},
         "periodSeconds": period,
@@ -106,7 +106,7 @@ def _probe(*, period: int, failures: int) -> Json:
 
 
 def services(cluster: Cluster, scheduler: str = "") -> list[Json]:
-    """The Services by which workers and clients find the scheduler pod: one, and a headless one where it takes that.
+    """The Services by which workers and clients find the scheduler pod: one, and a headless one where needed.
 
     They publish addresses that are not ready: workers connect as soon as the scheduler listens, without
     waiting for a probe. Because Kubernetes then publishes ending pods too, the operator takes its label off a pod that
@@ -143,14 +143,14 @@ def _service(cluster: Cluster, name: str, chosen: Json, kind: Json, more_metadat
 
 
 def fence(cluster: Cluster) -> dict[str, Json]:
-    """The pools as the preload's fence has them: who takes plain tasks, who has GPUs (docs/preload-protocol.md)."""
+    """The pools for the preload's fence: which accept plain tasks, and have GPUs (docs/preload-protocol.md)."""
     return {
         pool.name: {"accepts": cluster.spec.accepts(pool), "gpu": pool.gpu is not None} for pool in cluster.spec.pools
     }
 
 
-def told(cluster: Cluster, token: str) -> Json:
-    """The ConfigMap with what the preload of this cluster is told: its pools, and its token's SHA-256, no secret."""
+def preload_settings(cluster: Cluster, token: str) -> Json:
+    """The ConfigMap with the settings of this cluster's preload: its pools, and its token's SHA-256, no secret."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

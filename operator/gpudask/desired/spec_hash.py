@@ -1,6 +1,6 @@
-"""The hash of what a user asked of a pod: a pod whose hash differs is out of date.
+"""The hash of what a spec asks of a pod: a pod whose hash differs is outdated.
 
-It is taken from the user's words, not from the rendered object, and values equal to the default are left out:
+It is taken from the spec as written, not from the rendered object, and values equal to the default are left out:
 a new operator version that renders differently restarts nothing. So a default, once published, stays. One exception:
 workers that dial the scheduler's pod, since those of an older version never find its successor.
 """
@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 
 
 class Memo(Generic[Made]):
-    """A cache of what is made of frozen objects and asked for many times: hashes, pods but for their names.
+    """A cache of values made of frozen objects, such as hashes, and pods but for their names.
 
     At most `size` values; those asked for least recently go first, and those of objects that are gone. The objects are
     told apart by identity: a cluster's spec is parsed once a generation, and comparing two of hundreds of kilobytes
@@ -33,7 +33,7 @@ class Memo(Generic[Made]):
         self._values: dict[Hashable, tuple[tuple[weakref.ref[Any], ...], Made]] = {}
 
     def get(self, objects: tuple[Any, ...], make: Callable[[], Made], *, more: Hashable = None) -> Made:
-        """Return what `make` makes of these very objects, and of `more`, which is compared by value."""
+        """The cached result of `make` for these very objects, and for `more`, which is compared by value."""
         key = tuple(id(item) for item in objects), more
         known = self._values.pop(key, None)
         if known is None or any(there() is not item for there, item in zip(known[0], objects, strict=True)):
@@ -74,7 +74,7 @@ def _of_worker(spec: Spec, pool: Pool) -> str:
 
 
 def _digest(own: dict[str, Any], spec: Spec) -> str:
-    """The hash of `own` with what all pods share under `shared`, as one JSON object with sorted keys.
+    """The hash of `own`, with the fields that all pods share under `shared`, as one JSON object with sorted keys.
 
     What is shared may be large, and is written out once for all pools.
     """

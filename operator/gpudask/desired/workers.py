@@ -38,7 +38,7 @@ def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
 
 
 def _named(rendered: Json, name: str, dask_name: str) -> Json:
-    """A pod of these names: what holds them is copied, and nothing else."""
+    """The pod with these names filled in: what holds them is copied, and nothing else."""
     meta = rendered["metadata"]
     annotations = meta["annotations"] | {resource.ANNOTATION_DASK_NAME: dask_name}
     containers = [
@@ -80,7 +80,7 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         resource.ANNOTATION_DASK_NAME: _DASK_NAME,
         **({resource.ANNOTATION_GPUS: str(pool.gpus_per_pod)} if pool.gpu else {}),
         # As long as it starts; what follows is `planning`'s.
-        **disruption.eviction_protection(cluster.spec, pool, guarded=True),
+        **disruption.eviction_protection(cluster.spec, pool, is_protected=True),
     }
     container = {
         "image": pool.image or cluster.spec.image,
@@ -93,8 +93,8 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
     _place(rendered["spec"], pool.gpu)
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
-    whole = pod.overlaid(rendered, cluster.spec.template, pool.template)
-    return disruption.waiting_for_drain(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
+    whole = pod.with_templates(rendered, cluster.spec.template, pool.template)
+    return disruption.with_drain_hook(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:

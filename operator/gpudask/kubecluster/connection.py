@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from distributed.core import rpc
 from distributed.security import Security
 
-from gpudask.api.stock import COMM_PORT
+from gpudask.api.addresses import COMM_PORT
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward import route

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpudask.api.json_object import Json
-from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND
-from gpudask.api.stock import MIRROR_MANAGER
+from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND, MIRROR_MANAGER
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpudask.api import stock
+from gpudask.api import resource
 from gpudask.api.json_object import Json
+from gpudask.api.model import seconds
 from gpudask.api.resource import InvalidSpecError, parse
-from gpudask.api.values import seconds
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
 
@@ -176,7 +176,7 @@ def one_of(pool: str | None, worker_group: str | None) -> str | None:
 
 def default_pool(body: Json) -> str:
     """The pool of a cluster that the stock client means when it names none, as the mirror has it."""
-    return stock.default_pool({pool["name"]: pool.get("gpu") is not None for pool in body["spec"]["pools"]})
+    return resource.default_pool({pool["name"]: pool.get("gpu") is not None for pool in body["spec"]["pools"]})
 
 
 def pool_of_group(

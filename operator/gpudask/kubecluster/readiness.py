@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.api.json_object import Json
-from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward.websocket import PodPort, open_port

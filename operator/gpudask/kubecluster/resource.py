@@ -16,7 +16,7 @@ from enum import Enum
 import dask.config
 
 from gpudask.api.json_object import Json
-from gpudask.api.stock import DEFAULT_GROUP
+from gpudask.api.resource import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Access, pod_namespace

@@ -6,12 +6,11 @@ Only what that client reads is in them. Each has an annotation with the size or 
 
 from __future__ import annotations
 
-from gpudask.api import stock
+from gpudask.api import resource
 from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
-from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, Cluster
 from gpudask.api.spec import Override
-from gpudask.api.stock import DEFAULT_GROUP
 from gpudask.desired import names, pod
 from gpudask.planning.overrides import active_override
 
@@ -46,7 +45,7 @@ def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now
 def default_pool(cluster: Cluster) -> Pool:
     """The pool that the stock client changes when it names none."""
     pools = {pool.name: pool for pool in cluster.spec.pools}
-    return pools[stock.default_pool({name: pool.gpu is not None for name, pool in pools.items()})]
+    return pools[resource.default_pool({name: pool.gpu is not None for name, pool in pools.items()})]
 
 
 def pool_of(cluster: Cluster, group: str) -> Pool | None:

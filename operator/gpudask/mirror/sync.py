@@ -12,9 +12,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from gpudask.api.json_object import Json
-from gpudask.api.resource import Cluster
+from gpudask.api.resource import MIRROR_MANAGER, Cluster
 from gpudask.api.status import Reason, Status
-from gpudask.api.stock import MIRROR_MANAGER
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes

@@ -1,4 +1,4 @@
-"""What a plan is made of: actions, and when to look again, which each decision says beside what it decides."""
+"""A plan and its actions. Each decision says beside what it decides when to look again: `requeue_after`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class MarkRetiring:
-    """Write the retirement on the pod, or take it off (None) when it is wanted again.
+    """Write the retirement on the pod, or remove it (None) when the pod is wanted again.
 
     `failed`: that is a failure of its pool, whose next pod waits the longer the more there are.
     """
@@ -51,20 +51,20 @@ class MarkRetiring:
 
 @dataclass(frozen=True, slots=True)
 class MarkProtected:
-    """Tell node autoscalers to leave the pod alone, or that they may evict it."""
+    """Write the annotations by which node autoscalers leave the pod alone, or may evict it."""
 
     pod: Pod
     annotations: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOffService:
-    """Let the cluster's Service no longer lead to the pod."""
+class RemoveFromService:
+    """Remove the label by which the cluster's Service selects the pod."""
 
     pod: Pod
 
 
-Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkProtected | TakeOffService
+Action = CreateScheduler | CreateWorker | DeletePod | MarkRetiring | MarkProtected | RemoveFromService
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """What to do for one pool. `missing`: pods that it lacks, created now or held back.
+    """The plan for one pool. `missing`: pods that it lacks, created now or held back.
 
     `frozen`: why its size cannot follow what is wanted, empty where it can. `requeue_after`: as `Plan`'s.
     """
@@ -93,11 +93,11 @@ class PoolPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do in one pass, and what was decided on the way.
+    """The actions of one pass, and what was decided on the way.
 
     `requeue_after`: in how many seconds at the latest the next pass is due though nothing happens; None: not at all.
     `protects_scheduler`: whether the scheduler pod is kept from eviction; None: as it was.
-    `delete_why`: why the whole cluster is to be deleted, empty where it stays.
+    `delete_reason`: why the whole cluster is to be deleted, empty where it stays.
     `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
 
@@ -109,14 +109,14 @@ class Plan:
     requeue_after: float | None = None
     protections: tuple[MarkProtected, ...] = ()
     protects_scheduler: bool | None = None
-    delete_why: str = ""
+    delete_reason: str = ""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All that matter to the cluster, the scheduler's first; `protections` are for others and come after."""
+        """All actions of the cluster, the scheduler's first; `protections` are for others and come after."""
         return (*self.scheduler, *(action for pool in self.pools.values() for action in pool.actions))
 
 
 def soonest(*seconds: float | None) -> float | None:
-    """The least of these that is still to come: `requeue_after` of decisions that are taken together."""
+    """The smallest positive value: the `requeue_after` of several decisions together; None: none of them has one."""
     return min((each for each in seconds if each is not None and each > 0), default=None)

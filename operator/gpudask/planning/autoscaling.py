@@ -1,4 +1,9 @@
-"""The size of a pool: who set it, and what it should be now. Autoscaling follows the rules of docs/pools.md."""
+"""The size and the capacity of a pool. Autoscaling follows the rules of docs/pools.md.
+
+The capacity is what the pool can have now: its maximum, or fewer pods where further ones find no node or are refused.
+A node that an autoscaler brings takes its time: whether pods that wait for one may still get it is told by how long
+pods took to start before.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Autoscale
-from gpudask.planning import capacity, rollout
+from gpudask.api.status import Reason
+from gpudask.planning import rollout
 from gpudask.planning.actions import soonest
 from gpudask.planning.pool_view import PoolView
-from gpudask.scaling import lookahead, retirement, sizing
-from gpudask.scaling.assignment import Share
+from gpudask.scaling import retirement, sizing
+from gpudask.scaling.assignment import Capacity, Share
 from gpudask.scaling.retirement import Candidate
 from gpudask.scaling.sizing import Size
 
 AUTOSCALE = "autoscale"
+# A pod that waits for a node longer than the last one took to start, and by so much, waits for one that may never come.
+_LATE_FACTOR, _LATE_SECONDS = 1.5, 30.0
+# So long a pod may wait for its node where none was seen to start: in a cloud most GPU nodes come sooner.
+_UNKNOWN_LATE_SECONDS = 180.0
+_REFUSALS = (Reason.QUOTA, Reason.FORBIDDEN, Reason.TEMPLATE_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The size of a pool, and who leaves for it because demand does not need them."""
+    """The size of a pool, and the pods that are retired because demand does not need them."""
 
     size: Size
     leaving: Sequence[Candidate] = ()
@@ -40,13 +51,13 @@ def decide(view: PoolView, share: Share) -> Decision:
         return Decision(Size(override.replicas, f"set by {by}", by))
     if pool.autoscale is None:
         return Decision(Size(1 if pool.replicas is None else pool.replicas, "fixed in the spec", "spec"))
-    if not view.observation.counts:
-        return _kept(view, pool.autoscale)
+    if not view.observation.knows_demand:
+        return _unchanged(view, pool.autoscale)
     return _Autoscaling(view, pool.autoscale, share).decide()
 
 
-def _kept(view: PoolView, limits: Autoscale) -> Decision:
-    """Rule 7: when the scheduler says nothing, sizes stay."""
+def _unchanged(view: PoolView, limits: Autoscale) -> Decision:
+    """Rule 7: while the demand is not known, sizes stay."""
     before = view.memory.size
     size = rollout.possible_sizes(view)[1] if before is None else before
     kept = min(max(size, limits.min), limits.max)
@@ -56,7 +67,7 @@ def _kept(view: PoolView, limits: Autoscale) -> Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    """How many pods the demand asks for, and why."""
+    """The number of pods that the demand asks for, and the reason."""
 
     pods: int
     reason: str
@@ -72,7 +83,7 @@ class _Autoscaling:
     share: Share
 
     def decide(self) -> Decision:
-        """The rules up to 5 tell how many pods are wanted, and those from 5 on, which of those that are there go."""
+        """Apply the rules: up to 5 they give the number of pods wanted, from 5 on the pods to retire."""
         want = self._held_back(self._up_or_ahead())
         have = self._have(want.pods)
         if want.pods >= have:
@@ -86,16 +97,17 @@ class _Autoscaling:
 
     def _up_or_ahead(self) -> _Want:
         """Rules 3 and 4: as many as clear the queue in time; one where tasks can run soon."""
-        pods, seen = self.view.staying, self.view.observation
-        coming, lead = self._next_seconds(), lookahead.lead_seconds(self.view.start_times.expected, pods=len(pods))
-        is_soon = coming is not None and coming <= lead
-        count, reason = sizing.wanted(self.limits, self.share, self._there(), is_soon=is_soon)
-        trials = (seen.trial_seconds(pod) for pod in pods if seen.registered(pod))
-        return _Want(count, reason, soonest(*trials, None if coming is None else coming - lead))
+        pods, observation = self.view.staying, self.view.observation
+        next_seconds, start_seconds = self._next_seconds(), self.view.start_times.expected
+        is_soon = sizing.is_soon(next_seconds, start_seconds, pods=len(pods))
+        count, reason = sizing.wanted(self.limits, self.share, self._pods(), is_soon=is_soon)
+        warm_ups = (observation.warm_up_seconds(pod) for pod in pods if observation.registered(pod))
+        lead_seconds = sizing.lead_seconds(start_seconds, pods=len(pods))
+        return _Want(count, reason, soonest(*warm_ups, None if next_seconds is None else next_seconds - lead_seconds))
 
     def _held_back(self, want: _Want) -> _Want:
         """Rule 5: while pods wait too long for a node, no more are asked for."""
-        wait, there = capacity.node_wait(self.view), len(self.view.staying)
+        wait, there = node_wait(self.view), len(self.view.staying)
         requeue_after = soonest(want.requeue_after, wait.requeue_after)
         if want.pods <= there or not wait.holds_growth:
             return replace(want, requeue_after=requeue_after)
@@ -103,7 +115,7 @@ class _Autoscaling:
         return _Want(max(there, self.limits.min), reason, requeue_after)
 
     def _have(self, want: int) -> int:
-        """The size that the pods which are there stand for.
+        """The size that corresponds to the pods that exist.
 
         After a restart in a rollout that may be several: what the demand asks for decides between them.
         """
@@ -124,7 +136,7 @@ class _Autoscaling:
         starting = sum(1 for candidate in candidates if candidate.pending)
         beyond = min(have - max(want, sizing.fillable(self.share)), starting - surplus)
         cancelled = retirement.pending(candidates, beyond)
-        there = self._there()
+        there = self._pods()
         if not there.start_seconds or self._rolls:
             return cancelled
         enough = max(want, sizing.worth_waiting_for(self.limits, self.share, there))
@@ -143,30 +155,84 @@ class _Autoscaling:
         leaving = retirement.in_turn(leaving, of=len(candidates) - cancelled, others_leave=bool(self.view.leaving))
         resting = [candidate.idle_seconds for candidate in candidates if not candidate.busy]
         ends = [end for end in (timeout, release_after) if end is not None]
-        moments = [end - idle for idle in resting for end in ends]
-        return leaving, soonest(*moments, *map(self.view.unregistered_after, self.view.staying))
+        ends_after = [end - idle for idle in resting for end in ends]
+        return leaving, soonest(*ends_after, *map(self.view.unregistered_after, self.view.staying))
 
     @property
     def _rolls(self) -> bool:
         return bool(rollout.old_and_new(self.view, self.view.staying)[0])
 
-    def _there(self) -> sizing.Pods:
+    def _pods(self) -> sizing.Pods:
         """The pods that stay, as the sizing policy counts them."""
-        pods, seen, starts = self.view.staying, self.view.observation, self.view.start_times
-        ready = [pod for pod in pods if seen.registered(pod)]
+        pods, observation, starts = self.view.staying, self.view.observation, self.view.start_times
+        ready = [pod for pod in pods if observation.registered(pod)]
         return sizing.Pods(
             ready=len(ready),
-            tried=sum(1 for pod in ready if not seen.trial_seconds(pod)),
+            warmed_up=sum(1 for pod in ready if not observation.warm_up_seconds(pod)),
             placed=sum(1 for pod in pods if pod.node),
             start_seconds=starts.slowest or 0.0,
             held_seconds=starts.held if self.view.pool.gpu else 0.0,
         )
 
     def _next_seconds(self) -> float | None:
-        """In how long the first waiting task can run: what the scheduler said, less the time since then.
+        """Seconds until the first waiting task can run: the scheduler's estimate, less the time since then.
 
-        None where nobody knows, or where that is no reason for a pod.
+        None where it is not known, or where that is no reason for a pod.
         """
         if self.share.next_seconds is None or not self.limits.look_ahead:
             return None
         return max(0.0, self.share.next_seconds - (self.view.observation.now - self.view.observation.demand_at))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWait:
+    """The pods of a pool that wait for a node.
+
+    `is_late`: one waits for a node that will not come, as far as one can tell by now. `holds_growth`: they are a reason
+    to ask for no more of them. Where no pod of the pool was seen to start, nobody knows whether there are nodes for it.
+    """
+
+    is_late: bool = False
+    holds_growth: bool = False
+    requeue_after: float | None = None
+
+
+def node_wait(view: PoolView) -> NodeWait:
+    """The wait of the pool's pods for a node: whether they may still get one."""
+    waiting = [pod for pod in view.staying if pod.unschedulable]
+    if not waiting:
+        return NodeWait()
+    start = view.start_times.last
+    limit_seconds = _UNKNOWN_LATE_SECONDS if start is None else _LATE_FACTOR * start + _LATE_SECONDS
+    left = [pod.created + limit_seconds - view.observation.now for pod in waiting]
+    is_late = min(left) <= 0
+    return NodeWait(is_late, holds_growth=is_late or start is None, requeue_after=soonest(*left))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCapacity:
+    """The capacity of a pool. `requeue_after`: until there may be more or less of it by time alone."""
+
+    capacity: Capacity
+    requeue_after: float | None = None
+
+
+def capacity(view: PoolView) -> PoolCapacity:
+    """The number of pods that the pool can have now."""
+    pods, wait = view.staying, node_wait(view)
+    most = _most(view)
+    if view.memory.refusal and view.memory.refusal_reason in _REFUSALS:
+        most = min(most, len(pods))
+    if wait.is_late:
+        most = min(most, sum(1 for pod in pods if not pod.unschedulable))
+    warm_ups = [view.observation.warm_up_seconds(pod) for pod in pods if view.observation.registered(pod)]
+    found = Capacity(float(most), all_warmed_up=warm_ups.count(0.0) >= most, start_seconds=view.start_times.last)
+    return PoolCapacity(found, soonest(wait.requeue_after, *warm_ups))
+
+
+def _most(view: PoolView) -> int:
+    if view.override is not None and view.override.replicas is not None:
+        return view.override.replicas
+    if view.pool.autoscale is not None:
+        return view.pool.autoscale.max
+    return 1 if view.pool.replicas is None else view.pool.replicas

@@ -7,15 +7,20 @@ from typing import Literal
 from gpudask.api.pod_template import reserved
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status
+from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status, iso
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
-from gpudask.planning.degraded import failure_of, kept_by_finalizers, refusal_of, trouble, trouble_of_scheduler
+from gpudask.planning.degraded import (
+    failure_message,
+    kept_by_finalizers,
+    refusal_message,
+    trouble,
+    trouble_of_scheduler,
+)
 from gpudask.planning.fallback import FEATURE as OFFERS
 from gpudask.planning.observed.observation import Observation
-from gpudask.planning.observed.timestamps import iso
 from gpudask.planning.pool_view import PoolView
-from gpudask.scaling.assignment import refusal
+from gpudask.scaling.assignment import unserved_message
 
 # Of many requirements that no pool serves, or features that are off, so many are named.
 _NAMED = 10
@@ -26,7 +31,7 @@ _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
 Verdict = tuple[Literal["True", "False", "Unknown"], str, str]
 
 
-def concluded(observation: Observation, plan: Plan, status: Status, before: Status) -> Status:
+def with_conditions(observation: Observation, plan: Plan, status: Status, before: Status) -> Status:
     """`status` with its conditions, phase and reason."""
     verdicts: dict[str, Verdict] = {
         ConditionType.ACCEPTED: _accepted(observation),
@@ -76,7 +81,7 @@ def invalid(message: str, *, generation: int, before: Status, now: float, reason
 
 
 def defect(message: str, *, before: Status, now: float) -> Status:
-    """The status of a cluster on which the operator itself fails: what was said stays, but for Degraded."""
+    """The status of a cluster on which the operator itself fails: the last one, but for Degraded."""
     kept = {condition.type: condition for condition in before.conditions}
     verdicts: dict[str, Verdict] = {
         kind: (condition.status, condition.reason, condition.message) for kind, condition in kept.items()
@@ -128,8 +133,8 @@ def _scheduler_ready(observation: Observation) -> Verdict:
         return "False", Reason.SUSPENDED, "suspended by spec.suspend"
     if pod is None:
         memory = observation.memory.get("")
-        said = refusal_of(observation, memory) if memory else ""
-        return "False", Reason.SCHEDULER_PENDING, said or "no scheduler pod yet"
+        message = refusal_message(observation, memory) if memory else ""
+        return "False", Reason.SCHEDULER_PENDING, message or "no scheduler pod yet"
     if not pod.ready:
         if (found := trouble_of_scheduler(observation)) is not None:
             return "False", Reason.SCHEDULER_PENDING, found[1]
@@ -148,21 +153,21 @@ def _scheduler_ready(observation: Observation) -> Verdict:
 
 
 def _features_off(observation: Observation) -> str:
-    """What does not work inside the scheduler, each with why."""
-    if observation.deaf:
+    """The preload's features that are off, each with its reason; empty: none."""
+    if observation.preload_unavailable:
         return observation.demand_problem
     if observation.demand is None:
         return ""
     features = observation.demand.features
-    words = [f"{name} is off: {why}" for name, why in features.items() if why][:_NAMED]
+    messages = [f"{name} is off: {why}" for name, why in features.items() if why][:_NAMED]
     spec, newer = observation.cluster.spec, []
     if OFFERS not in features and any(pool.fallback for pool in spec.pools):
         newer.append("fallback")
     if observation.demand.idle_seconds is None and spec.idle.delete_after is not None:
         newer.append("idle.deleteAfter")
     later = "it works once the scheduler pod is replaced"
-    words += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
-    return "; ".join(words)
+    messages += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
+    return "; ".join(messages)
 
 
 def _demand_servable(observation: Observation, plan: Plan) -> Verdict:
@@ -170,13 +175,15 @@ def _demand_servable(observation: Observation, plan: Plan) -> Verdict:
         return "Unknown", Reason.DEMAND_UNKNOWN, observation.demand_problem or _NOT_HEARD
     if plan.assignment.unserved:
         unserved = plan.assignment.unserved
-        said = "; ".join(refusal(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED])
+        message = "; ".join(
+            unserved_message(observation.cluster.spec, requirement) for requirement in unserved[:_NAMED]
+        )
         if len(unserved) > _NAMED:
-            said += f"; and {len(unserved) - _NAMED} more kinds"
-        return "False", Reason.UNSERVABLE, said
+            message += f"; and {len(unserved) - _NAMED} more kinds"
+        return "False", Reason.UNSERVABLE, message
     if observation.demand.ignored:
-        said = "; ".join(observation.demand.ignored[:_NAMED])
-        return "False", Reason.UNSERVABLE, f"{said}: write a name and a number, as in resources={{'GPU': 1}}"
+        message = "; ".join(observation.demand.ignored[:_NAMED])
+        return "False", Reason.UNSERVABLE, f"{message}: write a name and a number, as in resources={{'GPU': 1}}"
     return "True", Reason.SERVABLE, ""
 
 
@@ -185,19 +192,19 @@ def _degraded(observation: Observation, plan: Plan, status: Status) -> Verdict:
         return (
             "True",
             observation.failures[0].reason,
-            "; ".join(failure_of(failure) for failure in observation.failures[:_NAMED]),
+            "; ".join(failure_message(failure) for failure in observation.failures[:_NAMED]),
         )
     if (of_scheduler := trouble_of_scheduler(observation)) is not None:
         return "True", of_scheduler[0], f"scheduler: {of_scheduler[1]}"
     if observation.demand_problem and observation.scheduler is not None and observation.scheduler.ready:
-        reason = Reason.PRELOAD_FAILED if observation.deaf else Reason.SCHEDULER_UNREACHABLE
+        reason = Reason.PRELOAD_FAILED if observation.preload_unavailable else Reason.SCHEDULER_UNREACHABLE
         since = min((pool.frozen_since for pool in status.pools if pool.frozen_since), default="")
         return "True", reason, f"{observation.demand_problem}; sizes stay{f' since {since}' if since else ''}"
     for pool in status.pools:
         if pool.frozen_since and pool.gpus_held:
             why = plan.pools[pool.name].frozen
-            said = f"pool {pool.name} holds {pool.gpus_held} GPUs and is frozen since {pool.frozen_since}: {why}"
-            return "True", Reason.FROZEN, said
+            message = f"pool {pool.name} holds {pool.gpus_held} GPUs and is frozen since {pool.frozen_since}: {why}"
+            return "True", Reason.FROZEN, message
     for pool in status.pools:
         found = trouble(observation, pool)
         if found is not None:
@@ -212,7 +219,7 @@ def _mirrored(refusal: str) -> Verdict:
 
 
 def _isolated(observation: Observation) -> Verdict:
-    """What is told is the policy: whether the network heeds it, no object of Kubernetes says."""
+    """The condition Isolated: about the NetworkPolicy; whether the network enforces it, Kubernetes does not say."""
     if observation.network is None:
         off = "the chart's networkPolicies is false: whatever reaches a pod of the cluster may connect"
         return "False", Reason.NETWORK_POLICY_OFF, off
@@ -224,15 +231,15 @@ def _isolated(observation: Observation) -> Verdict:
     )
     own = "the cluster's own pods, the operator"
     who = f"{own}{more}" if peers else own.replace(", ", " and ")
-    said = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
-    return "True", Reason.NETWORK_POLICY_APPLIED, said
+    message = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
+    return "True", Reason.NETWORK_POLICY_APPLIED, message
 
 
 def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
-    """Whether the cluster is usable: the scheduler, and each pool's fixed or least number of pods.
+    """The condition Ready: the scheduler is, and each pool has its fixed or least number of pods.
 
-    Not before the scheduler was heard, which alone knows of workers, unless it has no preload and never will be. A word
-    that is lost later changes nothing.
+    Not before the scheduler has answered, which alone knows of workers, unless it has no preload and never will. An
+    answer that fails later changes nothing.
     """
     if observation.cluster.spec.suspend:
         left = len(observation.pods)
@@ -242,7 +249,7 @@ def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
     if not status.scheduler.ready:
         return "False", Reason.SCHEDULER_PENDING, _scheduler_ready(observation)[2]
     was_ready = any(c.type == ConditionType.READY and c.status == "True" for c in before.conditions)
-    if observation.demand is None and not was_ready and not _is_deaf_for_good(observation):
+    if observation.demand is None and not was_ready and not _lacks_preload(observation):
         return "False", Reason.SCHEDULER_PENDING, observation.demand_problem or _NOT_HEARD
     pools = {pool.name: pool for pool in observation.cluster.spec.pools}
     short = [p for p in status.pools if not p.removed and p.ready < _least(pools[p.name], p)]
@@ -251,17 +258,22 @@ def _ready(observation: Observation, status: Status, before: Status) -> Verdict:
     return "True", Reason.ALL_READY, ""
 
 
-def _is_deaf_for_good(observation: Observation) -> bool:
-    """Whether the scheduler has no preload; for a moment that seems so while it starts."""
+def _lacks_preload(observation: Observation) -> bool:
+    """True if the scheduler has no preload; for a moment that seems so while it starts."""
     head = observation.scheduler
-    return observation.deaf and head is not None and head.running and observation.now - head.started >= _STARTED_SECONDS
+    return (
+        observation.preload_unavailable
+        and head is not None
+        and head.running
+        and observation.now - head.started >= _STARTED_SECONDS
+    )
 
 
 def _shortage(observation: Observation, pool: Pool, status: PoolStatus) -> str:
-    """How many pods of `pool` are missing, and how many only lack workers that the scheduler knows."""
+    """A message about the missing pods of `pool`, and those that only lack registered workers."""
     view = PoolView(observation, pool)
     running = [pod for pod in view.pods if pod.live and pod.running]
-    silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.counts else 0
+    silent = sum(1 for pod in running if not view.is_complete(pod)) if observation.knows_demand else 0
     but = f" ({silent} run, but not all of their workers are registered)" if silent else ""
     return f"pool {pool.name} has {status.ready} of {_least(pool, status)} pods{but}"
 

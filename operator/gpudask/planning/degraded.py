@@ -1,6 +1,6 @@
 """The condition Degraded: what keeps a pool from what it should be, the most pressing first.
 
-And what a container that does not stay up said last, or what its image may lack where it does not say it.
+And the last message of a container that does not stay up, or what its image may lack where there is none.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from gpudask.api import addresses
 from gpudask.api.addresses import UCXX
 from gpudask.api.quote import quote, quote_last_line
 from gpudask.api.spec import Spec
-from gpudask.api.status import PoolStatus, Reason
+from gpudask.api.status import PoolStatus, Reason, iso
 from gpudask.planning import drain
 from gpudask.planning.actions import soonest
 from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import iso
 from gpudask.planning.pool_view import PoolView
 
 # A container that came back this often without staying up is not merely starting.
@@ -38,7 +37,7 @@ Trouble = tuple[Reason, str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, None where nothing is; and in how many seconds time alone may change that."""
+    """The trouble, None where there is none. `requeue_after`: until time alone may change that."""
 
     trouble: Trouble | None = None
     requeue_after: float | None = None
@@ -48,20 +47,20 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
     """The trouble of `pool`, None where there is none."""
     memory = observation.memory.get(pool.name)
     if memory and memory.refusal:
-        return Reason(memory.refusal_reason), refusal_of(observation, memory)
+        return Reason(memory.refusal_reason), refusal_message(observation, memory)
     if pool.unschedulable:
         return Reason.UNSCHEDULABLE, pool.message
     pods = observation.workers(pool.name)
     return (
         failing_pods(observation, pods).trouble
-        or _sick(observation, pool, pods)
+        or _device_failure(observation, pool, pods)
         or _draining(observation, pool, pods)
         or kept_by_finalizers(observation, pods).trouble
     )
 
 
 def failing_pods(observation: Observation, pods: Iterable[Pod]) -> Finding:
-    """Which of the worker `pods` does not stay up, or runs without a worker that the scheduler knows."""
+    """The first of the worker `pods` that does not stay up, or whose worker is not registered."""
     live = [pod for pod in pods if pod.live]
     findings = [*(_worker_waits(observation, pod) for pod in live), *(_unregistered(observation, pod) for pod in live)]
     found = next((each.trouble for each in findings if each.trouble is not None), None)
@@ -69,7 +68,7 @@ def failing_pods(observation: Observation, pods: Iterable[Pod]) -> Finding:
 
 
 def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding:
-    """Which of `pods` should be gone, and who keeps it; another pod has taken its place meanwhile."""
+    """The first of `pods` that finalizers keep after its deletion; another pod has taken its place meanwhile."""
     kept = [pod for pod in pods if pod.deleting and pod.finalizers]
     left = [pod.delete_by + _TERMINATING_SECONDS - observation.now for pod in kept]
     late = next((pod for pod, after in zip(kept, left, strict=True) if after <= 0), None)
@@ -80,22 +79,22 @@ def kept_by_finalizers(observation: Observation, pods: Iterable[Pod]) -> Finding
     return Finding((Reason.TERMINATING, message), soonest(*left))
 
 
-def refusal_of(observation: Observation, memory: PoolMemory) -> str:
-    """What the API server refuses, since when, and when it is asked again; empty where it refuses nothing."""
+def refusal_message(observation: Observation, memory: PoolMemory) -> str:
+    """A message: the API server's refusal, since when, and the next try; empty where it refuses nothing."""
     if not memory.refused_since:
         return memory.refusal
     again = f", next try at {iso(memory.not_before, to='seconds')}" if memory.not_before > observation.now else ""
     return f"{memory.refusal}; since {iso(memory.refused_since, to='seconds')}{again}"
 
 
-def failure_of(failure: Failure) -> str:
-    """What fails, since when, and when it is tried again."""
+def failure_message(failure: Failure) -> str:
+    """A message: the failure, since when, and the next try."""
     since, next_try = iso(failure.since, to="seconds"), iso(failure.next_try, to="seconds")
     return f"{failure.what}: {failure.message}; since {since}, next try at {next_try}"
 
 
 def trouble_of_scheduler(observation: Observation) -> Trouble | None:
-    """Why the scheduler does not stay up, None where it does, or merely starts."""
+    """The trouble of a scheduler that does not stay up, None where it does, or merely starts."""
     pod = observation.scheduler
     found = _waiting(observation, pod) if pod is not None else None
     return found if found is not None and found[0] == Reason.CRASHING else None
@@ -114,7 +113,7 @@ def _worker_waits(observation: Observation, pod: Pod) -> Finding:
 
 
 def _waiting(observation: Observation, pod: Pod) -> Trouble | None:
-    """Why the container of `pod` waits, if that is more than a start."""
+    """The trouble of a pod whose container waits, if that is more than a start."""
     if not pod.waiting:
         return None
     if "Image" in pod.waiting:
@@ -127,21 +126,21 @@ def _waiting(observation: Observation, pod: Pod) -> Trouble | None:
 
 
 def _unregistered(observation: Observation, pod: Pod) -> Finding:
-    if not observation.counts or not pod.running or observation.registered(pod):
+    if not observation.knows_demand or not pod.running or observation.registered(pod):
         return Finding()
-    told_after = _SILENT_SECONDS - observation.unheard_seconds(pod)
+    told_after = _SILENT_SECONDS - observation.unregistered_seconds(pod)
     if told_after > 0:
         return Finding(requeue_after=told_after)
     return Finding((Reason.UNREGISTERED, f"{pod.name} runs, but the scheduler does not know its worker: see its log"))
 
 
-def _sick(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
+def _device_failure(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
     section = next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
     if section is None:
         return None
     view = PoolView(observation, section)
     for pod in pods:
-        if pod.live and (why := view.sickness(pod)):
+        if pod.live and (why := view.device_failure(pod)):
             return Reason.DEVICE_SICK, f"{pod.name}: {why}"
     return None
 
@@ -156,15 +155,15 @@ def _draining(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -
 
 
 def last_message(spec: Spec, pod: Pod) -> str:
-    """The end of a sentence about `pod`: what it said, and what to look for; empty where it said nothing."""
+    """The last message of a container of `pod`, and what to look for, to end a sentence; empty: it has none."""
     text = pod.ended.message.strip() if pod.ended else ""
     if not text:
         return ""
     if libraries := _LIBRARY.findall(text):
         return f"; it said: {quote(libraries[-1])}"
-    said = quote_last_line(text)
-    needs = list(_needs(spec, pod)) if _TELLS_NOTHING in said else []
-    return f"; it said: {said}" + "".join(f"; {need}" for need in needs)
+    last = quote_last_line(text)
+    needs = list(_needs(spec, pod)) if _TELLS_NOTHING in last else []
+    return f"; it said: {last}" + "".join(f"; {need}" for need in needs)
 
 
 def _needs(spec: Spec, pod: Pod) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Pods on their way out: how one begins, what it waits for, and when it goes though it has not ended.
+"""Drains of worker pods: their beginning, what they wait for, and `drainTimeout`.
 
 A pod is marked, its scheduler retires its workers (docs/preload-protocol.md), and once they hold nothing it goes.
 """
@@ -21,7 +21,7 @@ _HUNG_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How far the drain of a pod is. `hangs`: it is to be reported. `is_overdue`: the pod goes now, drained or not."""
+    """The progress of a pod's drain. `hangs`: report it. `is_overdue`: delete the pod now, drained or not."""
 
     hangs: bool = False
     is_overdue: bool = False
@@ -55,23 +55,23 @@ def begin(
     final: bool = False,
 ) -> Action:
     """Cancel a pod that does not run; retire one that does. The keywords are `Retirement`'s."""
-    if not observation.works(pod):
+    if not observation.has_process(pod):
         return DeletePod(pod, why, only_if_unchanged=True)
     return MarkRetiring(pod, Retirement(why, if_idle=if_idle, release=release, final=final, at=observation.now))
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What is done about the pods of a pool that leave."""
+    """The actions for the retiring pods of a pool."""
 
     actions: tuple[Action, ...]
     requeue_after: float | None
 
 
-def finish(view: PoolView, spoken_for: Container[str]) -> Finish:
-    """Delete the leaving pods that hold nothing, or drain too long; let held data go when its time has come.
+def finish(view: PoolView, decided: Container[str]) -> Finish:
+    """Delete the retiring pods that hold nothing, or drain too long; release held data when its time has come.
 
-    `spoken_for`: uids of pods about which this pass has decided already.
+    `decided`: uids of the pods that this pass has an action for already.
     """
     actions, requeue_after = [], None
     for pod in view.leaving:
@@ -79,25 +79,25 @@ def finish(view: PoolView, spoken_for: Container[str]) -> Finish:
         requeue_after = soonest(
             requeue_after, drain.requeue_after, view.unregistered_after(pod), _released_after(view, pod)
         )
-        if pod.uid not in spoken_for and (action := _next_step(view, pod, drain)) is not None:
+        if pod.uid not in decided and (action := _next_step(view, pod, drain)) is not None:
             actions.append(action)
     return Finish(tuple(actions), requeue_after)
 
 
 def is_empty(observation: Observation, pod: Pod) -> bool:
-    """Whether a retiring pod holds nothing that anybody waits for."""
+    """True if a retiring pod holds nothing that anybody waits for."""
     workers = observation.registered(pod)
-    if observation.cluster.spec.suspend and not observation.drains:  # nobody will ever drain it
+    if observation.cluster.spec.suspend and not observation.can_drain:  # nobody will ever drain it
         return all(not worker.processing for worker in workers)
     if observation.demand is None:
         return False
     if workers:
         return all(worker.retiring == "drained" for worker in workers)
-    return observation.unheard_seconds(pod) >= UNREGISTERED_SECONDS
+    return observation.unregistered_seconds(pod) >= UNREGISTERED_SECONDS
 
 
 def waits_for(observation: Observation, pod: Pod) -> str:
-    """What a drain waits for, in the scheduler's words."""
+    """A message about what a drain waits for, as the scheduler has it."""
     if observation.demand is None:
         return "the scheduler is not heard"
     workers = [worker for worker in observation.registered(pod) if worker.retiring != "drained"]
@@ -107,7 +107,7 @@ def waits_for(observation: Observation, pod: Pod) -> str:
 def _next_step(view: PoolView, pod: Pod, drain: Drain) -> Action | None:
     assert pod.retirement is not None
     observation = view.observation
-    if not observation.works(pod):
+    if not observation.has_process(pod):
         return DeletePod(pod, pod.retirement.why, only_if_unchanged=True)
     if is_empty(observation, pod):
         return DeletePod(pod, pod.retirement.why)
@@ -121,22 +121,22 @@ def _next_step(view: PoolView, pod: Pod, drain: Drain) -> Action | None:
 
 
 def _may_release(view: PoolView, pod: Pod) -> bool:
-    """A device that is sick cannot be read any more: what could not be moved is lost already."""
+    """True if held data may be released. Of an unhealthy device, what could not be moved is lost already."""
     if retirement.releases(view.candidate(pod), view.release_after_seconds):
         return True
     workers = view.observation.registered(pod)
     tried = any(worker.retiring == "blocked" and "data" in worker.blockers for worker in workers)
-    return tried and bool(view.sickness(pod)) and _has_another_worker(view.observation, pod)
+    return tried and bool(view.device_failure(pod)) and _has_another_worker(view.observation, pod)
 
 
 def _released_after(view: PoolView, pod: Pod) -> float | None:
-    """In how many seconds the results of a pod at rest may be let go."""
+    """Seconds until the results of an idle pod may be released."""
     after, candidate = view.release_after_seconds, view.candidate(pod)
     return None if after is None or candidate.busy else after - candidate.idle_seconds
 
 
 def _has_another_worker(observation: Observation, pod: Pod) -> bool:
-    """Whether results of `pod` had somewhere to go: a worker that runs, stays, and is not sick."""
+    """True if results of `pod` had somewhere to go: a worker that runs, stays, and has a healthy device."""
     stay = (other for other in observation.pods if other.pool and other.stays and other.uid != pod.uid)
     return any(
         worker.status == "running" and not worker.sick for other in stay for worker in observation.registered(other)
@@ -144,7 +144,7 @@ def _has_another_worker(observation: Observation, pod: Pod) -> bool:
 
 
 def retirements(observation: Observation) -> list[Json]:
-    """What the preload is to retire, whole, every time: all pods so marked, and those that end for whatever reason.
+    """The full list of pods for the preload to retire: all so marked, and those that end for whatever reason.
 
     A pod that somebody else deletes has its grace period left: what it holds may still be moved, and nothing is to be
     moved to it. One whose drain took too long is waited for no more, by its own hook either.

@@ -1,4 +1,4 @@
-"""Events: what changed between two statuses that a person would want to be told, and why."""
+"""Events: the changes between two statuses that are worth a message, with the reasons."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WARNINGS: dict[str, str] = {
 
 
 def events(before: Status, after: Status) -> list[Event]:
-    """What to record once `after` was written."""
+    """The events to record once `after` was written."""
     earlier_pools = {pool.name: pool for pool in before.pools}
     return [
-        *_began_anew(before.scheduler, after.scheduler),
+        *_scheduler_restarted(before.scheduler, after.scheduler),
         *(a for pool in after.pools for a in _scaled(earlier_pools.get(pool.name), pool)),
         *(a for pool in after.pools for a in _fell_back(earlier_pools.get(pool.name), pool)),
         *(a for pool in after.pools for a in _lost(earlier_pools.get(pool.name), pool)),
@@ -28,7 +28,7 @@ def events(before: Status, after: Status) -> list[Event]:
     ]
 
 
-def _began_anew(before: SchedulerStatus, after: SchedulerStatus) -> list[Event]:
+def _scheduler_restarted(before: SchedulerStatus, after: SchedulerStatus) -> list[Event]:
     if not after.lost or after.lost == before.lost:
         return []
     knew = after.lost.partition(": ")[2]
@@ -87,12 +87,12 @@ def _conditions(before: Status, after: Status) -> list[Event]:
 
 
 def _is_news(old: Condition | None, ready: Condition) -> bool:
-    """Whether it is worth a word that a cluster is ready, or not: that a new one is not ready yet is none."""
+    """True if a change of Ready is worth an event: that a new cluster is not ready yet is none."""
     return ready.status == "True" if old is None else old.status != ready.status
 
 
 def _same(old: Condition, new: Condition) -> bool:
-    """Whether the news are old. What is wrong with a spec is told each time that it is something else."""
+    """True if there is no news. What is wrong with a spec is reported each time that it is something else."""
     told = old.message == new.message or new.type != ConditionType.ACCEPTED
     return (old.status, old.reason) == (new.status, new.reason) and told
 

@@ -1,4 +1,4 @@
-"""Which pods are protected from eviction: those at work at once, those at rest no longer after a while.
+"""Eviction protection: of pods that work at once, of idle ones no longer after a while.
 
 At work is a pod whose own tasks run, or that holds what it cannot leave behind; the scheduler, while it knows any
 task. So a stream of short tasks writes nothing: the pods are protected when it begins, and until it has long ended.
@@ -19,7 +19,7 @@ REST_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """Whether to protect a pod; None: as it is, because it starts, has just come to rest, or nobody knows."""
+    """The protection of a pod; None: leave it as it is, since the pod starts, became idle just now, or is not known."""
 
     wanted: bool | None = None
     requeue_after: float | None = None
@@ -27,7 +27,7 @@ class Protection:
 
 @dataclass(frozen=True, slots=True)
 class Protections:
-    """What to tell node autoscalers anew. `of_scheduler`: whether the scheduler is protected; None: as it was."""
+    """The protections to change. `of_scheduler`: whether the scheduler is protected; None: as it was."""
 
     actions: tuple[MarkProtected, ...]
     of_scheduler: bool | None
@@ -40,7 +40,7 @@ def at_work(observation: Observation) -> frozenset[str]:
 
 
 def protections(observation: Observation) -> Protections:
-    """The pods that say something else to node autoscalers than they should. One that leaves says what it said."""
+    """The pods whose annotations for node autoscalers have to change. A retiring pod keeps its own."""
     spec = observation.cluster.spec
     pools = {pool.name: pool for pool in spec.pools}
     scheduler, actions = observation.scheduler, []
@@ -54,15 +54,15 @@ def protections(observation: Observation) -> Protections:
             of_scheduler = protection.wanted
         if protection.wanted is None or (pod.pool and pod.pool not in pools):
             continue
-        wanted = eviction_protection(spec, pools.get(pod.pool), guarded=protection.wanted)
-        said = dict(zip(EVICTION_ANNOTATIONS, pod.marks, strict=False))
-        if any(said.get(name) != value for name, value in wanted.items()):
+        wanted = eviction_protection(spec, pools.get(pod.pool), is_protected=protection.wanted)
+        current = dict(zip(EVICTION_ANNOTATIONS, pod.eviction_annotations, strict=False))
+        if any(current.get(name) != value for name, value in wanted.items()):
             actions.append(MarkProtected(pod, wanted))
     return Protections(tuple(actions), of_scheduler, requeue_after)
 
 
 def _protection(observation: Observation, pod: Pod) -> Protection:
-    if observation.demand is None or not observation.counts:
+    if observation.demand is None or not observation.knows_demand:
         return Protection()
     if _is_at_work(observation, pod):
         return Protection(wanted=True)
@@ -75,7 +75,7 @@ def _protection(observation: Observation, pod: Pod) -> Protection:
 
 
 def _rested_seconds(observation: Observation, pod: Pod) -> float | None:
-    """For how long `pod` has not been at work; None where that is not known."""
+    """Seconds for which `pod` has not been at work; None where that is not known."""
     if pod.pool:
         workers = observation.registered(pod)
         if not workers:

@@ -1,4 +1,4 @@
-"""Which pools' tasks fall back on others in this pass: what those lend, and whose demand it adds to."""
+"""`fallback`: tasks of a pool without workers run on other pools, whose workers offer its resources meanwhile."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FEATURE = "offers"
 class FallbackPlan:
     """The decision for one pool. `served`: its tasks that run on other pools meanwhile.
 
-    `guests`: the same as the demand of those pools, each of the first that could serve it.
+    `added_demand`: the same tasks as demand of other pools: by pool, each of the first that could serve them.
     """
 
     to: tuple[str, ...] = ()
     served: frozenset[Requirement] = frozenset()
-    guests: tuple[tuple[str, Requirement, Share], ...] = ()
+    added_demand: tuple[tuple[str, Requirement, Share], ...] = ()
     requeue_after: float | None = None
 
 
 def plan_fallback(view: PoolView) -> FallbackPlan:
-    """Decide for the pool. Whether it falls back already, the scheduler says: a restarted operator needs no memory."""
+    """The decision for the pool. Whether it falls back already, the scheduler knows: the operator needs no memory."""
     observation, pool = view.observation, view.pool
     spec, demand = observation.cluster.spec, observation.demand
     if pool.fallback is None or demand is None or spec.suspend or demand.features.get(FEATURE, "missing"):
@@ -41,19 +41,19 @@ def plan_fallback(view: PoolView) -> FallbackPlan:
     waited = [r.since_seconds + max(0.0, observation.now - observation.demand_at) for r in stranded if r.unrunnable]
     after = pool.fallback.after_seconds
     falls = falls_back(
-        active=_is_lent(observation, pool),
+        active=_is_lending(observation, pool),
         after_seconds=after,
         waited_seconds=max(waited, default=0.0),
         tasks=sum(r.active for r in stranded),
     )
     if falls:
-        guests = tuple(guest for r in stranded for guest in _guests(spec, pool, r))
-        return FallbackPlan(tuple(pool.fallback.to), frozenset(stranded), guests)
+        added_demand = tuple(guest for r in stranded for guest in _added_demand(spec, pool, r))
+        return FallbackPlan(tuple(pool.fallback.to), frozenset(stranded), added_demand)
     return FallbackPlan(requeue_after=soonest(after - max(waited)) if waited else None)
 
 
-def own_part(requirement: Requirement) -> Requirement:
-    """`requirement` without the tasks that have begun elsewhere, which will end there: no GPU need come for them."""
+def without_lent_tasks(requirement: Requirement) -> Requirement:
+    """`requirement` without the tasks that run on other pools, which will end there: no GPU need come for them."""
     left = requirement.active - requirement.lent
     if not requirement.lent or left < 0:
         return requirement
@@ -65,16 +65,16 @@ def own_part(requirement: Requirement) -> Requirement:
     )
 
 
-def with_guests(shares: dict[str, Share], plans: Iterable[FallbackPlan]) -> dict[str, Share]:
+def with_fallback_demand(shares: dict[str, Share], plans: Iterable[FallbackPlan]) -> dict[str, Share]:
     """The demand of each pool with that which falls back on it: once, though it be that of several pools."""
     added = dict(shares)
-    for name, _, share in dict.fromkeys(guest for each in plans for guest in each.guests):
+    for name, _, share in dict.fromkeys(guest for each in plans for guest in each.added_demand):
         added[name] += share
     return added
 
 
 def lent(pools: list[Pool], plans: dict[str, FallbackPlan]) -> dict[str, dict[str, float]]:
-    """What each pool's workers offer beyond their own, in the preload's words (docs/preload-protocol.md)."""
+    """The resources that each pool's workers offer beyond their own, as in docs/preload-protocol.md."""
     by_name = {pool.name: pool for pool in pools}
     offers: dict[str, dict[str, float]] = {}
     for pool in pools:
@@ -86,7 +86,7 @@ def lent(pools: list[Pool], plans: dict[str, FallbackPlan]) -> dict[str, dict[st
 
 
 def _is_ready(observation: Observation, pool: Pool) -> bool:
-    """Whether a worker of `pool` takes tasks and stays."""
+    """True if `pool` has a worker that takes tasks and stays."""
     return any(
         worker.status == "running"
         for pod in observation.workers(pool.name)
@@ -95,8 +95,8 @@ def _is_ready(observation: Observation, pool: Pool) -> bool:
     )
 
 
-def _is_lent(observation: Observation, pool: Pool) -> bool:
-    """Whether the scheduler says that any of the pools named lends what `pool` offers."""
+def _is_lending(observation: Observation, pool: Pool) -> bool:
+    """True if, as the scheduler has it, one of the pools named lends what `pool` offers."""
     assert pool.fallback is not None
     assert observation.demand is not None
     by_name = {other.name: other for other in observation.cluster.spec.pools}
@@ -106,11 +106,11 @@ def _is_lent(observation: Observation, pool: Pool) -> bool:
 
 
 def _lent_by(pool: Pool, other: Pool) -> dict[str, float]:
-    """What a worker of `other` has to offer more, so as to do the tasks of `pool`. Its own offers stand."""
+    """The resources that a worker of `other` has to offer beside its own, to run the tasks of `pool`."""
     return {name: amount for name, amount in pool.offered_resources.items() if name not in other.offered_resources}
 
 
-def _guests(spec: Spec, pool: Pool, requirement: Requirement) -> list[tuple[str, Requirement, Share]]:
+def _added_demand(spec: Spec, pool: Pool, requirement: Requirement) -> list[tuple[str, Requirement, Share]]:
     """`requirement` as the demand of the first of the pools named whose workers could then serve it."""
     assert pool.fallback is not None
     by_name = {other.name: other for other in spec.pools}

@@ -1,8 +1,8 @@
-"""What is held for nobody: an unused cluster (`idle.deleteAfter`), and pools nobody can decide on (`idle.frozenFor`).
+"""`idle`: deletion of an unused cluster (`deleteAfter`), and of GPU pods whose demand is not known (`frozenFor`).
 
-Nothing is deleted because a read failed. Pools whose sizes stay although they might be wrong, because the scheduler is
-not heard or cannot drain, are frozen. Only a pool that holds GPUs is given up then, and only after `idle.frozenFor`.
-Of deletion docs/adr/0023 tells.
+Nothing is deleted because a read failed. Pools whose sizes stay although they might be wrong, because the scheduler
+does not answer or cannot drain, are frozen. Only a pool that holds GPUs is given up then, and only after
+`idle.frozenFor`. Deletion: docs/adr/0023.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from gpudask.planning.pool_view import PoolView
 from gpudask.scaling import retirement
 from gpudask.scaling.sizing import Size
 
-# A freeze that lasts is told. Where the scheduler pod itself is not ready, it may still pull its image.
-_TOLD_SECONDS, _START_SECONDS = 20.0, 120.0
+# A freeze that lasts is reported. Where the scheduler pod itself is not ready, it may still pull its image.
+_REPORT_SECONDS, _START_SECONDS = 20.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Why the cluster is to be deleted now, empty where it stays; and in how many seconds it may be."""
+    """The reason to delete the cluster now, empty where it stays. `requeue_after`: until there may be one."""
 
     why: str = ""
     requeue_after: float | None = None
 
 
 def idle_seconds(observation: Observation) -> float | None:
-    """For how long the scheduler has had nothing to do by now; None where nobody knows: then nothing is deleted."""
+    """Seconds for which the scheduler has had nothing to do; None: not known, and nothing is deleted."""
     demand = observation.demand
-    if demand is None or demand.idle_seconds is None or not observation.counts:
+    if demand is None or demand.idle_seconds is None or not observation.knows_demand:
         return None
     works = any(item.waiting or item.active for item in demand.requirements)
     if works or any("actor" in worker.blockers for worker in demand.workers):
@@ -40,7 +40,7 @@ def idle_seconds(observation: Observation) -> float | None:
 
 
 def deletion(observation: Observation) -> Deletion:
-    """Whether the cluster is to be deleted. One that is suspended was put aside to be kept."""
+    """The decision to delete the cluster. A suspended one is kept."""
     idle, unused = observation.cluster.spec.idle, idle_seconds(observation)
     if idle.delete_after_seconds is None or unused is None or observation.cluster.spec.suspend:
         return Deletion()
@@ -53,7 +53,7 @@ def deletion(observation: Observation) -> Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Why the size of a pool cannot follow what is wanted now; empty where it can.
+    """The reason why a pool's size cannot follow what is wanted now; empty where it can.
 
     `is_given_up`: it has lasted for longer than the pool's GPUs may be held without use.
     """
@@ -64,7 +64,7 @@ class Freeze:
 
 
 def freeze(view: PoolView, size: Size) -> Freeze:
-    """Whether the pool, which is to have `size`, is frozen."""
+    """The freeze of the pool, which is to have `size`."""
     observation = view.observation
     why = _why_frozen(view, size)
     if not why:
@@ -77,37 +77,37 @@ def freeze(view: PoolView, size: Size) -> Freeze:
     return Freeze(
         why,
         is_given_up=since is not None and given_up_after is not None and given_up_after <= 0,
-        requeue_after=soonest(_told_seconds(observation) - lasts, given_up_after),
+        requeue_after=soonest(_report_after_seconds(observation) - lasts, given_up_after),
     )
 
 
 def frozen_since(view: PoolView, why: str) -> float | None:
-    """Since when the pool, which is frozen for the reason `why`, is, once that has lasted; None: it is not to be told.
+    """The beginning of the pool's freeze, for the reason `why`, once it has lasted; None: do not report it.
 
     A scheduler that restarts is silent for some seconds.
     """
     since = view.observation.frozen_at.get(view.pool.name)
-    if not why or since is None or view.observation.now - since < _told_seconds(view.observation):
+    if not why or since is None or view.observation.now - since < _report_after_seconds(view.observation):
         return None
     return since
 
 
-def _told_seconds(observation: Observation) -> float:
-    """After how long a freeze is told."""
+def _report_after_seconds(observation: Observation) -> float:
+    """Seconds after which a freeze is reported."""
     is_ready = observation.scheduler is not None and observation.scheduler.ready
-    return _TOLD_SECONDS if is_ready else _START_SECONDS
+    return _REPORT_SECONDS if is_ready else _START_SECONDS
 
 
 def least(view: PoolView, size: Size) -> int:
-    """Pods that stay of a pool that is given up: its size, or its minimum where nobody knows the demand."""
+    """The number of pods that a given-up pool keeps: its size, or its minimum where the demand is not known."""
     limits = view.pool.autoscale
-    if limits is not None and size.set_by == "autoscale" and not view.observation.counts:
+    if limits is not None and size.set_by == "autoscale" and not view.observation.knows_demand:
         return min(size.pods, limits.min)
     return size.pods
 
 
 def to_go(view: PoolView, keep: int) -> list[Pod]:
-    """The pods of a pool that is given up which go: those that leave already, and those beyond `keep`."""
+    """The pods to delete of a given-up pool: the retiring ones, and those beyond `keep`."""
     by_name = {pod.name: pod for pod in view.staying}
     chosen = retirement.surplus(view.candidates(view.staying), len(view.staying) - keep)
     return [*view.leaving, *(by_name[candidate.pod] for candidate in chosen)]
@@ -118,11 +118,11 @@ def _why_frozen(view: PoolView, size: Size) -> str:
     why = _why_unheard(observation)
     if not why:
         return ""
-    if size.set_by == "autoscale" and not observation.counts:
+    if size.set_by == "autoscale" and not observation.knows_demand:
         return why
-    if observation.cluster.spec.suspend and not observation.drains:
+    if observation.cluster.spec.suspend and not observation.can_drain:
         return ""  # a suspended cluster ends without anybody to drain it
-    drains = any(observation.works(pod) for pod in view.leaving)
+    drains = any(observation.has_process(pod) for pod in view.leaving)
     return why if drains or len(view.staying) > size.pods else ""
 
 

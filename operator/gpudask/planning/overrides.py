@@ -1,4 +1,4 @@
-"""What people and clients set for a while: `spec.overrides`. They stand in for the manifest's sizes and limits."""
+"""`spec.overrides`: sizes and limits by people and clients, for a while, in place of the manifest's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def active_override(overrides: list[Override], pool: str, now: float) -> Overrid
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """An observation in whose spec the overrides are worked in. `requeue_after`: until the next one expires."""
+    """An observation with the overrides applied to its spec. `requeue_after`: until the next one expires."""
 
     observation: Observation
     requeue_after: float | None
@@ -43,14 +43,14 @@ def in_force(observation: Observation) -> InForce:
 
 
 def set_by(override: Override | None, size: Size) -> str:
-    """Who set the size, for the status: with autoscaling also who set its limits, where that was an `override`."""
+    """The author of the size, for the status: with autoscaling also of its limits, where that is an `override`."""
     if size.set_by != "autoscale" or override is None:
         return size.set_by
     return f"autoscale, limits by {override.by or 'an override'}"
 
 
 def _limited(pool: Pool, override: Override | None) -> Pool:
-    """The times of the manifest's autoscaling stay; a pool that has none gets the defaults."""
+    """`pool` within the limits of `override`. The durations of its `autoscale` stay, if it has one."""
     if override is None or override.max is None:
         return pool
     counts = {"min": override.min or 0, "max": override.max}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gpudask.planning import degraded, eviction, idle, overrides
 from gpudask.planning.actions import Action, CreateWorker, Plan, PoolPlan, soonest
-from gpudask.planning.capacity import capacity
-from gpudask.planning.fallback import lent, own_part, plan_fallback, with_guests
+from gpudask.planning.autoscaling import capacity
+from gpudask.planning.fallback import lent, plan_fallback, with_fallback_demand, without_lent_tasks
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.pool_view import PoolView, views
 from gpudask.planning.pools import plan_pool, plan_removed
@@ -21,7 +21,7 @@ CREATIONS_AT_MOST = 200
 
 
 def plan(observation: Observation) -> Plan:
-    """What to do now. Done twice with the same observation it says the same; a cluster being deleted needs nothing."""
+    """The actions that are due now; the same for the same observation. A cluster that is being deleted needs none."""
     if observation.cluster.deleting:
         return Plan()
     in_force = overrides.in_force(observation)
@@ -30,9 +30,9 @@ def plan(observation: Observation) -> Plan:
     capacities = {name: capacity(view) for name, view in by_name.items()}
     requirements = observation.demand.requirements if observation.demand else ()
     known = {name: each.capacity for name, each in capacities.items()}
-    assignment = assign(spec, tuple(own_part(requirement) for requirement in requirements), known)
+    assignment = assign(spec, tuple(without_lent_tasks(requirement) for requirement in requirements), known)
     fallbacks = {name: plan_fallback(view) for name, view in by_name.items()}
-    shares = with_guests(assignment.shares, fallbacks.values())
+    shares = with_fallback_demand(assignment.shares, fallbacks.values())
     served = {requirement.resources for fallback in fallbacks.values() for requirement in fallback.served}
     unserved = tuple(requirement for requirement in assignment.unserved if requirement.resources not in served)
     pools = limit_creations({name: plan_pool(view, shares[name]) for name, view in by_name.items()})
@@ -52,16 +52,16 @@ def plan(observation: Observation) -> Plan:
             *(each.requeue_after for each in capacities.values()),
             *(each.requeue_after for each in fallbacks.values()),
             *(each.requeue_after for each in pools.values()),
-            _told_after(observation, by_name),
+            _degraded_after(observation, by_name),
         ),
         protections=protections.actions,
         protects_scheduler=protections.of_scheduler,
-        delete_why=deletion.why,
+        delete_reason=deletion.why,
     )
 
 
-def _told_after(observation: Observation, by_name: dict[str, PoolView]) -> float | None:
-    """In how many seconds the status may have to tell of trouble by time alone."""
+def _degraded_after(observation: Observation, by_name: dict[str, PoolView]) -> float | None:
+    """Seconds until Degraded may have to report something by time alone."""
     kept = degraded.kept_by_finalizers(observation, observation.pods)
     failing = (degraded.failing_pods(observation, view.pods) for view in by_name.values())
     return soonest(kept.requeue_after, *(each.requeue_after for each in failing))

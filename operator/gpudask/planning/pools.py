@@ -1,4 +1,4 @@
-"""The pods of one pool: create what is missing, retire what is too much or out of date, finish what leaves."""
+"""The pods of one pool: create the missing ones, retire those that are too many or outdated, delete the drained."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_pool(view: PoolView, share: Share) -> PoolPlan:
     size, freeze = decision.size, idle.freeze(view, decision.size)
     if freeze.is_given_up:
         return _given_up(view, size, freeze)
-    back = _called_back(view, size.pods - len(view.staying))
+    back = _reinstated(view, size.pods - len(view.staying))
     rolling = rollout.step(view, size, [*view.staying, *back])
     if rolling is None:
         missing = size.pods - len(view.staying) - len(back)
@@ -34,7 +34,7 @@ def plan_pool(view: PoolView, share: Share) -> PoolPlan:
         missing = rolling.create
         going = (pod for pod in rolling.retire if pod not in back)  # one action a pass for a pod
         retire = [drain.begin(view.observation, p, rollout.why_replaced(view, p), final=True) for p in going]
-    if not view.observation.drains and not view.observation.cluster.spec.suspend:
+    if not view.observation.can_drain and not view.observation.cluster.spec.suspend:
         retire = [action for action in retire if isinstance(action, DeletePod)]  # nobody would drain them: sizes stay
     finish = drain.finish(view, {pod.uid for pod in (*back, *(mark.pod for mark in unhealthy))})
     actions = (
@@ -58,13 +58,13 @@ def plan_pool(view: PoolView, share: Share) -> PoolPlan:
 def plan_removed(observation: Observation) -> tuple[Action, ...]:
     """Retire or delete the pods of pools that the spec no longer has."""
     actions: list[Action] = []
-    for pod in observation.of_removed_pools:
+    for pod in observation.pods_of_removed_pools:
         if pod.deleting:
             continue
-        cancel = not pod.finished and not observation.works(pod)
+        cancel = not pod.finished and not observation.has_process(pod)
         if pod.finished or cancel or (pod.retirement and drain.is_empty(observation, pod)):
             actions.append(DeletePod(pod, "its pool was removed", only_if_unchanged=cancel))
-        elif pod.retirement is None and observation.drains:
+        elif pod.retirement is None and observation.can_drain:
             actions.append(MarkRetiring(pod, Retirement("its pool was removed")))
     return tuple(actions)
 
@@ -79,7 +79,7 @@ def _why_ended(pod: Pod) -> str:
 
 
 def _given_up(view: PoolView, size: Size, freeze: Freeze) -> PoolPlan:
-    """Nobody knows whether the GPUs are used, and for too long: they are given back, whatever is lost with them."""
+    """The plan for a pool that was frozen for too long: its GPUs are given back, whatever is lost with them."""
     why = f"idle.frozenFor is over: {freeze.why}"
     keep = idle.least(view, size)
     going = [DeletePod(pod, why, forced=True) for pod in idle.to_go(view, keep)]
@@ -106,14 +106,14 @@ def _creates(view: PoolView, count: int) -> list[Action]:
 
 
 def _can_dial(observation: Observation) -> bool:
-    """Whether a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
+    """True if a new worker finds the scheduler's name; UCX, unlike others, does not try again where it does not."""
     if not addresses.needs_headless(observation.cluster.spec.protocol):
         return True
     return observation.scheduler_runs and not scheduler.is_replaced_now(observation)
 
 
-def _called_back(view: PoolView, missing: int) -> list[Pod]:
-    """Retiring pods that are wanted again: rather than new ones, and those that the scheduler would not let go."""
+def _reinstated(view: PoolView, missing: int) -> list[Pod]:
+    """Retiring pods that are wanted again, in place of new ones; and those that the scheduler refused to retire."""
     retiring = [pod for pod in view.leaving if pod.retirement and not rollout.is_final(pod.retirement)]
     refused = [pod for pod in retiring if pod.dask_name in view.observation.refused]
     usable = [pod for pod in retiring if pod not in refused and pod.spec_hash == view.spec_hash and pod.running]
@@ -126,7 +126,7 @@ def _retire(view: PoolView, decision: Decision) -> list[Action]:
     observation, size, pods = view.observation, decision.size, view.staying
     if size.set_by == autoscaling.AUTOSCALE:
         return [*_retire_above_maximum(view, decision), *_retire_idle(view, decision)]
-    nobody_asks = observation.cluster.spec.suspend and not observation.drains
+    nobody_asks = observation.cluster.spec.suspend and not observation.can_drain
     is_unheard = observation.demand is None and observation.scheduler is not None and not nobody_asks
     if len(pods) > size.pods and is_unheard:
         to_cancel = [pod for pod in pods if not pod.running][: len(pods) - size.pods]
@@ -154,7 +154,7 @@ def _retire_idle(view: PoolView, decision: Decision) -> list[Action]:
 
 
 def _retire_above_maximum(view: PoolView, decision: Decision) -> list[Action]:
-    """A lowered maximum is a person's word: what is above it drains, busy or not."""
+    """Retire what is above a maximum that a person lowered, busy or not."""
     if view.pool.autoscale is None or view.observation.demand is None:
         return []
     leaving = {each.pod for each in decision.leaving}

@@ -1,4 +1,4 @@
-"""Pods that are replaced: those of an older spec, or to be recycled, in turn; those with a sick device, at once."""
+"""Replacement of pods: outdated and recycled ones in turn, those with an unhealthy device at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gpudask.scaling.sizing import Size
 
 EDITED = "its spec was edited"
 RECYCLED = "it has ended as many tasks as recycle.afterTasks says"
-# A new pod that the room of one old pod does not help within this time gets the room of the next.
+# A new pod that the capacity of one old pod does not help within this time gets that of the next.
 _STUCK_SECONDS = 60.0
 
 
 def surge(size: int) -> int:
-    """How many pods a rollout may have beyond a pool's size: a quarter of it, at least one."""
+    """The pods that a rollout may have beyond a pool's size: a quarter of it, at least one."""
     return max(1, size // 4)
 
 
@@ -34,18 +34,18 @@ def old_and_new(view: PoolView, pods: Iterable[Pod]) -> tuple[list[Pod], list[Po
 
 
 def why_replaced(view: PoolView, pod: Pod) -> str:
-    """Why an old pod is."""
+    """The reason to replace an old pod."""
     return EDITED if pod.spec_hash != view.spec_hash else RECYCLED
 
 
 def is_final(retirement: Retirement) -> bool:
-    """Whether a pod leaves for its own sake, and is not to be called back."""
+    """True if a pod is replaced for its own sake, and is not to be kept when its pool grows."""
     return retirement.final or retirement.why == EDITED  # so an operator before this one wrote it
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a rollout: how many new pods, and which old ones begin to leave."""
+    """A step of a rollout: the number of new pods, and the old ones to retire."""
 
     create: int
     retire: Sequence[Pod]
@@ -55,12 +55,12 @@ class Step:
 def step(view: PoolView, size: Size, pods: Sequence[Pod]) -> Step | None:
     """Replace the old ones of `pods`, new ones first; None where there are none.
 
-    A quarter of the pool, at least one pod, is surplus meanwhile. Where a new pod finds no node, an old one makes room.
+    A quarter of the pool, at least one pod, is surplus meanwhile. Where a new pod finds no node, an old one goes first.
     """
     old, new = old_and_new(view, pods)
     if not old:
         return None
-    works = view.observation.works
+    works = view.observation.has_process
     broken, working = [pod for pod in old if not works(pod)], [pod for pod in old if works(pod)]
     joined = sum(1 for pod in new if view.has_joined(pod))
     stuck = [pod for pod in new if pod.unschedulable]
@@ -85,7 +85,7 @@ def step(view: PoolView, size: Size, pods: Sequence[Pod]) -> Step | None:
 
 
 def room_was_made(view: PoolView) -> bool:
-    """Whether a pod that is replaced is on its way out, whose room a new one that is stuck may get."""
+    """True if a pod that is replaced is terminating, whose capacity a new one that is stuck may get."""
     pods = [pod for pod in view.pods if not pod.finished and (pod.deleting or pod.retirement is not None)]
     old, new = old_and_new(view, pods)
     return bool(old) or any(pod.retirement is not None and pod.retirement.final for pod in new)
@@ -110,19 +110,19 @@ def possible_sizes(view: PoolView) -> tuple[int, int]:
 
 
 def replace_unhealthy(view: PoolView) -> tuple[PoolView, list[MarkRetiring]]:
-    """The pool once its pods with a sick device retire, and the marks that make it so.
+    """Retire the pods with an unhealthy device: the pool without them, and the actions for that.
 
     They do not wait for their successors, as in a rollout: whatever they get meanwhile fails.
     """
     observation = view.observation
-    if not observation.drains:
+    if not observation.can_drain:
         return view, []
     marks = {
         pod.uid: MarkRetiring(
             pod, Retirement(f"its device is sick: {why}", at=observation.now, final=True), failed=True
         )
         for pod in view.pods
-        if pod.live and (pod.retirement is None or not pod.retirement.final) and (why := view.sickness(pod))
+        if pod.live and (pod.retirement is None or not pod.retirement.final) and (why := view.device_failure(pod))
     }
     if not marks:
         return view, []
@@ -131,7 +131,7 @@ def replace_unhealthy(view: PoolView) -> tuple[PoolView, list[MarkRetiring]]:
 
 
 def _is_done(view: PoolView, pod: Pod) -> bool:
-    """Whether a worker of `pod` has ended as many tasks as `recycle.afterTasks` allows.
+    """True if `pod` is to be recycled: a worker has ended as many tasks as `recycle.afterTasks` allows.
 
     An autoscaled pool at rest replaces none: they leave for good, once they were idle for long enough.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
 from gpudask.desired.spec_hash import Memo
-from gpudask.planning.actions import Action, CreateScheduler, DeletePod, TakeOffService, soonest
+from gpudask.planning.actions import Action, CreateScheduler, DeletePod, RemoveFromService, soonest
 from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.observed.pods import Pod
 
@@ -21,7 +21,7 @@ _in_force: Memo[Spec] = Memo(1000)  # each shares all but two fields with the sp
 
 @dataclass(frozen=True, slots=True)
 class SchedulerPlan:
-    """What to do about the scheduler pod. `requeue_after`: until a back-off ends, or a lost node is given up."""
+    """The actions for the scheduler pod. `requeue_after`: until a back-off ends, or a lost node is given up."""
 
     actions: tuple[Action, ...]
     requeue_after: float | None = None
@@ -30,17 +30,17 @@ class SchedulerPlan:
 def plan_scheduler(observation: Observation) -> SchedulerPlan:
     """Create, replace or remove the scheduler pod."""
     plan = _replaced(observation)
-    return SchedulerPlan((*_taken_off(observation), *plan.actions), plan.requeue_after)
+    return SchedulerPlan((*_removed_from_service(observation), *plan.actions), plan.requeue_after)
 
 
-def _taken_off(observation: Observation) -> tuple[Action, ...]:
-    """The pods that the Service still leads to, though they are not the scheduler, or not for long.
+def _removed_from_service(observation: Observation) -> tuple[Action, ...]:
+    """Remove pods from the Service that are not the scheduler, or not for long.
 
     Who dials while the last one ends is refused, and dials again. Were the Service to lead to it until it is gone, a
     connection made in its last moment would wait for an answer from an address that nobody has any more.
     """
     others = (pod for pod in observation.schedulers if pod != observation.scheduler)
-    return tuple(TakeOffService(pod) for pod in others if pod.serves and not pod.finished)
+    return tuple(RemoveFromService(pod) for pod in others if pod.serves and not pod.finished)
 
 
 def _replaced(observation: Observation) -> SchedulerPlan:
@@ -66,14 +66,16 @@ def _replaced(observation: Observation) -> SchedulerPlan:
 
 
 def is_replaced_now(observation: Observation) -> bool:
-    """Whether this very pass ends the scheduler, for a newer one."""
+    """True if this very pass ends the scheduler, for a newer one."""
     return (
-        observation.scheduler is not None and outdated(observation, observation.scheduler) and free_to_go(observation)
+        observation.scheduler is not None
+        and outdated(observation, observation.scheduler)
+        and can_be_replaced(observation)
     )
 
 
 def outdated(observation: Observation, pod: Pod) -> bool:
-    """Whether the scheduler pod was made from an older spec."""
+    """True if the scheduler pod was made from an older spec."""
     return pod.spec_hash != spec_hash.of_scheduler(observation.written)
 
 
@@ -104,14 +106,14 @@ def kept_for_scheduler(spec: Spec, pod: Pod | None) -> dict[str, str]:
     return kept
 
 
-def free_to_go(observation: Observation) -> bool:
-    """Whether `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
+def can_be_replaced(observation: Observation) -> bool:
+    """True if `rollout` allows the scheduler to be replaced now: with it goes all that it knows."""
     pod = observation.scheduler
     if pod is not None and pod.started == 0.0:
         return True  # it does not run: there is nothing to lose, and the edit is perhaps its cure
     if observation.demand is None:
         return False
-    if observation.cluster.spec.rollout == "WhenIdle" or not observation.counts:
+    if observation.cluster.spec.rollout == "WhenIdle" or not observation.knows_demand:
         return observation.demand.tasks == 0
     return not any(item.active or item.waiting for item in observation.demand.requirements)
 
@@ -122,7 +124,7 @@ def named_by_service(observation: Observation) -> str:
 
 
 def _left_after(observation: Observation) -> float | None:
-    """In how many seconds at the latest the last old scheduler pod has gone; None: there is none.
+    """Seconds until the last old scheduler pod has gone, at the latest; None: there is none.
 
     Two at once would split the workers between them.
     """

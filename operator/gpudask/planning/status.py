@@ -1,6 +1,6 @@
-"""The status that tells about a pass: the truth, per pool, and what changed since the last one.
+"""The status after a pass: each pool as it is, and what changed since the last one.
 
-And what of it is news: forms of it without what moves all the time, by which two are compared.
+And its write priority: forms of it without what changes all the time, by which two are compared.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from collections.abc import Iterable
 
 from gpudask.api import addresses
 from gpudask.api.quote import quote
-from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination
+from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination, epoch, iso
 from gpudask.desired import spec_hash
 from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
-from gpudask.planning.conditions import concluded
+from gpudask.planning.conditions import with_conditions
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import epoch, iso
 from gpudask.planning.pool_view import PoolView, has_joined, views
 from gpudask.scaling.assignment import Share
 
@@ -50,7 +49,7 @@ def report(observation: Observation, plan: Plan, before: Status, *, counted_at: 
         for name, view in views(observation).items()
         if name in plan.pools
     ]
-    gone = sorted({pod.pool for pod in observation.of_removed_pools if not pod.finished})
+    gone = sorted({pod.pool for pod in observation.pods_of_removed_pools if not pod.finished})
     pools += [_removed_pool_status(observation, name, earlier.get(name), elapsed=elapsed) for name in gone]
     scheduler = _scheduler(observation, before.scheduler)
     status = Status(
@@ -60,7 +59,7 @@ def report(observation: Observation, plan: Plan, before: Status, *, counted_at: 
         pools=pools,
         counted_at=iso(observation.server_time),
     )
-    return concluded(observation, plan, status, before)
+    return with_conditions(observation, plan, status, before)
 
 
 def _since_count(observation: Observation, before: Status) -> float:
@@ -90,7 +89,7 @@ def _scheduler(observation: Observation, before: SchedulerStatus) -> SchedulerSt
 
 
 def _idle_since(observation: Observation, before: str) -> str:
-    """What was said stays while it is about right: answers differ by the time that they take."""
+    """The beginning of idleness. The last one stays while it is about right: answers differ by the time they take."""
     unused = idle.idle_seconds(observation)
     if observation.cluster.spec.idle.delete_after is None or not unused:
         return ""
@@ -101,7 +100,7 @@ def _idle_since(observation: Observation, before: str) -> str:
 
 def _summary(observation: Observation, pools: list[PoolStatus]) -> Summary:
     gpu = {pool.name for pool in observation.cluster.spec.pools if pool.gpu}
-    gpu |= {pod.pool for pod in observation.of_removed_pools if pod.gpus}
+    gpu |= {pod.pool for pod in observation.pods_of_removed_pools if pod.gpus}
     return Summary(
         cpu=_ready_of_desired([p for p in pools if p.name not in gpu]),
         gpu=_ready_of_desired([p for p in pools if p.name in gpu]),
@@ -166,7 +165,7 @@ def _pool_status(
 
 
 def _demand(share: Share) -> Demand:
-    """The share as the size was decided on it, rounded for people."""
+    """The demand by which the size was decided, rounded for people."""
     return Demand(
         waiting=share.unrunnable,
         running=share.processing,
@@ -209,7 +208,7 @@ def _removed_pool_status(
 
 
 def _busy_gpus(observation: Observation, pod: Pod, gpus: int) -> int:
-    """Of the `gpus` of `pod`, those whose workers have work: one with the pod's very name has all, another one each."""
+    """The number of `gpus` whose workers have work: a worker of the pod's own name has all, others have one each."""
     busy = [worker for worker in observation.registered(pod) if worker.own]
     return min(gpus, sum(gpus if worker.name == pod.dask_name else 1 for worker in busy))
 
@@ -224,7 +223,7 @@ def _message(view: PoolView, live: list[Pod]) -> str:
 
 
 def _held(observation: Observation, pods: list[Pod]) -> str:
-    """What keeps pods that would otherwise leave."""
+    """A message about what keeps idle pods."""
     keeps = []
     for pod in pods:
         for worker in observation.registered(pod):
@@ -236,7 +235,7 @@ def _held(observation: Observation, pods: list[Pod]) -> str:
 
 
 def _leaving(observation: Observation, pods: list[Pod]) -> str:
-    """What leaves, since when, and what it waits for."""
+    """A message about the pods that leave: since when, why, and what they wait for."""
     items = []
     for pod in pods:
         if pod.live and pod.retirement is not None:
@@ -249,8 +248,8 @@ def _leaving(observation: Observation, pods: list[Pod]) -> str:
 def _replaced(plan: PoolPlan) -> str:
     for action in plan.actions:
         if isinstance(action, MarkRetiring) and action.retirement is not None and action.retirement.final:
-            sick, recycled = action.failed, action.retirement.why == rollout.RECYCLED
-            if sick or recycled:
+            unhealthy, recycled = action.failed, action.retirement.why == rollout.RECYCLED
+            if unhealthy or recycled:
                 return f"{action.pod.dask_name}: {action.retirement.why}"
     return ""
 
@@ -276,15 +275,15 @@ def _last_termination(pods: Iterable[Pod]) -> Termination | None:
     )
 
 
-def pressing(status: Status) -> Status:
-    """`significant` without how many pods are how far: when this changed, it is written at once."""
-    status = significant(status)
+def without_progress(status: Status) -> Status:
+    """`without_live_values` without the counts of pods by their progress: when this changed, it is written at once."""
+    status = without_live_values(status)
     pools = [pool.model_copy(update=dict.fromkeys(_PROGRESS)) for pool in status.pools]
     return status.model_copy(update={"pools": pools, "summary": Summary()})
 
 
-def significant(status: Status) -> Status:
-    """`status` without what is live or grows by itself: when this changed, it is written almost at once."""
+def without_live_values(status: Status) -> Status:
+    """`status` without live values and counters: when this changed, it is written almost at once."""
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
@@ -293,7 +292,7 @@ def significant(status: Status) -> Status:
     return status.model_copy(update=live)
 
 
-def lively(status: Status) -> Status:
-    """`status` without what grows by itself: when this changed, it is written soon."""
+def without_counters(status: Status) -> Status:
+    """`status` without counters, which grow by themselves: when this changed, it is written soon."""
     pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
     return status.model_copy(update={"pools": pools, "counted_at": ""})

@@ -29,7 +29,7 @@ from gpudask.planning.actions import (
     MarkProtected,
     MarkRetiring,
     Plan,
-    TakeOffService,
+    RemoveFromService,
 )
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.observation import PoolMemory
@@ -148,7 +148,7 @@ class Executor:
                 return self._mark(pod, annotations={ANNOTATION_RETIRE: asked})
             case MarkProtected(pod, annotations):
                 return self._mark(pod, annotations=dict(annotations))
-            case TakeOffService(pod):
+            case RemoveFromService(pod):
                 return self._mark(pod, labels={LABEL_SERVES: None})
             case _:
                 raise AssertionError(f"{action} is a creation")

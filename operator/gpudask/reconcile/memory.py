@@ -10,7 +10,7 @@ from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import PoolMemory
-from gpudask.planning.start_times import Start
+from gpudask.planning.pool_view import Start
 
 # An idle node is removed after ten minutes by default (Kubernetes' Cluster Autoscaler), and the image on it with it;
 # and a pod that exists is seen by a pass once in ten minutes at least.

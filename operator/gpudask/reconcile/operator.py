@@ -25,8 +25,7 @@ from gpudask.mirror.definitions import DefinitionsWatcher
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.parser import parse_pod
-from gpudask.planning.observed.pods import Pod
-from gpudask.planning.observed.timestamps import sighted
+from gpudask.planning.observed.pods import Pod, on_operator_clock
 from gpudask.preload import files
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.election import Election
@@ -277,7 +276,7 @@ def merge_pods(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
     """The `merge` of the pods' reflector: it converts their times to those of `clock`."""
 
     def merge(pod: Pod, before: Pod | None, since: float) -> Pod:
-        return sighted(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
+        return on_operator_clock(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
 
     return merge
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from gpudask.api.json_object import Json
-from gpudask.api.limits import excesses
+from gpudask.api.limits import violations
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
@@ -22,14 +22,14 @@ from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import fence
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
-from gpudask.planning.degraded import failure_of
+from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
 from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import current_scheduler
 from gpudask.planning.plan import plan
+from gpudask.planning.pool_view import StartTimes
 from gpudask.planning.scheduler import in_force, named_by_service
-from gpudask.planning.start_times import StartTimes
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
@@ -135,7 +135,7 @@ class Reconciler:
         if cluster.deleting:
             self._feed.stop()
             return RESYNC_SECONDS
-        if beyond := excesses(cluster.spec, cluster.namespace, self._context.limits):
+        if beyond := violations(cluster.spec, cluster.namespace, self._context.limits):
             return await self._report_invalid("; ".join(beyond), Reason.LIMIT)
         mirrored = await self._apply_mirror_changes(cluster)
         if mirrored is _MirrorChanges.CLUSTER_CHANGED:
@@ -169,7 +169,7 @@ class Reconciler:
         self._live = live
         planned = plan(observation)
         ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
-        if ends or planned.delete_why:
+        if ends or planned.delete_reason:
             await self._feed.poll_now()
             observation = self._observe(cluster)
             planned = plan(observation)
@@ -194,7 +194,7 @@ class Reconciler:
         """Record what later passes have to know of this one."""
         self._memory.record_frozen((name for name, pool in planned.pools.items() if pool.frozen), observation.now)
         for name, pool in planned.pools.items():
-            started = StartTimes.of(observation, name).seen
+            started = StartTimes.of(observation, name).starts
             self._memory.record_starts(name, started, empty=not observation.workers(name))
             for start in {start.spec_hash: start for start in started}.values():
                 self._context.starts.record(start, observation.now)
@@ -225,8 +225,8 @@ class Reconciler:
         if write_mirror:
             work = {"writes of the mirror": partial(self._write_mirror, cluster, planned)}
             await self._retries.run(Kind.MIRROR_WRITTEN, work)
-        if planned.delete_why:
-            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_why)}
+        if planned.delete_reason:
+            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_reason)}
             await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
@@ -299,7 +299,8 @@ class Reconciler:
             self._feed,
             self._memory,
             failures=self._retries.failures(Kind.OBJECTS, Kind.PODS, Kind.DELETION),
-            mirror_refusal=self._mirror.refusal or (failure_of(of_mirror[0]) if of_mirror else self._mirror.refusal),
+            mirror_refusal=self._mirror.refusal
+            or (failure_message(of_mirror[0]) if of_mirror else self._mirror.refusal),
             network_refusal=self._support.network_refusal(cluster, of_objects),
         )
 
@@ -348,7 +349,7 @@ def observe(
         demand=feed.demand,
         demand_at=feed.demand_at,
         demand_problem=feed.problem,
-        deaf=feed.unavailable,
+        preload_unavailable=feed.unavailable,
         failures=failures,
         scheduler_since=feed.scheduler_since,
         refused=feed.refused,

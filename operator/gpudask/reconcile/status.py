@@ -9,13 +9,13 @@ from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
-from gpudask.planning.status import lively, pressing, significant
+from gpudask.planning.status import without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.resource import ResourceCopy
 
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
 # soonest. The first part that differs counts.
-_WRITE_PRIORITIES = ((pressing, 0.0), (significant, 1.0), (lively, 5.0))
+_WRITE_PRIORITIES = ((without_progress, 0.0), (without_live_values, 1.0), (without_counters, 5.0))
 
 
 class StatusWriter:
@@ -55,7 +55,7 @@ class StatusWriter:
         for part, seconds in _WRITE_PRIORITIES:
             if part(status) != part(self._written):
                 wait = self._written_at + seconds - observation.now
-                if wait <= 0 and part is lively:
+                if wait <= 0 and part is without_counters:
                     if self._allowed_at is None:
                         self._allowed_at = self._context.live_status_limiter.reserve(cluster.namespace, observation.now)
                     wait = self._allowed_at - observation.now
@@ -76,7 +76,7 @@ class StatusWriter:
         generation = metadata.get("generation", 0)
         status = conditions.invalid(message, generation=generation, before=self._written, now=now, reason=reason)
         before = self._written
-        if significant(status) == significant(before) and status.reason == before.reason:
+        if without_live_values(status) == without_live_values(before) and status.reason == before.reason:
             return
         self.status = status
         identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
@@ -91,7 +91,7 @@ class StatusWriter:
         """
         metadata, now = body["metadata"], self._context.clock()
         status = conditions.defect(message, before=self._written, now=now)
-        if significant(status) == significant(self._written):
+        if without_live_values(status) == without_live_values(self._written):
             return
         await self._put(Identity(metadata["name"], metadata["namespace"], metadata["uid"]), status, now)
 

@@ -18,7 +18,7 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network
-from gpudask.desired.scheduler import services, told
+from gpudask.desired.scheduler import preload_settings, services
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.observation import Failure
 from gpudask.planning.observed.parser import owner_key
@@ -136,8 +136,8 @@ class Support:
         if inputs != self._inputs:
             objects = [
                 *services(cluster, scheduler),
-                told(cluster, self._context.token(cluster.uid)),
-                disruption.budget(cluster, guarded=self._protected),
+                preload_settings(cluster, self._context.token(cluster.uid)),
+                disruption.budget(cluster, is_protected=self._protected),
             ]
             if self._context.network_policies:
                 objects.append(network.policy(cluster, self._context.operator_namespace))
@@ -149,7 +149,7 @@ class Support:
         """Whether the scheduler pod was protected in the last pass; before the first, as the budget in the cache is."""
         if self._reapply_at is not None:
             return self._protected
-        body, digest = _signed(disruption.budget(cluster, guarded=False))
+        body, digest = _signed(disruption.budget(cluster, is_protected=False))
         found = existing.get((body["kind"], body["metadata"]["name"]))
         return found is None or found.digest != digest
 

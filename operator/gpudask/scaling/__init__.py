@@ -1,4 +1,4 @@
-"""From demand and limits to pool sizes, and to the pods that leave.
+"""Pool sizes, and the pods to retire, from demand and limits.
 
 Pure arithmetic over values: no server, clock or randomness; times come in as seconds.
 """

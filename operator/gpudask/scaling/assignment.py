@@ -1,8 +1,9 @@
-"""The assignment of demand to pools: to the cheapest that can serve it, to the next one what is too much for that one.
+"""The assignment of demand to pools, the cheapest first; and spill-over, `fallback`, and demand that no pool serves.
+
+Spill-over: demand above a pool's capacity goes to the next more expensive pool.
 
 A pool at its maximum, or one whose further pods find no node or are refused, does what it can in the time that a pod
 of the next pool needs to start, and in `targetDuration` after that. Only what is left then is worth a dearer pod.
-Beside that what no pool serves, and `fallback`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from dataclasses import dataclass, replace
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.scaling.demand import Requirement
-from gpudask.scaling.lookahead import UNKNOWN_START_SECONDS
+
+# How long a pod is taken to need where none like it has been seen to start, in this cluster or another: a GPU node
+# takes minutes to come, but a pod that is there too early holds a GPU for nothing.
+UNKNOWN_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Share:
         )
 
     def __add__(self, other: Share) -> Share:
-        """Both together."""
+        """The sum of both shares."""
         return Share(
             unrunnable=self.unrunnable + other.unrunnable,
             processing=self.processing + other.processing,
@@ -61,12 +65,12 @@ class Share:
 class Capacity:
     """The `pods` that a pool can have now.
 
-    `all_tried`: whether it has all of them, and each had time to end a first task. `start_seconds`: how long one of
+    `all_warmed_up`: whether it has all of them, and each had time to end a first task. `start_seconds`: how long one of
     its pods takes to start, None where none was seen to.
     """
 
     pods: float = math.inf
-    all_tried: bool = False
+    all_warmed_up: bool = False
     start_seconds: float | None = None
 
     def less(self, pods: float) -> Capacity:
@@ -104,8 +108,8 @@ def assign(
 ) -> Assignment:
     """Give each requirement to the cheapest pool that can serve it (and that may have a pod at all).
 
-    What is too much for that pool's capacity goes to the next as well. The cheaper pool's share keeps it, too: it is
-    the pool to have the pods as soon as it can. Demand that fewer pools can serve takes its capacity first.
+    Spill-over, the demand above that pool's capacity, goes to the next as well. The cheaper pool's share keeps it, too:
+    it is the pool to have the pods as soon as it can. Demand that fewer pools can serve takes its capacity first.
 
     Args:
         spec: the pools.
@@ -137,7 +141,7 @@ def _able(spec: Spec, requirement: Requirement) -> list[Pool]:
 
 
 def _look_ahead(served: _Served, capacities: Mapping[str, Capacity]) -> Iterator[tuple[str, Share]]:
-    """Tasks that can run soon are the business of the cheapest pool that can have a pod."""
+    """The share of tasks that can run soon: it is the cheapest pool's that can have a pod."""
     if served.requirement.next_seconds is not None:
         pool = next((pool for pool in served.pools if capacities[pool.name].pods >= 1), served.pools[0])
         yield pool.name, Share(next_seconds=served.requirement.next_seconds)
@@ -153,11 +157,11 @@ def _spread(spec: Spec, served: _Served, capacities: Mapping[str, Capacity]) -> 
         seconds = _deadline_seconds(dearer, capacities) if dearer else 0.0
         yield pool.name, _share(rest, slots, tasks, spills_from), min(capacity.pods, needed_pods(rest, slots, seconds))
         tasks -= capacity.pods * slots
-        rest, spills_from = excess(rest, slots, seconds, capacity), pool.name
+        rest, spills_from = spill_over(rest, slots, seconds, capacity), pool.name
 
 
 def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str) -> Share:
-    """`tasks` are more than the requirement's own where the cheaper pool will do them in time, but all run somewhere.
+    """The share of one pool. `tasks` are more than the requirement's own where the cheaper pool will do some in time.
 
     So a pod that was ordered for tasks that spilled over is not cancelled when they become a little fewer.
     """
@@ -172,7 +176,7 @@ def _share(requirement: Requirement, slots: int, tasks: float, spills_from: str)
 
 
 def _deadline_seconds(dearer: Pool, capacities: Mapping[str, Capacity]) -> float:
-    """The time that the cheaper pool has for what else would go to `dearer`; pods that are there anyway have none."""
+    """Seconds in which a pool has to do its demand, or it spills over to `dearer`; 0.0 where that has a fixed size."""
     if dearer.autoscale is None:
         return 0.0
     start = capacities[dearer.name].start_seconds
@@ -180,13 +184,13 @@ def _deadline_seconds(dearer: Pool, capacities: Mapping[str, Capacity]) -> float
 
 
 def may_exist(spec: Spec, pool: Pool) -> bool:
-    """Whether `pool` is not set to 0 pods."""
+    """True if `pool` is not set to 0 pods."""
     overridden = {override.pool: override.replicas for override in spec.overrides}
     return overridden.get(pool.name, pool.replicas) != 0
 
 
-def refusal(spec: Spec, requirement: Requirement) -> str:
-    """A message why no pool serves `requirement`: it names what each pool offers."""
+def unserved_message(spec: Spec, requirement: Requirement) -> str:
+    """A message that no pool serves `requirement`: it names what each pool offers."""
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
@@ -202,20 +206,20 @@ def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:
     return f"pool {pool.name} offers {offered} a worker{held}"
 
 
-def needed_pods(requirement: Requirement, slots: int, seconds: float, *, all_tried: bool = True) -> float:
+def needed_pods(requirement: Requirement, slots: int, seconds: float, *, all_warmed_up: bool = True) -> float:
     """Pods, with `slots` for such tasks each, that do `requirement` in `seconds`: never more than its tasks fill.
 
     Tasks of unknown duration count as longer than that, but only once all pods that the pool can have were tried:
     until then it is the pool's own size that doubles.
     """
     known = requirement.seconds / seconds if seconds > 0 else float(requirement.active)
-    unknown = requirement.unknown if all_tried else 0
+    unknown = requirement.unknown if all_warmed_up else 0
     return min(float(requirement.active), known + unknown) / slots
 
 
-def excess(requirement: Requirement, slots: int, seconds: float, capacity: Capacity) -> Requirement:
-    """The part of `requirement` that `capacity` cannot do in `seconds`; what waits goes first."""
-    need = needed_pods(requirement, slots, seconds, all_tried=capacity.all_tried)
+def spill_over(requirement: Requirement, slots: int, seconds: float, capacity: Capacity) -> Requirement:
+    """The spill-over: the part of `requirement` that `capacity` cannot do in `seconds`; waiting tasks go first."""
+    need = needed_pods(requirement, slots, seconds, all_warmed_up=capacity.all_warmed_up)
     if need <= capacity.pods:
         return Requirement(requirement.resources)
     part = 1.0 - capacity.pods / need
@@ -231,7 +235,7 @@ def excess(requirement: Requirement, slots: int, seconds: float, capacity: Capac
 
 
 def falls_back(*, active: bool, after_seconds: float, waited_seconds: float, tasks: int) -> bool:
-    """Whether the tasks of a pool that has no worker run on others' workers now (`fallback`), and not yet on its own.
+    """True if the tasks of a pool without workers run on other pools' workers now (`fallback`).
 
     `active`: whether they do already. `tasks`: how many run or could run, elsewhere included, of those for which no
     worker is ready that offers what they want by itself: without any there is nothing to lend. One ready worker is

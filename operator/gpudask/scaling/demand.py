@@ -1,4 +1,4 @@
-"""The demand that a scheduler tells, by resource, and its workers. The schema is docs/preload-protocol.md.
+"""The demand that a scheduler reports, by resource, and its workers. The schema is docs/preload-protocol.md.
 
 A scheduler runs its user's code, so all of it is hostile. `parse` is total: what it returns has the types and the
 bounds that stand here, and whatever it cannot make so is one error that names the field. Fields that it does not know
@@ -28,7 +28,7 @@ _WITHIN_UNION = ("constrained-", "function-")  # how pydantic names the branches
 
 
 def _duration(seconds: float) -> float:
-    """Two clocks that are read one after the other may give a little less than nothing."""
+    """`seconds` within bounds: two clocks, read one after the other, may give a little less than nothing."""
     return min(max(0.0, seconds), _LONGEST_SECONDS)
 
 
@@ -40,7 +40,7 @@ def _few(items: Any) -> Any:
 
 
 def _without_twins(names: dict[str, float]) -> dict[str, float]:
-    """Names that are cut may become the same; then the last one stands."""
+    """`names`, each as a quote; of those that become the same by that, the last one stands."""
     return {quote_name(name): amount for name, amount in names.items()}
 
 
@@ -163,7 +163,7 @@ class Requirement:
         return self.unrunnable + self.processing
 
     def __str__(self) -> str:
-        """As people write it, where it is short: `GPU: 2, MEMORY: 5e+10`."""
+        """The resources as people write them, where that is short: `GPU: 2, MEMORY: 5e+10`."""
         return quote(", ".join(f"{name}: {amount:g}" for name, amount in self.resources)) or "no resources"
 
 
@@ -201,7 +201,7 @@ class Demand:
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
-    ignored: tuple[str, ...] = ()  # words for people: tasks whose `resources=` is no demand that anybody could serve
+    ignored: tuple[str, ...] = ()  # messages for people: tasks whose `resources=` is no demand that anybody could serve
     answer_bytes: int = field(default=0, compare=False)
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -248,7 +248,7 @@ def parse(answer: Any, *, answer_bytes: int = 0) -> Demand:
 
 
 def parse_refusals(answer: Any) -> dict[str, str]:
-    """The answer of the desired route: why which pods, by Dask name, were not retired.
+    """The answer of the desired route: the pods, by Dask name, that were not retired, and why.
 
     Raises:
         UnknownProtocolError: a shape that is not the protocol's.
@@ -257,7 +257,7 @@ def parse_refusals(answer: Any) -> dict[str, str]:
 
 
 def parse_health(answer: Any) -> str:
-    """The answer of the health route: with what error the preload failed, empty where it did not.
+    """The answer of the health route: the error with which the preload failed, empty where it did not.
 
     Raises:
         UnknownProtocolError: a shape that is not the protocol's.
@@ -280,7 +280,7 @@ def _read(shape: TypeAdapter[Any], answer: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value in few characters; what holds others by its type alone, since there may be many."""
+    """A value in few characters; a list or an object by its type alone, since it may be large."""
     if value is None or isinstance(value, bool | float):
         return repr(value)
     if isinstance(value, int):
@@ -329,7 +329,7 @@ def _worker(row: _WorkerRow) -> Worker:
 
 
 def is_urgent(before: Demand, now: Demand) -> bool:
-    """Whether a pass is due at once. Counts that move with every task can wait for a moment.
+    """True if a pass is due at once. Counts that move with every task can wait for a moment.
 
     It is where there are much more tasks, or none any more, or workers came, went, or are further on their way out.
     """

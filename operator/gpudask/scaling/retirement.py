@@ -1,4 +1,4 @@
-"""The pods that leave when a pool has too many: whole pods, named, and never one whose work would be cut."""
+"""The choice of pods to retire when a pool has too many: whole pods, and never one whose work would be cut."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def order(candidate: Candidate) -> tuple[bool, bool, int, bool, int, str, float,
 
 
 def surplus(candidates: list[Candidate], count: int) -> list[Candidate]:
-    """The `count` to go when a person asked for fewer: busy ones last, and those are drained, never cut."""
+    """The `count` pods to retire when a person asked for fewer: busy ones last; they are drained, too."""
     return sorted(candidates, key=order)[: max(0, count)]
 
 
@@ -61,7 +61,7 @@ def idle(
 ) -> list[Candidate]:
     """At most `count` running ones that demand does not need, once they are idle for the timeout.
 
-    A pod with a blocker stays. Held data that has nowhere to go is let go after `release_after_seconds`, if set.
+    A pod with a blocker stays. Held data that has nowhere to go is released after `release_after_seconds`, if set.
     """
     return sorted(
         (c for c in candidates if not c.pending and _may_leave(c, timeout_seconds, release_after_seconds)), key=order
@@ -84,7 +84,7 @@ def in_turn(leaving: list[Candidate], *, of: int, others_leave: bool) -> list[Ca
 
 
 def releases(candidate: Candidate, release_after_seconds: float | None) -> bool:
-    """Whether the data that `candidate` holds may be let go by now."""
+    """True if the data that `candidate` holds may be released by now."""
     return (
         "data" in candidate.blockers
         and release_after_seconds is not None

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudask.api.addresses import UCXX
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT, UCXX
 from gpudask.api.json_object import Json
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace

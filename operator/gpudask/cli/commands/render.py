@@ -15,7 +15,7 @@ from gpudask.cli.exits import CliError
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Format, Manifest, Namespace
 from gpudask.desired import disruption, names, network, preload
-from gpudask.desired.scheduler import scheduler_pod, services, told
+from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.overrides import active_override
 from gpudask.preload import files
@@ -73,8 +73,8 @@ def objects(cluster: Cluster, files: dict[str, bytes], *, now: float = 0.0, one_
     beside = [
         *services(cluster),
         preload.preload(cluster.namespace, files, [cluster.shared_reference]),
-        told(cluster, PLACEHOLDER_TOKEN),
-        disruption.budget(cluster, guarded=True),
+        preload_settings(cluster, PLACEHOLDER_TOKEN),
+        disruption.budget(cluster, is_protected=True),
         network.policy(cluster, PLACEHOLDER_NAMESPACE),
     ]
     if cluster.spec.suspend and not one_of_each:

@@ -6,12 +6,12 @@ import math
 import re
 from typing import Any
 
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.json_object import Json
+from gpudask.api.model import number
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
-from gpudask.api.resource import API_VERSION, KIND, parse
+from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT, DEFAULT_GROUP
-from gpudask.api.values import number
 from gpudask.cli.commands.render import objects
 from gpudask.cli.convert.notes import Notes
 from gpudask.cli.convert.schema import misshapen

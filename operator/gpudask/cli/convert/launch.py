@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert.notes import Notes
 
 _WORDS = {

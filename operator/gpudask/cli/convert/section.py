@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.json_object import Json
-from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert import launch
 from gpudask.cli.convert.notes import Notes
 

@@ -6,8 +6,8 @@ An operator runs their namespace, and has looked at them; and the very pods that
 from __future__ import annotations
 
 from gpudask.api.json_object import Json
+from gpudask.api.model import number
 from gpudask.api.resource import Cluster, InvalidSpecError, parse
-from gpudask.api.values import number
 from gpudask.cli.doctor import gpus
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched
 from gpudask.desired.workers import worker_pod

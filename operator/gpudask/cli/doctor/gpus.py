@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.json_object import Json
-from gpudask.api.values import number
+from gpudask.api.model import number
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels
 
 _NODES, _PLUGIN = "GPU nodes", "device plugin"

@@ -12,7 +12,7 @@ from gpudask.api.json_object import Json
 NAME_LENGTH = 253  # of names in Kubernetes
 TEXT_LENGTH = 1024
 VERSION_DIGITS = 20  # of an unsigned 64-bit number
-# Times are moments from a second after the epoch, so that they differ from 0.0, which is none, to the last one that
+# Times are from a second after the epoch, so that they differ from 0.0, which is none, to the last one that
 # Python can write.
 _FIRST_TIME, _LAST_TIME = 1.0, 253402300799.0
 _LARGEST = 2**31 - 1
@@ -26,9 +26,9 @@ class UnreadableError(ValueError):
         super().__init__(f"{field}: expected {expected}, got {came}")
 
 
-def mapping(of: Json, name: str) -> Json:
+def mapping(body: Json, name: str) -> Json:
     """The object in the field `name`."""
-    value = of.get(name)
+    value = body.get(name)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -36,9 +36,9 @@ def mapping(of: Json, name: str) -> Json:
     return value
 
 
-def items(of: Json, name: str) -> list[Json]:
+def items(body: Json, name: str) -> list[Json]:
     """The list of objects in the field `name`."""
-    value = of.get(name)
+    value = body.get(name)
     if value is None:
         return []
     if not isinstance(value, list):
@@ -49,9 +49,9 @@ def items(of: Json, name: str) -> list[Json]:
     return value
 
 
-def strings(of: Json, name: str) -> list[str]:
+def strings(body: Json, name: str) -> list[str]:
     """The list of texts in the field `name`, as long as names are at most."""
-    value = of.get(name)
+    value = body.get(name)
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -59,9 +59,9 @@ def strings(of: Json, name: str) -> list[str]:
     return [clean(item[:NAME_LENGTH]) for item in value]
 
 
-def text(of: Json, name: str, limit: int = NAME_LENGTH) -> str:
+def text(body: Json, name: str, limit: int = NAME_LENGTH) -> str:
     """The text in the field `name`, at most `limit` characters of it."""
-    value = of.get(name)
+    value = body.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -74,9 +74,9 @@ def clean(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
-def identifier(of: Json, name: str) -> str:
+def identifier(body: Json, name: str) -> str:
     """The text in the field `name`, which has to be there, and whole."""
-    value = of.get(name)
+    value = body.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= NAME_LENGTH:
         raise UnreadableError(name, f"1 to {NAME_LENGTH} characters", value)
     return clean(value)
@@ -91,13 +91,13 @@ def version(metadata: Json) -> str:
 
 
 def is_version(value: object) -> bool:
-    """Whether `value` is a resourceVersion that can be compared."""
+    """True if `value` is a resourceVersion that can be compared."""
     return isinstance(value, str) and len(value) <= VERSION_DIGITS and value.isascii() and value.isdecimal()
 
 
-def number(of: Json, name: str) -> int | None:
+def number(body: Json, name: str) -> int | None:
     """The whole number in the field `name`, no larger than 32 bits hold; None where there is none."""
-    value = of.get(name)
+    value = body.get(name)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
@@ -105,26 +105,26 @@ def number(of: Json, name: str) -> int | None:
     return max(-_LARGEST, min(value, _LARGEST))
 
 
-def time(of: Json, name: str) -> float:
-    """The moment in the field `name` in seconds since the epoch, 0.0 where there is none.
+def time(body: Json, name: str) -> float:
+    """The time in the field `name` in seconds since the epoch, 0.0 where there is none.
 
     What lies before the epoch, or after what a status can say, is moved to the nearest that does not.
     """
-    value = of.get(name)
+    value = body.get(name)
     if value is None or value == "":
         return 0.0
     if not isinstance(value, str):
         raise UnreadableError(name, "a time", value)
     try:
-        moment = datetime.fromisoformat(value[:64]).timestamp()
+        seconds = datetime.fromisoformat(value[:64]).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise UnreadableError(name, "a time such as 2026-12-01T18:00:00Z", value) from error
-    return bounded_time(moment)
+    return bounded_time(seconds)
 
 
-def bounded_time(moment: float) -> float:
-    """`moment`, moved to the nearest that a status can say."""
-    return max(_FIRST_TIME, min(moment, _LAST_TIME))
+def bounded_time(seconds: float) -> float:
+    """The time `seconds`, moved to the nearest that a status can say."""
+    return max(_FIRST_TIME, min(seconds, _LAST_TIME))
 
 
 def _excerpt(value: object) -> str:

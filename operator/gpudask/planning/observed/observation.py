@@ -1,4 +1,4 @@
-"""What a pass sees: the cluster, its pods, what its scheduler said, and what the loop remembers."""
+"""The input of a pass: the cluster, its pods, its scheduler's last answer, and the memory of its loop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpudask.api.spec import Spec
 from gpudask.api.status import Reason
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.scaling.demand import Demand, Worker
-from gpudask.scaling.sizing import TRIAL_SECONDS
+from gpudask.scaling.sizing import WARM_UP_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a pass cannot do, in the API server's words. `since` and `next_try`: seconds since the epoch."""
+    """A step of a pass that fails, with the API server's message. `since` and `next_try`: seconds since the epoch."""
 
     what: str
     reason: Reason
@@ -26,10 +26,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """What the loop remembers of a pool between passes. Losing it costs nothing but a quicker retry.
+    """The loop's memory of a pool between passes. Losing it costs nothing but a quicker retry.
 
     `start_seconds`: how long the last pod took from its creation until its workers were registered. `held_seconds`:
-    for how long the first one held its node until then, when the pool last had none before it (`planning.start_times`).
+    for how long the first one held its node until then, when the pool last had none before it (`planning.pool_view`).
     `not_before`: when the next pod may be created at the soonest. `refused_since`: since when it is refused; 0.0 where
     that holds nothing back.
     """
@@ -49,10 +49,11 @@ class Observation:
     """Everything that a pass decides on. Times are seconds since the epoch, by the operator's clock, which never jumps.
 
     `server_ahead`, `wall_ahead`: by how many seconds the API server's clock, and this machine's, are ahead of it.
-    `demand` is None while the scheduler says nothing; `demand_at` is when it was said. `scheduler_since`: since when
-    this scheduler process is known. `deaf`: the scheduler answers, but its preload does not, and so never will.
+    `demand` is None while the scheduler does not answer; `demand_at`: when it did. `scheduler_since`: since when
+    this scheduler process is known. `preload_unavailable`: the scheduler answers, but its preload does not, and never
+    will.
     `failures`: what fails again and again, such as a Service that cannot be applied, the oldest first.
-    `joined`: worker's name -> since when it is heard of; one that is missing joined long ago. `first_joined`: the same,
+    `joined`: worker's name -> when it was registered; one that is missing joined long ago. `first_joined`: the same,
     but not forgotten when its process is started again in its pod, by Dask's nanny.
     `refused`: Dask names of pods that the scheduler would not retire. `busy_at`: pod's uid -> when it was last seen at
     work, as `planning.eviction` means it. `frozen_at`: pool -> since when its size cannot follow what is wanted.
@@ -69,7 +70,7 @@ class Observation:
     demand: Demand | None = None
     demand_at: float = 0.0
     demand_problem: str = ""
-    deaf: bool = False
+    preload_unavailable: bool = False
     failures: tuple[Failure, ...] = ()
     scheduler_since: float = 0.0
     refused: frozenset[str] = frozenset()
@@ -118,36 +119,36 @@ class Observation:
 
     @property
     def scheduler_runs(self) -> bool:
-        """Whether there is a scheduler process now: without one nothing waits for any worker's work."""
+        """True if a scheduler process runs now: without one nothing waits for any worker's work."""
         return self.scheduler is not None and self.scheduler.running
 
     @property
-    def drains(self) -> bool:
-        """Whether a worker can be drained: somebody has to be there to do it, now or soon."""
+    def can_drain(self) -> bool:
+        """True if workers can be drained: the scheduler runs, and its preload can do it, now or soon."""
         off = self.demand is not None and bool(self.demand.features.get("retire"))
-        return self.scheduler_runs and not self.deaf and not off
+        return self.scheduler_runs and not self.preload_unavailable and not off
 
     @property
-    def counts(self) -> bool:
-        """Whether the demand is known: an empty one from a scheduler that cannot count says nothing."""
+    def knows_demand(self) -> bool:
+        """True if the demand is known: an empty one from a scheduler that cannot count says nothing."""
         return self.demand is not None and not self.demand.features.get("demand")
 
-    def works(self, pod: Pod) -> bool:
-        """Whether `pod` has a process that may hold something: the kubelet says so, or the scheduler, if sooner."""
+    def has_process(self, pod: Pod) -> bool:
+        """True if `pod` has a process that may hold something: by the kubelet, or by the scheduler, if sooner."""
         return pod.running or bool(self.registered(pod))
 
-    def trial_seconds(self, pod: Pod) -> float:
-        """How much longer the newest worker of `pod` may take to end a first task, 0.0 when all had their time."""
+    def warm_up_seconds(self, pod: Pod) -> float:
+        """Seconds that the newest worker of `pod` still has to end a first task; 0.0: all are warmed up."""
         joined = max((self.joined.get(worker.name, -math.inf) for worker in self.registered(pod)), default=-math.inf)
-        return max(0.0, joined + TRIAL_SECONDS - self.now)
+        return max(0.0, joined + WARM_UP_SECONDS - self.now)
 
-    def unheard_seconds(self, pod: Pod) -> float:
-        """For how long a pod that runs, or ran, could have registered its workers, and did not."""
+    def unregistered_seconds(self, pod: Pod) -> float:
+        """Seconds for which a pod that runs, or ran, could have registered its workers, and did not."""
         ended = pod.ended.at if pod.ended is not None else 0.0
         return max(0.0, self.now - max(pod.started, ended, self.scheduler_since))
 
     def idle_seconds(self, worker: Worker) -> float:
-        """How long `worker` has had no work of its pool's own by now."""
+        """Seconds for which `worker` has had no work of its pool's own by now."""
         return 0.0 if worker.own else worker.idle_seconds + max(0.0, self.now - self.demand_at)
 
     def registered(self, pod: Pod) -> tuple[Worker, ...]:
@@ -155,7 +156,7 @@ class Observation:
         return self.demand.workers_of(pod.dask_name) if self.demand else ()
 
     @property
-    def of_removed_pools(self) -> tuple[Pod, ...]:
+    def pods_of_removed_pools(self) -> tuple[Pod, ...]:
         """The worker pods of pools that the spec no longer has."""
         known = {pool.name for pool in self.cluster.spec.pools}
         return tuple(pod for pod in self.pods if pod.pool and pod.pool not in known)

@@ -97,7 +97,9 @@ def parse_pod(body: Json) -> Pod:
         preload=sys.intern(_preload(spec)),
         preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
-        marks=tuple(sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in EVICTION_ANNOTATIONS),
+        eviction_annotations=tuple(
+            sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in EVICTION_ANNOTATIONS
+        ),
     )
 
 
@@ -120,7 +122,7 @@ def _main(statuses: list[Json]) -> Json:
 
 
 def _started(container: Json, created: float) -> float:
-    """Since when the main container runs, 0.0 where it does not. One that does not say since when runs all the same."""
+    """The start of the main container, 0.0 where it does not run. One without a time of its start runs all the same."""
     running = fields.mapping(container, "state").get("running")
     if running is None:
         return 0.0
@@ -146,16 +148,16 @@ def _ended(container: Json, status: Json) -> Ended | None:
     return None
 
 
-def _end_of(of: Json) -> str:
-    """The end of its message: the last words say why."""
-    message = of.get("message")
+def _end_of(body: Json) -> str:
+    """The end of a message: it says why."""
+    message = body.get("message")
     if isinstance(message, str):
         return fields.clean(message[-TEXT_LENGTH:])
-    return fields.text(of, "message")
+    return fields.text(body, "message")
 
 
 def _preempted(status: Json, disruption: Json) -> bool:
-    """Whether a pod was ended for its node's or another pod's sake.
+    """True if a pod was ended for its node's or another pod's sake.
 
     The kubelet's evictions carry the condition DisruptionTarget, but for those of a pod that exceeded a limit of its
     own: its successor would too. Kubelets before Kubernetes 1.26 say the same in their message only.
@@ -197,14 +199,14 @@ def _why(value: object) -> str:
 
 
 def _began(value: object) -> float:
-    """When a drain began; 0.0 where that is no moment: then it is noted anew."""
+    """The beginning of a drain; 0.0 where that is no time: then it is noted anew."""
     if not isinstance(value, int | float) or not 0 < value < math.inf:
         return 0.0
     return float(fields.bounded_time(value))
 
 
 def _made_with(text: Any) -> MadeWith | None:
-    """What a scheduler pod says that it was made with; None where that is nothing that a spec could say."""
+    """The images and protocol that a scheduler pod was made with; None where no spec could have those."""
     if not isinstance(text, str) or len(text) > _MADE_WITH_LENGTH:
         return None
     try:
@@ -222,7 +224,7 @@ def _is_image(value: object) -> bool:
 
 
 def _count(text: Any) -> int:
-    """How many GPUs an annotation says; 0 where it says no such number."""
+    """The number of GPUs in an annotation; 0 where it holds no such number."""
     if not isinstance(text, str) or len(text) > _GPU_DIGITS or not (text.isascii() and text.isdecimal()):
         return 0
     return int(text)

@@ -1,10 +1,17 @@
-"""A pod, with the few fields that a pass reads. `observed.parser` makes it of the API server's object."""
+"""A pod, with the few fields that a pass reads, and with its times on the operator's own clock.
+
+`observed.parser` makes it of the API server's object. The API server stamps creations, the kubelet the start and the
+end of a container, an operator before this one the beginning of a drain: each by its own clock, which may be wrong, and
+may be set. So a stamp is compared once, when it is first seen, and what it says is believed as far as it can be true:
+nothing happened in the future, or before it was last seen otherwise. From then on its age grows by the operator's clock
+alone.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpudask.desired.scheduler import MadeWith
 
@@ -13,11 +20,12 @@ _DIGITS = 9  # of a worker pod's number
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """Why and how a pod leaves; kept in an annotation on the pod, so that a restarted operator goes on with it.
+    """The retirement of a pod, kept in an annotation on it, so that a restarted operator goes on with it.
 
-    `if_idle`: give up when the pod has work of its own by now. `release`: let its results go. `final`: it is replaced
-    for its own sake, and not to be called back when its pool grows. `at`: when it began, in seconds since the epoch;
-    0.0 where an older operator, or a person, did not say. In the annotation that is the API server's time.
+    `why`: for people. `if_idle`: give up when the pod has work of its own by now. `release`: its results may be lost.
+    `final`: it is replaced for its own sake, and not to be kept when its pool grows. `at`: when it began, in seconds
+    since the epoch; 0.0 where an older operator, or a person, did not say. In the annotation that is the API server's
+    time.
     """
 
     why: str
@@ -36,7 +44,7 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the main container last ended, and when, in seconds since the epoch."""
+    """The last termination of the main container; `at`: seconds since the epoch."""
 
     reason: str = ""
     exit_code: int = 0
@@ -48,17 +56,16 @@ class Ended:
 class Pod:
     """A pod of a cluster. `pool` is empty for the scheduler. Times are seconds since the epoch.
 
-    `observed.parser` reads the times as they were stamped, by whichever clock; `observed.timestamps` brings them to
-    the operator's clock, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
+    `observed.parser` reads the times as they were stamped, by whichever clock; `on_operator_clock` brings them
+    to the operator's, and keeps the `stamps`. `delete_by`: when a pod whose deletion was asked for has had its
     `grace_seconds`.
 
-    `marks`: what it says to node autoscalers, in the order of `desired.disruption.EVICTION_ANNOTATIONS`. `gpus`: how
-    many it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its
-    node.
-    `serves`: whether the cluster's Service leads to it. `preload`: the ConfigMap with the code that runs in a
-    scheduler. `finalizers`: what others put there, which keeps it after its
-    deletion until they take it off. `preempted`: what ended it was its node or another pod, such as a spot preemption,
-    and not itself. `made_with`: of a scheduler; None where an older operator made it.
+    `eviction_annotations`: the values of its `desired.disruption.EVICTION_ANNOTATIONS`, in that order. `gpus`: how many
+    it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
+    `serves`: whether the cluster's Service selects it. `preload`: the ConfigMap with the code that runs in a scheduler.
+    `finalizers`: those that others put there, which keep it after its deletion until they are removed. `preempted`:
+    its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
+    an older operator made it.
     """
 
     uid: str
@@ -83,7 +90,7 @@ class Pod:
     restarts: int = 0
     ended: Ended | None = None
     retirement: Retirement | None = None
-    marks: tuple[str, ...] = ()
+    eviction_annotations: tuple[str, ...] = ()
     gpus: int = 0
     serves: bool = False
     preload: str = ""
@@ -94,37 +101,37 @@ class Pod:
 
     @property
     def deleting(self) -> bool:
-        """Whether its deletion was asked for."""
+        """True if its deletion was asked for."""
         return self.delete_by > 0
 
     @property
     def finished(self) -> bool:
-        """Whether it ended for good: evicted, node shut down."""
+        """True if it ended for good: evicted, node shut down."""
         return self.phase in ("Failed", "Succeeded")
 
     @property
     def live(self) -> bool:
-        """Whether it is or may become a working pod."""
+        """True if it is or may become a working pod."""
         return not self.deleting and not self.finished
 
     @property
     def stays(self) -> bool:
-        """Whether it is live, and nobody asked it to leave."""
+        """True if it is live, and not retiring."""
         return self.live and self.retirement is None
 
     @property
     def leaves(self) -> bool:
-        """Whether it is live, and is to leave: it drains."""
+        """True if it is live, and retiring: it drains."""
         return self.live and self.retirement is not None
 
     @property
     def running(self) -> bool:
-        """Whether its main container runs now; while it does not, there is nothing in it to lose."""
+        """True if its main container runs now; while it does not, there is nothing in it to lose."""
         return self.started > 0.0
 
     @property
     def ran(self) -> bool:
-        """Whether its container runs or ran: there was a worker in it."""
+        """True if its container runs or ran: there was a worker in it."""
         return self.running or self.restarts > 0 or self.ended is not None
 
     @property
@@ -138,3 +145,56 @@ def current_scheduler(pods: Iterable[Pod]) -> Pod | None:
     """Of a cluster's `pods` the live scheduler, the oldest should there be several."""
     live = (pod for pod in pods if not pod.pool and pod.live)
     return min(live, key=lambda pod: (pod.created, pod.name), default=None)
+
+
+def on_operator_clock(
+    pod: Pod, before: Pod | None, *, now: float, server_ahead: float = 0.0, since: float = 0.0
+) -> Pod:
+    """`pod`, read just now, with its times on the operator's clock.
+
+    `before`: as it was after the last such call, if there was one. `server_ahead`: as `Observation`'s. `since`: when
+    the pods were last known; 0.0: never. What is new happened after that.
+    """
+    ended_at = pod.ended.at if pod.ended is not None else 0.0
+    drains_at = pod.retirement.at if pod.retirement is not None else 0.0
+    stamps = (pod.created, pod.placed, pod.started, ended_at, drains_at)
+    if before is not None and before.stamps:
+        known_ended = before.ended.at if before.ended is not None else 0.0
+        known_drains = before.retirement.at if before.retirement is not None else 0.0
+        known = (before.created, before.placed, before.started, known_ended, known_drains)
+        created = before.created
+        told = [local if stamp == old else None for local, stamp, old in zip(known, stamps, before.stamps, strict=True)]
+    else:
+        created = _local_time(pod.created, server_ahead, since, now)
+        told = [None] * len(stamps)
+    since = max(since, created)
+    _, placed, started, ended, drains = (
+        local if local is not None else _local_time(stamp, server_ahead, since, now)
+        for local, stamp in zip(told, stamps, strict=True)
+    )
+    return replace(
+        pod,
+        created=created,
+        placed=placed,
+        started=started,
+        ended=replace(pod.ended, at=ended) if pod.ended is not None else None,
+        retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
+        delete_by=_delete_by(pod, before, now),
+        stamps=stamps,
+    )
+
+
+def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> float:
+    """The time `stamp` on the operator's clock, as far as it can be true; 0.0, which is none, stays."""
+    return max(min(stamp - server_ahead, now), since) if stamp else 0.0
+
+
+def _delete_by(pod: Pod, before: Pod | None, now: float) -> float:
+    """The end of a deleted pod's grace period, from when its deletion was first seen; 0.0: it is not deleted.
+
+    Not when its stamp says: whatever clock is wrong, its successor comes too late rather than beside it.
+    """
+    if not pod.deleting:
+        return 0.0
+    asked = before.delete_by - before.grace_seconds if before is not None and before.deleting else now
+    return asked + pod.grace_seconds

@@ -101,7 +101,7 @@ def _merge_value(base: Any, patch: Any, *, path: str, shown: str) -> Any:
 
 
 def _clean(item: Any, shown: str) -> Any:
-    """An item of a list that is replaced as a whole: directives in it have nothing to act on."""
+    """An item of a list that is replaced as a whole, without directives, which have nothing to act on in it."""
     return _merge_object({}, item, path=shown, shown=shown) if isinstance(item, dict) else item
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.api.stock import default_pool
+from gpudask.api.resource import default_pool
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gpudask.desired.merge import MERGE_KEYS, merge_pod
+from gpudask.desired.strategic_merge import MERGE_KEYS, merge_pod
 
 if TYPE_CHECKING:
     from pathlib import Path
