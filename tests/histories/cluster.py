@@ -455,9 +455,9 @@ class Operator:
             ],
             "offers": self.offers,
         }
-        accept, word = cluster.preload.accept, parse_desired(json.dumps(body).encode())
+        apply, desired = cluster.preload.apply, parse_desired(json.dumps(body).encode())
         try:
-            refused = within(cluster.scheduler_host).run(accept, word)
+            refused = within(cluster.scheduler_host).run(apply, desired)
         except Exception:  # the HTTP server would answer 500
             logging.getLogger("gpudask.preload").exception("the desired route fails")
             refused = {}

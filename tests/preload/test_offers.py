@@ -110,15 +110,15 @@ async def test_a_task_that_asks_for_none_of_it_runs_though_an_answer_was_lost(st
     future = cluster.client.submit(where, resources={"GPU": 0}, workers=[cpu.address])
     await until(lambda: len(cluster.scheduler.unrunnable) == 1)
     offers = cluster.preload.offers
-    do = offers._do
+    do = offers._run
 
     async def without_the_first_answer(*args, **kwargs):
         await do(*args, **kwargs)
-        monkeypatch.setattr(offers, "_do", do)
-        offers.accept({})
+        monkeypatch.setattr(offers, "_run", do)
+        offers.lend({})
 
-    monkeypatch.setattr(offers, "_do", without_the_first_answer)
-    offers.accept({"cpu": GPU})
+    monkeypatch.setattr(offers, "_run", without_the_first_answer)
+    offers.lend({"cpu": GPU})
     assert await asyncio.wait_for(future, 10) == (cpu.name, False)
     assert cluster.state(cpu).resources == {"GPU": 0}
 

@@ -90,9 +90,9 @@ async def nothing_goes_to(cluster, *workers):
     cluster.preload.watch.touch()
     await until(lambda: slices() >= 1)
     cluster.preload.rebalance._fruitless.clear()
-    cluster.preload.rebalance.soon()
+    cluster.preload.rebalance.schedule()
     await until(lambda: slices() >= 2)
-    assert not cluster.preload.rebalance._asked
+    assert not cluster.preload.rebalance._requested
     assert [given(cluster, worker) for worker in workers] == [0] * len(workers)
 
 
@@ -214,7 +214,7 @@ async def test_a_worker_with_a_sick_device_gets_no_more(start):
     second = await cluster.add("gpu-1")
     for _ in range(3):
         await wait(cluster.client.submit(fail, resources=GPU, pure=False, workers=[second.address]))
-    assert cluster.preload.sick.words(cluster.state(second))
+    assert cluster.preload.device_health.message(cluster.state(second))
     futures = await queue(cluster, first, n=10, workers=[first.address])
     for ts in list(cluster.state(first).processing):
         ts.worker_restrictions = None  # they were only to get there
@@ -248,7 +248,7 @@ async def test_a_task_on_its_way_to_a_worker_that_begins_to_leave_goes_elsewhere
 
     def ask_and_retire(ts, giver, taker):
         request = ask(ts, giver, taker)
-        cluster.preload.retire.accept((Wish(),))
+        cluster.preload.retire.retire((Wish(),))
         came.append(given)
         return request
 
@@ -302,7 +302,7 @@ async def test_slices_are_bounded_however_long_the_queue(start, monkeypatch):
         looked, asked = give(*args)
         slices[-1][0] += looked
         slices[-1][1] += asked
-        assert len(balancer._asked) <= 15
+        assert len(balancer._requested) <= 15
         return looked, asked
 
     balancer._slice, balancer._give = recorded_slice, recorded_give

@@ -106,7 +106,7 @@ async def test_seceded_tasks_are_kept_and_do_not_run_twice(start, task):
     await until(lambda: cluster.state(leaving).long_running)
     await cluster.desire("gpu-0")
     drain = cluster.preload.retire._drains[leaving.address]
-    asked = cluster.preload.retire.recall._asked[leaving.address]
+    asked = cluster.preload.retire.recall._requests[leaving.address]
     await until(lambda: asked.begun, "the worker's word that it keeps the task, after which it could go wrong")
     looks = cluster.count(drain, "step")
     await until(lambda: looks() >= 3, "looks after that word")
@@ -576,10 +576,10 @@ async def test_a_value_whose_transfer_failed_moves_when_it_can(start):
 
 
 async def test_a_worker_that_does_not_say_what_its_results_need_is_told(start, monkeypatch):
-    from gpudask.preload import hostsafe
+    from gpudask.preload import gpu_results
 
     cluster = await start()
-    monkeypatch.setattr(hostsafe, "examine", _cannot_examine)
+    monkeypatch.setattr(gpu_results, "examine", _cannot_examine)
     gpu = await cluster.add("gpu-0")
     await cluster.add("cpu-0")
     future = cluster.client.submit(run, 1, resources=GPU)
@@ -690,7 +690,7 @@ def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
     import pandas as pd
     import pyarrow as pa
 
-    from gpudask.preload.hostsafe import why_unsafe
+    from gpudask.preload.gpu_results import gpu_dependency
 
     frame = pd.DataFrame({"a": [1, 2], "t": pd.to_datetime(["2020", "2021"]), "s": ["x", "y"]})
     safe = [
@@ -700,14 +700,14 @@ def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
         frame.set_index("t"), np.sum, dict, collections.defaultdict(list, a=[1]),
     ]  # fmt: skip
     for value in safe:
-        assert why_unsafe(value) == "", value
+        assert gpu_dependency(value) == "", value
     own = json.JSONDecoder()
     unsafe = [
         own, [own], {1: own}, pd.Series([own]), np.array([own]), json.JSONDecoder, json.loads, lambda: 1,
         collections.defaultdict(json.JSONDecoder), threading.Lock(), _Cuda(), own.decode,
     ]  # fmt: skip
     for value in unsafe:
-        assert why_unsafe(value) != "", value
+        assert gpu_dependency(value) != "", value
 
 
 class _Cuda:
