@@ -200,8 +200,8 @@ async def test_drains_that_are_done_do_not_look_at_all_workers_each(start):
 
 async def _walks_each_look(cluster):
     """Return how often all workers are walked at a look of the preload, while tasks run elsewhere."""
-    looks = cluster.count(cluster.preload, "_look")
-    cluster.preload.watch._look = cluster.preload._look
+    looks = cluster.count(cluster.preload, "_edges")
+    cluster.preload.watch._edges_now = cluster.preload._edges
     walks = cluster.count(cluster.scheduler.workers, "values")
     while looks() < 5:
         await wait(cluster.client.map(time.sleep, [0.01] * 10, pure=False))

@@ -1,11 +1,17 @@
 """A lent offer: tasks of another pool run on workers that do not offer what they want, until it is taken back."""
 
 import asyncio
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 from distributed import Event, get_worker
 
 from gpudask import has_gpu
+from gpudask.preload.gpu_results import examine
+from gpudask.preload.offers import begin_waiting, set_offer
+from gpudask.preload.workers import run_on_worker
 
 from .cluster import GPU, until
 
@@ -163,6 +169,21 @@ async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_l
     await held
     await offer(cluster, {"cpu": GPU})
     assert await asyncio.wait_for(waiting, 30) == (cpu.name, False)
+
+
+@pytest.mark.parametrize("function", [set_offer, begin_waiting, examine])
+async def test_what_runs_on_a_worker_needs_nothing_of_ours_there(function):
+    sent = []
+
+    async def broadcast(msg, workers, on_error):
+        sent.append(msg)
+        return {"tcp://worker": "no answer"}
+
+    scheduler, worker = SimpleNamespace(broadcast=broadcast), SimpleNamespace(address="tcp://worker")
+    assert await run_on_worker(scheduler, worker, function, key=1) == "no answer"
+    code = "import sys, pickle; sys.modules['gpudask'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], input=sent[0]["function"], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == function.__name__
 
 
 @pytest.mark.parametrize(

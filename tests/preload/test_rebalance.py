@@ -429,12 +429,12 @@ async def test_a_slice_that_fails_is_told_as_a_feature_that_is_off_until_one_mov
 
     balancer._slice = fails
     futures = await queue(cluster, first)
-    balancer.soon()
-    await until(lambda: balancer.trouble)
+    balancer.schedule()
+    await until(lambda: balancer.error)
     assert "it changed its shape" in (await cluster.demand())["features"]["rebalance"]
 
     balancer._slice = works
     await cluster.add("gpu-1")
-    await until(lambda: not balancer.trouble)
+    await until(lambda: not balancer.error)
     assert cluster.preload.answer()["features"]["rebalance"] == ""
     await finish(cluster, futures)
