@@ -472,7 +472,7 @@ class Operator:
         for name in self.retiring:
             pod = cluster.pods[name]
             ws = cluster.state(pod)
-            if not pod.is_deleted and ws is not None and cluster.preload.retire.state_of(ws) == "drained":
+            if not pod.is_deleted and ws is not None and cluster.preload.retirement.state_of(ws) == "drained":
                 found.append(pod)
         return found
 

@@ -111,7 +111,7 @@ async def test_a_task_is_asked_for_once_and_few_at_a_time(start):
     futures = cluster.client.map(hold, range(600), name="many", resources=GPU, pure=False)
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 600)
     comm, requests, most = cluster.scheduler.stream_comms[gpu.address], [], 0
-    send, asked = comm.send, cluster.preload.retire.recall._requests
+    send, asked = comm.send, cluster.preload.retirement.recall._requests
 
     def sent(*messages):
         nonlocal most
@@ -136,7 +136,7 @@ async def test_answers_are_acted_on_in_slices_between_which_the_scheduler_goes_o
     gpu = await cluster.add("gpu-0")
     futures = cluster.client.map(hold, range(60), name="slices", resources=GPU, pure=False)
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 60)
-    asking, now, slices = cluster.preload.retire.recall, 0.0, []
+    asking, now, slices = cluster.preload.retirement.recall, 0.0, []
     act, work = asking._process, asking._process_answers
 
     def act_slowly(*answer):
@@ -231,7 +231,7 @@ async def test_the_barrier_of_a_shuffle_is_not_taken_back(start):
     """Released, it ended its shuffle, of which the transfers counted as done: it found no active shuffle, and erred."""
     cluster = await start()
     barrier, result = await _shuffle_up_to_its_barrier(cluster)
-    looks = cluster.count(cluster.preload.retire, "_on_timer")
+    looks = cluster.count(cluster.preload.retirement, "_on_timer")
     await cluster.desire(barrier.pod)
     await until(lambda: looks() >= 2)
     assert (await cluster.row(barrier.worker))["blockers"] == ["running", "shuffle"]
@@ -245,10 +245,10 @@ async def test_a_shuffle_whose_barrier_was_given_back_begins_anew(start):
     cluster = await start()
     barrier, result = await _shuffle_up_to_its_barrier(cluster)
     ws = cluster.state(barrier.worker)
-    taking = cluster.preload.retire.recall.select(ws, lambda _ts: True, lambda: None)
-    cluster.preload.retire.recall.step(taking)
+    taking = cluster.preload.retirement.recall.select(ws, lambda _ts: True, lambda: None)
+    cluster.preload.retirement.recall.step(taking)
     await until(lambda: not any(is_barrier(ts) for ts in ws.processing))
-    cluster.preload.retire.recall.stop(taking)
+    cluster.preload.retirement.recall.stop(taking)
     barrier.worker.status = Status.running
     assert await asyncio.wait_for(result, 30) == sum(range(200))
     assert barrier.sent == 2
@@ -351,7 +351,7 @@ async def test_a_worker_is_not_drained_while_data_is_on_its_way_there(start, mon
     scattering = asyncio.ensure_future(cluster.client.scatter([[1]], workers=[leaving.address]))
     await until(lambda: cluster.preload.fence.scatters)
     await cluster.desire("cpu-0")
-    drain = cluster.preload.retire._drains[leaving.address]
+    drain = cluster.preload.retirement._drains[leaving.address]
     steps = cluster.count(drain, "step")
     await until(lambda: steps() >= 3)
     assert drain.state == "draining"
@@ -453,7 +453,7 @@ async def test_a_task_that_waits_behind_those_which_an_offer_kept_begins_when_th
     cpu = await cluster.add("cpu-0")
     await offer(cluster, {"cpu": GPU})
     await until(lambda: cluster.state(cpu).resources.get("GPU"))
-    recall = cluster.preload.retire.recall
+    recall = cluster.preload.retirement.recall
     step, recall.step = recall.step, lambda _taking: False  # nothing is recalled before the thread is free
     running = cluster.client.submit(hold, 0, "behind", pure=False)
     await until(lambda: RUNS)
@@ -500,14 +500,14 @@ async def test_a_worker_that_goes_in_the_middle_of_a_recall_leaves_nothing_behin
     await until(lambda: RUNS and len(cluster.state(cpu).processing) == 5)
     cluster.scheduler.stream_comms[cpu.address].send = lambda *_: None  # nothing reaches it any more
     await offer(cluster, {})
-    await until(lambda: cluster.preload.retire.recall._requests)
-    [taking] = cluster.preload.retire.recall._requests[cpu.address].selections
+    await until(lambda: cluster.preload.retirement.recall._requests)
+    [taking] = cluster.preload.retirement.recall._requests[cpu.address].selections
     heard = taking.progress.__self__  # the event that is set by an answer
     await until(lambda: heard._waiters)
     await cluster.scheduler.remove_worker(cpu.address, stimulus_id="test", close=False)
     await until(lambda: not cluster.preload.offers._changes)
     await until(lambda: not heard._waiters, "nobody waits for an answer any more")
-    assert not cluster.preload.retire.recall._requests
+    assert not cluster.preload.retirement.recall._requests
     assert not cluster.preload.offers._loans
     await set_event(cluster, "go")
     await cluster.add("gpu-0")

@@ -157,7 +157,7 @@ async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_l
     cpu = await cluster.add("cpu-0")
     await offer(cluster, {"cpu": GPU})
     await until(lambda: cluster.state(cpu).resources.get("GPU"))
-    recall = cluster.preload.retire.recall
+    recall = cluster.preload.retirement.recall
     recall.step = lambda _taking: False  # it is lent again before anything was recalled
     held = cluster.client.submit(hold, 0, "go", resources=GPU, pure=False)
     await until(lambda: cpu.state.executing_count == 1)
@@ -172,7 +172,7 @@ async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_l
 
 
 @pytest.mark.parametrize("function", [set_offer, begin_waiting, examine])
-async def test_what_runs_on_a_worker_needs_nothing_of_ours_there(function):
+def test_what_runs_on_a_worker_needs_nothing_of_ours_there(function):
     sent = []
 
     async def broadcast(msg, workers, on_error):
@@ -180,7 +180,7 @@ async def test_what_runs_on_a_worker_needs_nothing_of_ours_there(function):
         return {"tcp://worker": "no answer"}
 
     scheduler, worker = SimpleNamespace(broadcast=broadcast), SimpleNamespace(address="tcp://worker")
-    assert await run_on_worker(scheduler, worker, function, key=1) == "no answer"
+    assert asyncio.run(run_on_worker(scheduler, worker, function, key=1)) == "no answer"
     code = "import sys, pickle; sys.modules['gpudask'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
     done = subprocess.run([sys.executable, "-c", code], input=sent[0]["function"], capture_output=True, check=True)
     assert done.stdout.decode().strip() == function.__name__

@@ -248,7 +248,7 @@ async def test_a_task_on_its_way_to_a_worker_that_begins_to_leave_goes_elsewhere
 
     def ask_and_retire(ts, giver, taker):
         request = ask(ts, giver, taker)
-        cluster.preload.retire.retire((Wish(),))
+        cluster.preload.retirement.retire((Wish(),))
         came.append(given)
         return request
 

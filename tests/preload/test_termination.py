@@ -83,7 +83,7 @@ async def test_all_workers_of_a_pod_are_drained_before_it_goes(start, monkeypatc
     busy = cluster.client.submit(hold, 0, "go", workers=[second.address], resources=GPU, pure=False)
     await until(lambda: RUNS)
     asked = asyncio.create_task(leave(cluster, "gpu-0"))
-    await until(lambda: cluster.preload.retire.state_of(cluster.state(first)) == "draining")
+    await until(lambda: cluster.preload.retirement.state_of(cluster.state(first)) == "draining")
     await two_looks(cluster, monkeypatch)
     assert not asked.done()
     await Event("go", client=cluster.client).set()
@@ -178,4 +178,4 @@ async def test_the_hook_itself_waits_for_the_drain_and_then_ends_in_a_blink(star
     await until(lambda: hook.poll() is not None, "the hook has ended")
     assert hook.returncode == 0
     assert await future == 0
-    assert cluster.preload.retire.state_of(cluster.state(ending)) == "drained"
+    assert cluster.preload.retirement.state_of(cluster.state(ending)) == "drained"

@@ -70,7 +70,6 @@ class Retirement(Part):
         self._workers = workers
         self._watch = watch
         self._pinned = pinned
-        self._fence = fence
         self._requests: dict[str, RetireRequest] = {}  # pod -> request
         self._drains: dict[str, Drain] = {}  # worker's address -> drain
         self._by_pod: dict[str, dict[str, Drain]] = {}  # pod -> worker's address -> drain

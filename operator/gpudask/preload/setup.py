@@ -62,11 +62,11 @@ class Preload(SchedulerPlugin):
         self.device_health = DeviceHealth(scheduler, self.pools, self.demand.finished)
         self.workers = Workers(scheduler, self.pools, self.demand, self.device_health, self.pinned)
         self.fence = Fence(scheduler, self.pools)
-        self.retire = Retirement(
+        self.retirement = Retirement(
             scheduler, self.workers, self.watch, pools=self.pools, pinned=self.pinned, fence=self.fence
         )
-        self.termination = Termination(scheduler, self.retire.retire, self.retire.state_of)
-        self.offers = Offers(scheduler, self.retire.recall, self.watch.publish_now)
+        self.termination = Termination(scheduler, self.retirement.retire, self.retirement.state_of)
+        self.offers = Offers(scheduler, self.retirement.recall, self.watch.publish_now)
         self.rebalance = Rebalance(scheduler, self.demand, self.watch, self._may_get_work)
         self._off: dict[str, str] = {}  # feature -> why it is off since the start, "" while it is on
         self._parts: list[Part] = []  # that are on, in the order in which they were started
@@ -79,7 +79,7 @@ class Preload(SchedulerPlugin):
             self.workers,
             self.demand,
             self.fence,
-            self.retire,
+            self.retirement,
             self.termination,
             self.offers,
             self.device_health,
@@ -113,7 +113,7 @@ class Preload(SchedulerPlugin):
         self.pools.gpu = desired.gpu_pools
         self.fence.change(desired.pools)
         refused = {}
-        if off := self._off[self.retire.feature]:
+        if off := self._off[self.retirement.feature]:
             refused = {request.pod: f"retire is off: {off}" for request in desired.retiring}
         for part in self._parts:
             refused |= part.apply(desired)
@@ -123,7 +123,7 @@ class Preload(SchedulerPlugin):
 
     async def wait_until_drained(self, pod: str, caller: str) -> str:
         """Return why the pod may end, once it may; where nothing can be drained it has nothing to wait for."""
-        off = self._off[self.retire.feature]
+        off = self._off[self.retirement.feature]
         return f"retire is off: {off}" if off else await self.termination.wait(pod, caller)
 
     def answer(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class Preload(SchedulerPlugin):
 
     def _may_get_work(self, ws: WorkerState) -> bool:
         """Return whether a worker should get more work: one with a sick device fails all it gets, and looks idle."""
-        return not self.device_health.message(ws) and not self.retire.state_of(ws)
+        return not self.device_health.message(ws) and not self.retirement.state_of(ws)
 
     def _edges(self) -> Edges:
         now = time.monotonic()
