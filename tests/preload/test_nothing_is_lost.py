@@ -19,7 +19,7 @@ from gpudask.preload import evacuation, recall
 from gpudask.preload.blockers import is_barrier
 
 from .cluster import GPU, pod_name, until
-from .test_leaving import leave
+from .test_termination import leave
 from .test_offers import offer
 from .test_retire import RUNS, hold, image_workers, run, runs_of, set_event
 

@@ -94,10 +94,10 @@ class Fence(Part):
         """Put the fence up, for the workers that are there too."""
         scheduler: Any = self._scheduler
         self.is_up = True
-        self._valid_workers = scheduler.valid_workers
-        self._decide_non_rootish = scheduler.decide_worker_non_rootish
-        self._decide_rootish_unqueued = scheduler.decide_worker_rootish_queuing_disabled
-        self._change_status = scheduler.handle_worker_status_change
+        self._valid_workers = self._scheduler.valid_workers
+        self._decide_non_rootish = self._scheduler.decide_worker_non_rootish
+        self._decide_rootish_unqueued = self._scheduler.decide_worker_rootish_queuing_disabled
+        self._change_status = self._scheduler.handle_worker_status_change
         scheduler.valid_workers = self.valid_workers
         scheduler.idle_task_count = OpenSlots(self._pools, self._reserved, scheduler.idle_task_count)
         scheduler.decide_worker_non_rootish = self.decide_non_rootish

@@ -20,7 +20,7 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Part:
-    """One part of the preload. Each method is called only while the part is on; by default it does nothing."""
+    """One part of the preload. These methods are called only while it is on; by default they do nothing."""
 
     feature = ""  # its key in `features`, if it has one of its own
     attributes: tuple[str, ...] = ()  # of the scheduler, that it needs
