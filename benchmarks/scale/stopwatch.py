@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
-from gpudask.preload import hooks, routes, setup
+from gpudask.preload import parts, routes, setup
 
 OURS = "gpudask.preload"
 
@@ -131,7 +131,7 @@ def _with_timed(schedule: Callable[..., Any], position: int, clock: Clock) -> Ca
 
 async def install(scheduler: Any, clock: Clock) -> setup.Preload:
     """Install the preload, and time all by which distributed calls it."""
-    for name in {name for methods in hooks.METHODS.values() for name in methods}:
+    for name in {name for part in parts.Part.__subclasses__() for name in part.methods}:
         if not asyncio.iscoroutinefunction(getattr(scheduler, name)):
             scheduler.__dict__[name] = clock.outside(getattr(scheduler, name))
     handlers = scheduler.stream_handlers
@@ -150,7 +150,7 @@ def timed_routes(clock: Clock) -> Iterator[None]:
     """Time the HTTP routes of all schedulers of this process."""
     found = [
         (route, method)
-        for route in (routes.DemandRoute, routes.DesiredRoute, routes.LeavingRoute, routes.HealthRoute)
+        for route in (routes.DemandRoute, routes.DesiredRoute, routes.TerminationRoute, routes.HealthRoute)
         for method in ("get", "post")
         if method in vars(route)
     ]

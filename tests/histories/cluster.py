@@ -455,9 +455,9 @@ class Operator:
             ],
             "offers": self.offers,
         }
-        accept, word = cluster.preload.accept, parse_desired(json.dumps(body).encode())
+        apply, desired = cluster.preload.apply, parse_desired(json.dumps(body).encode())
         try:
-            refused = within(cluster.scheduler_host).run(accept, word)
+            refused = within(cluster.scheduler_host).run(apply, desired)
         except Exception:  # the HTTP server would answer 500
             logging.getLogger("gpudask.preload").exception("the desired route fails")
             refused = {}
@@ -472,7 +472,7 @@ class Operator:
         for name in self.retiring:
             pod = cluster.pods[name]
             ws = cluster.state(pod)
-            if not pod.is_deleted and ws is not None and cluster.preload.retire.state_of(ws) == "drained":
+            if not pod.is_deleted and ws is not None and cluster.preload.retirement.state_of(ws) == "drained":
                 found.append(pod)
         return found
 

@@ -247,7 +247,7 @@ class Story:
         await asyncio.sleep(CALM_SECONDS)
         if self._has_preload and cluster.preload.rebalance is not None:
             # What is put right at the next look is kept no longer than until then
-            within(cluster.scheduler_host).run(cluster.preload.rebalance.soon)
+            within(cluster.scheduler_host).run(cluster.preload.rebalance.schedule)
             within(cluster.scheduler_host).run(cluster.preload.fence._allowed_now)
             await asyncio.sleep(0.5)
         if oracle.kept():  # errors keep the frames, and so the futures, of tasks that had a client

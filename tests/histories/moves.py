@@ -413,7 +413,7 @@ def _end(world: World, *, pod: str, dies: bool) -> None:
 
     async def wait() -> None:
         process = found.process
-        why = asyncio.ensure_future(cluster.preload.wait(found.dask_name, found.ip))
+        why = asyncio.ensure_future(cluster.preload.wait_until_drained(found.dask_name, found.ip))
         await asyncio.wait([why], timeout=20)  # the grace period
         why.cancel()
         if not dies and found.process is process:

@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import Event, wait
 
-from gpudask.preload import counts, demand, durations, workers
+from gpudask.preload import counts, demand, lookahead, requirements, workers
 from gpudask.preload.counts import ACTIVE
 from gpudask.preload.pools import Pools
 
@@ -160,7 +160,7 @@ async def test_tasks_from_before_the_preload_are_counted(start):
     futures = [cluster.client.submit(inc, i, resources=GPU) for i in range(3)]
     await until(lambda: len(cluster.scheduler.unrunnable) == 3)
     later = type(cluster.preload)(cluster.scheduler)
-    later.demand.hook_in()
+    later.demand.start()
     assert counted(later) == walk(cluster.scheduler)
     del futures
 
@@ -230,20 +230,20 @@ async def test_counts_follow_stealing(start):
 @pytest.mark.parametrize(
     ("resources", "why"),
     [
-        ({"GPU": "1"}, counts.NO_NUMBER),
-        ({"GPU": None}, counts.NO_NUMBER),
-        ({"GPU": [1]}, counts.NO_NUMBER),
-        ({"GPU": {"a": 1}}, counts.NO_NUMBER),
-        ({"GPU": math.nan}, counts.NO_NUMBER),
-        ({"GPU": math.inf}, counts.NO_NUMBER),
-        ({"GPU": -1}, counts.NO_NUMBER),
-        ({"GPU": 10**400}, counts.NO_NUMBER),
-        ({"GPU": 1j}, counts.NO_NUMBER),
-        ({"GPU": 1, 1: 1}, counts.NO_NAME),
-        ({("GPU", 0): 1}, counts.NO_NAME),
-        ({None: 1}, counts.NO_NAME),
-        ({"G" * 10_000: 1}, counts.TOO_LONG),
-        ({f"R{i}": 1 for i in range(1000)}, counts.TOO_MANY_NAMES),
+        ({"GPU": "1"}, requirements.NO_NUMBER),
+        ({"GPU": None}, requirements.NO_NUMBER),
+        ({"GPU": [1]}, requirements.NO_NUMBER),
+        ({"GPU": {"a": 1}}, requirements.NO_NUMBER),
+        ({"GPU": math.nan}, requirements.NO_NUMBER),
+        ({"GPU": math.inf}, requirements.NO_NUMBER),
+        ({"GPU": -1}, requirements.NO_NUMBER),
+        ({"GPU": 10**400}, requirements.NO_NUMBER),
+        ({"GPU": 1j}, requirements.NO_NUMBER),
+        ({"GPU": 1, 1: 1}, requirements.NO_NAME),
+        ({("GPU", 0): 1}, requirements.NO_NAME),
+        ({None: 1}, requirements.NO_NAME),
+        ({"G" * 10_000: 1}, requirements.TOO_LONG),
+        ({f"R{i}": 1 for i in range(1000)}, requirements.TOO_MANY_NAMES),
     ],
     ids=lambda value: repr(value)[:20],
 )
@@ -260,7 +260,7 @@ async def test_what_is_no_number_is_no_demand_and_is_told_while_all_others_count
     }
     [ignored] = answer["ignored"]
     assert (ignored["tasks"], ignored["why"]) == (2, why)
-    assert len(ignored["resources"]) <= counts.NAME_LENGTH
+    assert len(ignored["resources"]) <= requirements.NAME_LENGTH
     assert answer["features"] == WORKING
     del bad
     await until(lambda: len(cluster.scheduler.tasks) == 2)
@@ -293,13 +293,13 @@ async def test_numbers_of_any_kind_count(start):
 
 async def test_beyond_many_different_requirements_the_others_count_together_until_there_is_room(start, monkeypatch):
     monkeypatch.setattr(counts, "REQUIREMENTS", 10)
-    monkeypatch.setattr(counts, "ROOM", 8)
+    monkeypatch.setattr(counts, "RECOUNT_BELOW", 8)
     cluster = await start()
     futures = [cluster.client.submit(inc, i, resources={"GPU": 1 + i}) for i in range(30)]
     await until(lambda: len(cluster.scheduler.tasks) == 30)
     answer = await cluster.demand()
     assert len(answer["demand"]) == 10
-    assert [(ignored["tasks"], ignored["why"]) for ignored in answer["ignored"]] == [(20, counts.TOO_MANY)]
+    assert [(ignored["tasks"], ignored["why"]) for ignored in answer["ignored"]] == [(20, requirements.TOO_MANY)]
     kept = {entry["resources"]["GPU"] for entry in answer["demand"]}
     gone = [i for i in range(30) if 1 + i in kept]
     for i in gone:
@@ -382,8 +382,8 @@ async def test_a_worker_with_many_tasks_seems_busy_rather_than_idle(start, monke
 
 
 def test_means_of_vanished_prefixes_are_dropped_when_there_are_many(monkeypatch):
-    monkeypatch.setattr(durations, "PREFIXES", 10)
-    known = durations.Durations(Pools({}))
+    monkeypatch.setattr(lookahead, "PREFIXES", 10)
+    known = lookahead.Durations(Pools({}))
     for i in range(100):
         known.learn(f"prefix-{i}", "", [{"action": "compute", "start": 0.0, "stop": 1.0}])
         known.forget_vanished({f"prefix-{j}" for j in range(50, i + 1)})

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpudask.preload import evacuate as under_test
-from gpudask.preload import hostsafe
-from gpudask.preload.evacuate import Examination
+from gpudask.preload import evacuation as under_test
+from gpudask.preload import gpu_results
+from gpudask.preload.evacuation import Examination
 
 from .cluster import until
 
@@ -54,11 +54,11 @@ async def test_a_silent_worker_is_asked_again_and_people_are_told(monkeypatch):
     monkeypatch.setattr(under_test, "backoff_seconds", lambda _failures: 0.01)
     worker = AskedWorker()
     assert worker.examination.need_of(RESULT) is None
-    await until(lambda: worker.examination.trouble)
-    assert "no answer within" in worker.examination.trouble
+    await until(lambda: worker.examination.error)
+    assert "no answer within" in worker.examination.error
     worker.may_answer.set()
     await until(lambda: worker.examination.need_of(RESULT))
-    assert worker.examination.trouble == ""
+    assert worker.examination.error == ""
 
 
 async def test_an_answer_that_cannot_be_read_is_asked_for_again_ever_slower_and_people_are_told(monkeypatch):
@@ -67,10 +67,10 @@ async def test_an_answer_that_cannot_be_read_is_asked_for_again_ever_slower_and_
     monkeypatch.setattr(under_test, "backoff_seconds", lambda failures: waits.append(failures) or 0.01)
     worker = AskedWorker(result="nonsense")
     assert worker.examination.need_of(RESULT) is None
-    while not worker.examination.trouble:
+    while not worker.examination.error:
         worker.may_answer.set()
         await asyncio.sleep(0)
-    assert "its answer cannot be read: TypeError" in worker.examination.trouble
+    assert "its answer cannot be read: TypeError" in worker.examination.error
     await until(lambda: waits)
     assert waits == list(range(1, len(waits) + 1))
     worker.examination.stop()
@@ -122,10 +122,10 @@ class Slow:
 async def test_a_worker_answers_with_what_it_has_and_pickles_no_slow_value_twice():
     Slow.pickled.clear()
     worker: Any = SimpleNamespace(data={"a": 1, "slow": Slow(0.5), "b": 2})
-    said = await hostsafe.examine(["a", "gone", "slow", "b"], 0.1, worker)
+    said = await gpu_results.examine(["a", "gone", "slow", "b"], 0.1, worker)
     assert (dict(said["needs"]), said["gone"], said["slow"]) == ({"a": ""}, ["gone"], ["slow"])
-    said = await hostsafe.examine(["b"], 0.1, worker)
+    said = await gpu_results.examine(["b"], 0.1, worker)
     assert dict(said["needs"]) == {"b": ""}
     while said["slow"] or "slow" not in dict(said["needs"]):
-        said = await hostsafe.examine(["slow"], 0.1, worker)
+        said = await gpu_results.examine(["slow"], 0.1, worker)
     assert Slow.pickled == [0.5]

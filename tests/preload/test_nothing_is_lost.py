@@ -15,11 +15,11 @@ from distributed import scheduler as distributed_scheduler
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from gpudask.preload import evacuate, recall
-from gpudask.preload.shuffle import is_barrier
+from gpudask.preload import evacuation, recall
+from gpudask.preload.blockers import is_barrier
 
 from .cluster import GPU, pod_name, until
-from .test_leaving import leave
+from .test_termination import leave
 from .test_offers import offer
 from .test_retire import RUNS, hold, image_workers, run, runs_of, set_event
 
@@ -111,7 +111,7 @@ async def test_a_task_is_asked_for_once_and_few_at_a_time(start):
     futures = cluster.client.map(hold, range(600), name="many", resources=GPU, pure=False)
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 600)
     comm, requests, most = cluster.scheduler.stream_comms[gpu.address], [], 0
-    send, asked = comm.send, cluster.preload.retire.recall._asked
+    send, asked = comm.send, cluster.preload.retirement.recall._requests
 
     def sent(*messages):
         nonlocal most
@@ -123,7 +123,7 @@ async def test_a_task_is_asked_for_once_and_few_at_a_time(start):
     await cluster.desire("gpu-0")
     await until(lambda: len(cluster.state(gpu).processing) == 1 and asked[gpu.address].begun)
     assert (len(requests), len(set(requests))) == (600, 600)
-    assert most <= recall.QUESTIONS
+    assert most <= recall.REQUESTS
     await set_event(cluster, "many")
     await cluster.add("gpu-1", nthreads=8, resources={"GPU": 8})
     await cluster.client.gather(futures)
@@ -136,8 +136,8 @@ async def test_answers_are_acted_on_in_slices_between_which_the_scheduler_goes_o
     gpu = await cluster.add("gpu-0")
     futures = cluster.client.map(hold, range(60), name="slices", resources=GPU, pure=False)
     await until(lambda: RUNS and len(cluster.state(gpu).processing) == 60)
-    asking, now, slices = cluster.preload.retire.recall, 0.0, []
-    act, work = asking._act, asking._work
+    asking, now, slices = cluster.preload.retirement.recall, 0.0, []
+    act, work = asking._process, asking._process_answers
 
     def act_slowly(*answer):
         nonlocal now
@@ -146,8 +146,8 @@ async def test_answers_are_acted_on_in_slices_between_which_the_scheduler_goes_o
         act(*answer)
 
     monkeypatch.setattr(recall, "time", SimpleNamespace(perf_counter=lambda: now))
-    monkeypatch.setattr(asking, "_act", act_slowly)
-    monkeypatch.setattr(asking, "_work", lambda: slices.append(0) or work())
+    monkeypatch.setattr(asking, "_process", act_slowly)
+    monkeypatch.setattr(asking, "_process_answers", lambda: slices.append(0) or work())
     await cluster.desire("gpu-0")
     await until(lambda: len(cluster.state(gpu).processing) == 1 and sum(slices) >= 60)
     assert max(slices) <= 3
@@ -200,8 +200,8 @@ async def test_drains_that_are_done_do_not_look_at_all_workers_each(start):
 
 async def _walks_each_look(cluster):
     """Return how often all workers are walked at a look of the preload, while tasks run elsewhere."""
-    looks = cluster.count(cluster.preload, "_look")
-    cluster.preload.watch._look = cluster.preload._look
+    looks = cluster.count(cluster.preload, "_edges")
+    cluster.preload.watch._edges_now = cluster.preload._edges
     walks = cluster.count(cluster.scheduler.workers, "values")
     while looks() < 5:
         await wait(cluster.client.map(time.sleep, [0.01] * 10, pure=False))
@@ -231,7 +231,7 @@ async def test_the_barrier_of_a_shuffle_is_not_taken_back(start):
     """Released, it ended its shuffle, of which the transfers counted as done: it found no active shuffle, and erred."""
     cluster = await start()
     barrier, result = await _shuffle_up_to_its_barrier(cluster)
-    looks = cluster.count(cluster.preload.retire, "_on_timer")
+    looks = cluster.count(cluster.preload.retirement, "_on_timer")
     await cluster.desire(barrier.pod)
     await until(lambda: looks() >= 2)
     assert (await cluster.row(barrier.worker))["blockers"] == ["running", "shuffle"]
@@ -245,10 +245,10 @@ async def test_a_shuffle_whose_barrier_was_given_back_begins_anew(start):
     cluster = await start()
     barrier, result = await _shuffle_up_to_its_barrier(cluster)
     ws = cluster.state(barrier.worker)
-    taking = cluster.preload.retire.recall.take(ws, lambda _ts: True, lambda: None)
-    cluster.preload.retire.recall.step(taking)
+    taking = cluster.preload.retirement.recall.select(ws, lambda _ts: True, lambda: None)
+    cluster.preload.retirement.recall.step(taking)
     await until(lambda: not any(is_barrier(ts) for ts in ws.processing))
-    cluster.preload.retire.recall.stop(taking)
+    cluster.preload.retirement.recall.stop(taking)
     barrier.worker.status = Status.running
     assert await asyncio.wait_for(result, 30) == sum(range(200))
     assert barrier.sent == 2
@@ -351,7 +351,7 @@ async def test_a_worker_is_not_drained_while_data_is_on_its_way_there(start, mon
     scattering = asyncio.ensure_future(cluster.client.scatter([[1]], workers=[leaving.address]))
     await until(lambda: cluster.preload.fence.scatters)
     await cluster.desire("cpu-0")
-    drain = cluster.preload.retire._drains[leaving.address]
+    drain = cluster.preload.retirement._drains[leaving.address]
     steps = cluster.count(drain, "step")
     await until(lambda: steps() >= 3)
     assert drain.state == "draining"
@@ -377,7 +377,7 @@ def make_slow():
 
 async def test_results_that_take_longer_to_pickle_than_a_worker_may_take_for_an_answer_are_moved(start, monkeypatch):
     """All were asked about at once, and no answer in time was none at all: they held the last GPU pod for ever."""
-    monkeypatch.setattr(evacuate, "EXAMINE_SECONDS", 1.0)
+    monkeypatch.setattr(evacuation, "EXAMINE_SECONDS", 1.0)
     cluster = await start()
     gpu, cpu = await cluster.add("gpu-0"), await cluster.add("cpu-0")
     futures = [cluster.client.submit(make_slow, resources=GPU, pure=False) for _ in range(6)]
@@ -388,8 +388,8 @@ async def test_results_that_take_longer_to_pickle_than_a_worker_may_take_for_an_
 
 
 async def test_results_are_moved_in_windows_and_all_of_them(start, monkeypatch):
-    monkeypatch.setattr(evacuate, "WINDOW", 7)
-    monkeypatch.setattr(evacuate, "LOOK_AT", 10)
+    monkeypatch.setattr(evacuation, "WINDOW", 7)
+    monkeypatch.setattr(evacuation, "LOOK_AT", 10)
     cluster = await start()
     leaving, staying = await cluster.add("cpu-0"), await cluster.add("cpu-1")
     futures = await cluster.client.scatter([[i] for i in range(100)], workers=[leaving.address])
@@ -453,7 +453,7 @@ async def test_a_task_that_waits_behind_those_which_an_offer_kept_begins_when_th
     cpu = await cluster.add("cpu-0")
     await offer(cluster, {"cpu": GPU})
     await until(lambda: cluster.state(cpu).resources.get("GPU"))
-    recall = cluster.preload.retire.recall
+    recall = cluster.preload.retirement.recall
     step, recall.step = recall.step, lambda _taking: False  # nothing is recalled before the thread is free
     running = cluster.client.submit(hold, 0, "behind", pure=False)
     await until(lambda: RUNS)
@@ -500,14 +500,14 @@ async def test_a_worker_that_goes_in_the_middle_of_a_recall_leaves_nothing_behin
     await until(lambda: RUNS and len(cluster.state(cpu).processing) == 5)
     cluster.scheduler.stream_comms[cpu.address].send = lambda *_: None  # nothing reaches it any more
     await offer(cluster, {})
-    await until(lambda: cluster.preload.retire.recall._asked)
-    [taking] = cluster.preload.retire.recall._asked[cpu.address].takings
+    await until(lambda: cluster.preload.retirement.recall._requests)
+    [taking] = cluster.preload.retirement.recall._requests[cpu.address].selections
     heard = taking.progress.__self__  # the event that is set by an answer
     await until(lambda: heard._waiters)
     await cluster.scheduler.remove_worker(cpu.address, stimulus_id="test", close=False)
     await until(lambda: not cluster.preload.offers._changes)
     await until(lambda: not heard._waiters, "nobody waits for an answer any more")
-    assert not cluster.preload.retire.recall._asked
+    assert not cluster.preload.retirement.recall._requests
     assert not cluster.preload.offers._loans
     await set_event(cluster, "go")
     await cluster.add("gpu-0")
@@ -636,7 +636,7 @@ async def test_a_pod_whose_container_starts_anew_is_open_although_the_one_before
     assert await asyncio.wait_for(cluster.client.submit(run, 1, resources=GPU), 30) == 1
     row = await cluster.row(again)
     assert (row["status"], row["retiring"]) == ("running", "")
-    assert not cluster.preload.leaving._announced
+    assert not cluster.preload.termination._terminating
 
 
 async def test_a_process_that_comes_back_in_a_pod_that_still_ends_is_closed(start):
@@ -646,7 +646,7 @@ async def test_a_process_that_comes_back_in_a_pod_that_still_ends_is_closed(star
     future = cluster.client.submit(hold, 0, "go", workers=[second.address], resources=GPU, pure=False)
     await until(lambda: RUNS)
     asked = asyncio.create_task(leave(cluster, "gpu-0"))
-    await until(lambda: cluster.preload.leaving._announced)
+    await until(lambda: cluster.preload.termination._terminating)
     await first.close()
     again = await cluster.add("gpu-0-0")
     await until(lambda: cluster.state(again).status == Status.closing_gracefully)

@@ -1,11 +1,17 @@
 """A lent offer: tasks of another pool run on workers that do not offer what they want, until it is taken back."""
 
 import asyncio
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 from distributed import Event, get_worker
 
 from gpudask import has_gpu
+from gpudask.preload.gpu_results import examine
+from gpudask.preload.offers import begin_waiting, set_offer
+from gpudask.preload.workers import run_on_worker
 
 from .cluster import GPU, until
 
@@ -110,15 +116,15 @@ async def test_a_task_that_asks_for_none_of_it_runs_though_an_answer_was_lost(st
     future = cluster.client.submit(where, resources={"GPU": 0}, workers=[cpu.address])
     await until(lambda: len(cluster.scheduler.unrunnable) == 1)
     offers = cluster.preload.offers
-    do = offers._do
+    do = offers._run
 
     async def without_the_first_answer(*args, **kwargs):
         await do(*args, **kwargs)
-        monkeypatch.setattr(offers, "_do", do)
-        offers.accept({})
+        monkeypatch.setattr(offers, "_run", do)
+        offers.lend({})
 
-    monkeypatch.setattr(offers, "_do", without_the_first_answer)
-    offers.accept({"cpu": GPU})
+    monkeypatch.setattr(offers, "_run", without_the_first_answer)
+    offers.lend({"cpu": GPU})
     assert await asyncio.wait_for(future, 10) == (cpu.name, False)
     assert cluster.state(cpu).resources == {"GPU": 0}
 
@@ -151,7 +157,7 @@ async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_l
     cpu = await cluster.add("cpu-0")
     await offer(cluster, {"cpu": GPU})
     await until(lambda: cluster.state(cpu).resources.get("GPU"))
-    recall = cluster.preload.retire.recall
+    recall = cluster.preload.retirement.recall
     recall.step = lambda _taking: False  # it is lent again before anything was recalled
     held = cluster.client.submit(hold, 0, "go", resources=GPU, pure=False)
     await until(lambda: cpu.state.executing_count == 1)
@@ -163,6 +169,21 @@ async def test_a_task_that_waits_on_the_worker_begins_when_what_it_asks_for_is_l
     await held
     await offer(cluster, {"cpu": GPU})
     assert await asyncio.wait_for(waiting, 30) == (cpu.name, False)
+
+
+@pytest.mark.parametrize("function", [set_offer, begin_waiting, examine])
+def test_what_runs_on_a_worker_needs_nothing_of_ours_there(function):
+    sent = []
+
+    async def broadcast(msg, workers, on_error):
+        sent.append(msg)
+        return {"tcp://worker": "no answer"}
+
+    scheduler, worker = SimpleNamespace(broadcast=broadcast), SimpleNamespace(address="tcp://worker")
+    assert asyncio.run(run_on_worker(scheduler, worker, function, key=1)) == "no answer"
+    code = "import sys, pickle; sys.modules['gpudask'] = None; print(pickle.load(sys.stdin.buffer).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], input=sent[0]["function"], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == function.__name__
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ async def test_a_worker_with_a_sick_device_gets_no_more(start):
     second = await cluster.add("gpu-1")
     for _ in range(3):
         await wait(cluster.client.submit(fail, resources=GPU, pure=False, workers=[second.address]))
-    assert cluster.preload.sick.words(cluster.state(second))
+    assert cluster.preload.device_health.message(cluster.state(second))
     futures = await queue(cluster, first, n=10, workers=[first.address])
     for ts in list(cluster.state(first).processing):
         ts.worker_restrictions = None  # they were only to get there
@@ -303,7 +303,7 @@ async def test_a_task_on_its_way_to_a_worker_that_begins_to_leave_goes_elsewhere
 
     def ask_and_retire(ts, giver, taker):
         request = ask(ts, giver, taker)
-        cluster.preload.retire.accept((Wish(),))
+        cluster.preload.retirement.retire((Wish(),))
         came.append(given)
         return request
 

@@ -105,8 +105,8 @@ async def test_seceded_tasks_are_kept_and_do_not_run_twice(start, task):
     future = cluster.client.submit(task, "seceded", workers=[leaving.address], allow_other_workers=True, pure=False)
     await until(lambda: cluster.state(leaving).long_running)
     await cluster.desire("gpu-0")
-    drain = cluster.preload.retire._drains[leaving.address]
-    asked = cluster.preload.retire.recall._asked[leaving.address]
+    drain = cluster.preload.retirement._drains[leaving.address]
+    asked = cluster.preload.retirement.recall._requests[leaving.address]
     await until(lambda: asked.begun, "the worker's word that it keeps the task, after which it could go wrong")
     looks = cluster.count(drain, "step")
     await until(lambda: looks() >= 3, "looks after that word")
@@ -158,7 +158,7 @@ async def test_the_workers_of_a_pod_leave_together(start):
     assert (await cluster.desire("gpu-0", if_idle=True))["refused"]
     assert cluster.state(one).status.name == "running"
     await cluster.desire("gpu-0")
-    await until(lambda: cluster.preload.retire._drains[one.address].state == "drained")
+    await until(lambda: cluster.preload.retirement._drains[one.address].state == "drained")
     assert (await cluster.row(one))["retiring"] == "draining"
     await set_event(cluster, "pod")
     await future
@@ -377,7 +377,7 @@ async def test_a_worker_that_dies_in_the_middle_is_simply_gone(start):
     await cluster.desire("gpu-0")
     await cluster.scheduler.remove_worker(gpu.address, stimulus_id="test", close=True)
     assert (await cluster.demand())["workers"] == []
-    assert not cluster.preload.retire._drains
+    assert not cluster.preload.retirement._drains
     await set_event(cluster, "dies")
     await cluster.add("gpu-1")
     assert await future == 0
@@ -553,7 +553,7 @@ async def test_a_value_that_cannot_be_moved_is_not_asked_for_again_and_again(sta
     await cluster.desire("gpu-0")
     await cluster.until_retiring(leaving, "blocked")
     asks = cluster.count(cluster.scheduler, "request_acquire_replicas")
-    looks = cluster.count(cluster.preload.retire._drains[leaving.address], "step")
+    looks = cluster.count(cluster.preload.retirement._drains[leaving.address], "step")
     await until(lambda: looks() >= 5, "looks: one each half a second")
     assert asks() <= 2
     del bad
@@ -568,7 +568,7 @@ async def test_a_value_whose_transfer_failed_moves_when_it_can(start):
     await wait(future)
     staying = await cluster.add("gpu-1")
     await cluster.desire("gpu-0")
-    await until(lambda: "not yet" in cluster.preload.retire._drains[leaving.address].detail)
+    await until(lambda: "not yet" in cluster.preload.retirement._drains[leaving.address].detail)
     await cluster.until_retiring(leaving, "drained")
     assert cluster.state(staying) in cluster.scheduler.tasks[future.key].who_has
     assert ReadAtLast.tries >= 2
@@ -576,10 +576,10 @@ async def test_a_value_whose_transfer_failed_moves_when_it_can(start):
 
 
 async def test_a_worker_that_does_not_say_what_its_results_need_is_told(start, monkeypatch):
-    from gpudask.preload import hostsafe
+    from gpudask.preload import gpu_results
 
     cluster = await start()
-    monkeypatch.setattr(hostsafe, "examine", _cannot_examine)
+    monkeypatch.setattr(gpu_results, "examine", _cannot_examine)
     gpu = await cluster.add("gpu-0")
     await cluster.add("cpu-0")
     future = cluster.client.submit(run, 1, resources=GPU)
@@ -690,7 +690,7 @@ def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
     import pandas as pd
     import pyarrow as pa
 
-    from gpudask.preload.hostsafe import why_unsafe
+    from gpudask.preload.gpu_results import gpu_dependency
 
     frame = pd.DataFrame({"a": [1, 2], "t": pd.to_datetime(["2020", "2021"]), "s": ["x", "y"]})
     safe = [
@@ -700,14 +700,14 @@ def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
         frame.set_index("t"), np.sum, dict, collections.defaultdict(list, a=[1]),
     ]  # fmt: skip
     for value in safe:
-        assert why_unsafe(value) == "", value
+        assert gpu_dependency(value) == "", value
     own = json.JSONDecoder()
     unsafe = [
         own, [own], {1: own}, pd.Series([own]), np.array([own]), json.JSONDecoder, json.loads, lambda: 1,
         collections.defaultdict(json.JSONDecoder), threading.Lock(), _Cuda(), own.decode,
     ]  # fmt: skip
     for value in unsafe:
-        assert why_unsafe(value) != "", value
+        assert gpu_dependency(value) != "", value
 
 
 class _Cuda:

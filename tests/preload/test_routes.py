@@ -6,13 +6,16 @@ import json
 import aiohttp
 import dask
 import pytest
+from distributed import get_worker
 
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.preload.demand import Demand
 from gpudask.preload.desired import parse_desired
+from gpudask.preload.fence import Fence
 from gpudask.preload.watch import COUNTS_SECONDS, FLAPPING_SECONDS, INTERVAL_SECONDS, Watch
 from tests import documented_protocol
 
-from .cluster import GPU, WORKING, digest, until
+from .cluster import GPU, WORKING, digest, pod_name, until
 
 
 def inc(x):
@@ -232,14 +235,14 @@ async def test_what_changes_again_and_again_makes_versions_ever_more_rarely_unti
     watch = Watch(dict, lambda: made.append(loop.time()))
     began = loop.time()
     while loop.time() < began + 3.0:
-        watch.want("a worker becomes busy or idle")
+        watch.publish("a worker becomes busy or idle")
         await asyncio.sleep(0.02)
     assert made[0] - began < INTERVAL_SECONDS
     assert 3 <= len(made) <= 6, "after 0, 0.2, 0.6, 1.4, 2.4 s"
     await asyncio.sleep(2.2 * FLAPPING_SECONDS)
     made.clear()
     asked = loop.time()
-    watch.want("a worker becomes busy or idle")
+    watch.publish("a worker becomes busy or idle")
     await until(lambda: made)
     assert made[0] - asked < INTERVAL_SECONDS
 
@@ -402,3 +405,32 @@ async def test_a_missing_hook_switches_only_its_feature_off(start, monkeypatch):
     answer = await cluster.desire("gpu-0")
     assert answer["refused"] == [{"pod": "demo-gpu-worker-0-00000", "why": f"retire is off: {features['retire']}"}]
     assert dask.config.get("distributed.scheduler.preload") == []
+
+
+async def test_what_depends_on_a_missing_part_is_off_with_it_and_the_others_work(start, monkeypatch):
+    monkeypatch.setattr(Demand, "attributes", ("no_such_attribute",))
+    cluster = await start()
+    answer = await cluster.demand()
+    assert answer["features"] == WORKING | {
+        "demand": "Scheduler.no_such_attribute is missing",
+        "retire": "without demand nobody knows which workers are idle",
+        "offers": "without retire nobody takes back the tasks of an offer that ends",
+        "rebalance": "without demand nobody knows which tasks wait",
+    }
+    cpu = await cluster.add("cpu-0")
+    await cluster.add("gpu-0")
+    assert await cluster.client.submit(lambda: get_worker().name) == cpu.name, "the fence is up"
+    assert (await cluster.demand())["demand"] == []
+    why = await cluster.preload.wait_until_drained(pod_name("cpu-0"), "127.0.0.1")
+    assert why == f"retire is off: {answer['features']['retire']}"
+
+
+async def test_without_the_fence_pools_still_change_and_workers_still_drain(start, monkeypatch):
+    monkeypatch.setattr(Fence, "attributes", ("no_such_attribute",))
+    cluster = await start()
+    assert (await cluster.demand())["features"] == WORKING | {"fence": "Scheduler.no_such_attribute is missing"}
+    gpu = await cluster.add("gpu-0")
+    assert await cluster.client.submit(lambda: get_worker().name) == gpu.name, "it keeps nobody off"
+    assert (await cluster.desire("gpu-0", pools={"gpu": "any"}))["refused"] == []
+    assert cluster.preload.pools.accepts == {"gpu": "any"}
+    await cluster.until_retiring(gpu, "drained")

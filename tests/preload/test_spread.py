@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gpudask.preload.spread import Load, spread
+from gpudask.preload.rebalance import Load, spread
 
 
 def after(loads, rounds=100, slack=0, most=1000):

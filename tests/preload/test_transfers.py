@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudask.preload.transfers import OUT_OF_STEP, PATIENCE_SECONDS, TOLD_SECONDS, Transfers, plain_words
+from gpudask.preload.transfers import OUT_OF_STEP, ARRIVAL_SECONDS, REPORT_AFTER_SECONDS, Transfers, short_error
 
 LOOK_SECONDS = 0.1
 
@@ -100,7 +100,7 @@ def test_what_fails_for_a_while_arrives_in_the_end():
     seen.run(10)
     assert seen.stuck
     seen.run(60)
-    assert (seen.left, seen.stuck, seen.transfers.last_words) == ({}, {}, "")
+    assert (seen.left, seen.stuck, seen.transfers.last_error) == ({}, {}, "")
 
 
 def test_values_are_asked_for_at_once_and_spread_by_load():
@@ -119,7 +119,7 @@ def test_who_takes_no_data_any_more_is_replaced_without_blame():
     seen.silent.clear()
     seen.transfers.step(dict(seen.left), dict(seen.load), {"a", "b"}, seen.now)
     assert seen.asked[-1][1] != first
-    assert seen.transfers.last_words == ""
+    assert seen.transfers.last_error == ""
 
 
 def test_a_recipient_that_dies_is_a_failure_so_that_a_deadly_value_does_not_end_one_after_another():
@@ -135,9 +135,9 @@ def test_a_recipient_that_dies_is_a_failure_so_that_a_deadly_value_does_not_end_
 
 def test_silence_is_a_failure_after_a_while_and_told():
     seen = Recipients("a", good=["x", "y"], silent=["x"])
-    seen.run(PATIENCE_SECONDS - 1)
+    seen.run(ARRIVAL_SECONDS - 1)
     assert len(seen.asked) == 1
-    seen.run(TOLD_SECONDS + PATIENCE_SECONDS + 5)
+    seen.run(REPORT_AFTER_SECONDS + ARRIVAL_SECONDS + 5)
     assert set(seen.left) == {"x"}
     assert "nothing arrived within 30 s" in seen.stuck["x"]
 
@@ -154,7 +154,7 @@ def test_what_is_dropped_meanwhile_is_forgotten():
     seen.run(10)
     seen.left.clear()
     seen.look()
-    assert (seen.stuck, seen.transfers.last_words, seen.transfers._blamed) == ({}, "", {})
+    assert (seen.stuck, seen.transfers.last_error, seen.transfers._blamed) == ({}, "", {})
 
 
 def test_a_failure_of_somebody_elses_copy_is_no_news():
@@ -171,7 +171,7 @@ def test_a_recipient_that_finds_nobody_to_copy_from_again_and_again_has_failed()
     seen.look()
     assert [seen.transfers.not_found(["x", "y"], "a") for _ in range(2)] == [False, True]
     seen.look()
-    assert "connection broke" in seen.transfers.last_words
+    assert "connection broke" in seen.transfers.last_error
 
 
 @pytest.mark.parametrize(
@@ -190,4 +190,4 @@ def test_a_recipient_that_finds_nobody_to_copy_from_again_and_again_has_failed()
     ],
 )
 def test_errors_are_told_in_plain_words(text, words):
-    assert plain_words(text) == words
+    assert short_error(text) == words

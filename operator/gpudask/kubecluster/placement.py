@@ -29,7 +29,7 @@ def has_gpu() -> bool:
         worker = module.get_worker()
     except ValueError:  # not in a task
         return False
-    lent = getattr(worker, "gpudask_lent", ())  # set by preload/offer_here.py
+    lent = getattr(worker, "gpudask_lent", ())  # set by preload/offers.py
     return GPU_RESOURCE not in lent and worker.state.total_resources.get(GPU_RESOURCE, 0) > 0
 
 

@@ -1,53 +1,40 @@
-"""Restricted tasks counted by what they ask for, by prefix and by state.
+"""Counts of restricted tasks by requirement, prefix and state.
 
-A transition only notes the task's key; whoever asks first has all noted tasks counted anew. So a task that went through
+A transition only notes the task's key; the next reader has all noted tasks counted anew. So a task that went through
 several states in between costs one count, and counting cannot drift: it is keyed by task, and looks at the task as it
 is. (`count[start] -= 1; count[finish] += 1` drifts, because a transition may happen inside another.)
 
 A graph may bring a million tasks at once, so counting goes slice by slice: what is not counted yet waits in batches,
 and `is_behind` says so. What asks for something new and finds no worker is counted before the rest.
 
-What a task asks for is the user's word, and hostile: it is counted on its own, and what cannot be demand is told as
-such. `IGNORED` has the reasons.
+A requirement is the user's input, and hostile: what cannot be demand is counted on its own, as ignored (see
+`requirements`).
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import reprlib
 import time
 from collections import deque
-from numbers import Real
 from typing import TYPE_CHECKING, Any
+
+from .requirements import IGNORED, NAME_LENGTH, REQUIREMENTS, TOO_MANY, ignored, is_ignored, requirement_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from distributed.scheduler import TaskGroup, TaskState
 
+    from .requirements import Requirement
+
 ACTIVE = frozenset({"waiting", "queued", "no-worker", "processing"})
 UNRUNNABLE = ("no-worker", "queued")
 
 SLICE_SECONDS = 0.004  # of the event loop's CPU time that counting may take at one go
 BATCH = 2_000  # tasks between two looks at the clock
-FIRST = 100  # tasks that are counted before all others, because nobody has asked for that before
-REQUIREMENTS = 1_000  # kept apart; what else is asked for counts together, as ignored
-ROOM = REQUIREMENTS - 100  # when there are so few, those beyond are looked at again
-NAMES = 32  # resources that one task asks for
-NAME_LENGTH = 200
-
-Requirement = tuple[tuple[str, float], ...]  # sorted (resource, quantity); () is plain
-PLAIN: Requirement = ()
-
-IGNORED = (NO_NUMBER, NO_NAME, TOO_LONG, TOO_MANY_NAMES, TOO_MANY, UNREADABLE) = (
-    "a quantity is no finite number of zero or more",
-    "a resource's name is no text",
-    f"a resource's name has more than {NAME_LENGTH} characters",
-    f"one task asks for more than {NAMES} resources",
-    f"more than {REQUIREMENTS} different requirements at a time",
-    "it cannot be read",
-)
+FIRST = 100  # tasks that are counted before all others, because their requirement is new
+RECOUNT_BELOW = REQUIREMENTS - 100  # when there are so few, those beyond are looked at again
 
 
 class Bucket:
@@ -98,7 +85,7 @@ class Counts:
         self._batches.append(iter(keys))
 
     def note_unrunnable(self, key: Any, restrictions: Any) -> bool:
-        """Count a task that finds no worker before all others, if nobody has asked for that yet; return whether so."""
+        """Count a task that finds no worker before all others, if its requirement is new; return whether so."""
         try:
             if restrictions == self._latest_new:
                 return False
@@ -160,7 +147,7 @@ class Counts:
         if empty:
             self._drop_empty_buckets()
             self._latest_new = None
-            if self._beyond and len(self._totals) < ROOM:
+            if self._beyond and len(self._totals) < RECOUNT_BELOW:
                 beyond, self._beyond = self._beyond, {}
                 self.put_off_all(beyond)  # there is room for some of them now
         return self._totals
@@ -171,7 +158,7 @@ class Counts:
         return [bucket for buckets in self._buckets.values() for bucket in buckets.values()]
 
     def ignored(self) -> list[dict[str, Any]]:
-        """Return what is asked for but is no demand: an example, how many such tasks are not done, and why."""
+        """Return the `ignored` of the protocol: an example, how many such tasks are not done, and why."""
         found = []
         for why in IGNORED:
             tasks = sum(self._totals.get(ignored(why), {}).values())
@@ -266,47 +253,6 @@ class Counts:
                 self._dropped.pop()
             if time.thread_time() > until:
                 return
-
-
-def requirement_of(ts: TaskState) -> Requirement:
-    """Return what a task asks for."""
-    return requirement_from(ts.resource_restrictions) if ts.resource_restrictions else PLAIN
-
-
-def requirement_from(restrictions: Any) -> Requirement:
-    """Return what `resources=` says, whatever that is: a requirement that nobody can offer where it is no demand."""
-    try:
-        if len(restrictions) > NAMES:
-            return ignored(TOO_MANY_NAMES)
-        for name, quantity in restrictions.items():
-            if why := _why_ignored(name, quantity):
-                return ignored(why)
-        return tuple(sorted((name, float(quantity)) for name, quantity in restrictions.items()))
-    except Exception:  # noqa: BLE001 (whatever a foreign type raises)
-        return ignored(UNREADABLE)
-
-
-def _why_ignored(name: Any, quantity: Any) -> str:
-    if not isinstance(name, str):
-        return NO_NAME
-    if len(name) > NAME_LENGTH:
-        return TOO_LONG
-    if not isinstance(quantity, Real):
-        return NO_NUMBER
-    try:
-        return "" if 0 <= float(quantity) < math.inf else NO_NUMBER  # what is not a number is not even zero or more
-    except OverflowError:
-        return NO_NUMBER
-
-
-def ignored(why: str) -> Requirement:
-    """Return the requirement of tasks that are no demand. No worker can offer so much of anything."""
-    return ((why, math.inf),)
-
-
-def is_ignored(requirement: Requirement) -> bool:
-    """Return whether tasks of this requirement are no demand."""
-    return bool(requirement) and requirement[0][1] == math.inf
 
 
 def _is_restricted(ts: TaskState | None) -> bool:

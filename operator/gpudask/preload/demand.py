@@ -1,4 +1,4 @@
-"""How much work waits and runs, for each distinct set of resource restrictions.
+"""Demand: tasks that wait and run, by each distinct set of resource restrictions.
 
 Restricted tasks are counted in `counts`. Plain tasks cost nothing: their counts are distributed's own totals by prefix,
 less the restricted ones. Reading is O(changed tasks + requirements x prefixes), never O(tasks).
@@ -11,36 +11,42 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .counts import ACTIVE, BATCH, PLAIN, UNRUNNABLE, Counts, Requirement, is_ignored, requirement_of
-from .ended import Ended
-from .lookahead import LookAhead
-from .names import pool_of
+from .counts import ACTIVE, BATCH, UNRUNNABLE, Counts
+from .lookahead import Durations, LookAhead
+from .parts import Part
+from .pools import pool_of
+from .requirements import PLAIN, Requirement, is_ignored, requirement_of
+from .workers import FinishedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distributed.scheduler import Scheduler, TaskState
 
-    from .durations import Durations
+    from .blockers import Pinned
     from .lookahead import Estimate
-    from .pinned import Pinned
     from .pools import Pools
     from .watch import Watch
 
-NEW = "new"  # topic of the watch: what nobody has asked for before
+NEW = "new"  # topic of the watch: a requirement that no task had before
 UNKNOWN_SECONDS = 0.5  # distributed's own guess for a task whose duration nobody knows
 REST_SECONDS = 0.006  # of the event loop for others, between two slices of tasks to count
 
 
-class Demand:
-    """What distributed's transitions say, and the `demand` of the answer."""
+class Demand(Part):
+    """Counts tasks by distributed's transitions: the `demand` of the answer."""
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, durations: Durations, watch: Watch, pinned: Pinned) -> None:
+    feature = "demand"
+    attributes = ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins")
+    methods = MappingProxyType({"add_plugin": ("plugin",)})
+
+    def __init__(self, scheduler: Scheduler, pools: Pools, watch: Watch, pinned: Pinned) -> None:
         self._scheduler = scheduler
         self._tasks = scheduler.tasks  # the same for as long as the scheduler lives
-        self._durations = durations
+        self._durations = Durations(pools)
         self._watch = watch
         self._pinned = pinned
         self._counts = Counts(scheduler.tasks)
@@ -49,11 +55,11 @@ class Demand:
         self._plain_unrunnable: int | None = None  # of them, how many found no worker; None where there were none
         self._unrunnable_since: dict[Requirement, float] = {}
         self._most: dict[Requirement, int] = {}  # the most bits of its unrunnable tasks since it had none
-        self.ended = Ended()
-        self.look_ahead = LookAhead(scheduler, self._counts, durations, pools, watch)
+        self.finished = FinishedTasks()
+        self.look_ahead = LookAhead(scheduler, self._counts, self._durations, pools, watch)
         self.is_counting = False
 
-    def hook_in(self) -> None:
+    def start(self) -> None:
         """Count what is there already, since clients may have come before the preload."""
         self._counts.put_off_all(list(self._scheduler.tasks))
         self.is_counting = True
@@ -82,25 +88,25 @@ class Demand:
             counts = self._counts
             counts.changed[key] = None
             if finish == "no-worker" and counts.note_unrunnable(key, restricted):
-                self._watch.want(NEW)
+                self._watch.publish(NEW)
             if len(counts.changed) >= BATCH:
                 counts.put_off()
         pinned = self._pinned
         if ts.worker_restrictions or ts.host_restrictions or (pinned.kept and ts in pinned.kept):
             pinned.follow(ts)
         if startstops and finish == "memory":  # else it was not computed here
-            ended = self.ended
+            finished = self.finished
             if restricted:
-                ended.restricted[worker] += 1
-                recently = ended.recently_restricted
+                finished.restricted[worker] += 1
+                recently = finished.recently_restricted
             else:
-                ended.plain[worker] += 1
-                recently = ended.recently_plain
+                finished.plain[worker] += 1
+                recently = finished.recently_plain
             learnt = ts.group, worker
             if learnt not in recently:
                 recently.add(learnt)
                 self._learn(ts.prefix.name, worker, startstops)
-        if not self._watch.is_looking:
+        if not self._watch.is_check_due:
             self._watch.touch()
 
     def restart(self) -> None:
@@ -151,8 +157,8 @@ class Demand:
         return dict.fromkeys(unrunnable, 0) | self._most
 
     def ignored(self) -> list[dict[str, Any]]:
-        """Return what tasks ask for that is no demand, after `entries`."""
-        return self._counts.ignored()
+        """Return the `ignored` of the protocol, after `entries`."""
+        return self._counts.ignored() if self.is_counting else []
 
     def _count(self) -> None:
         """Count what has changed: most often all of it, else a slice of it, and the rest soon."""
@@ -184,6 +190,8 @@ class Demand:
 
     def entries(self, now: float) -> list[dict[str, Any]]:
         """Return the `demand` of the protocol: the restricted requirements in order, then plain demand."""
+        if not self.is_counting:
+            return []
         self.follow(now)
         longer = self._seconds_past_mean()
         by_requirement = self._restricted()
@@ -261,7 +269,7 @@ class Demand:
                     yield ts, elapsed_seconds
 
     def _learn(self, prefix: str, address: str, startstops: list[dict[str, Any]]) -> None:
-        """Take a task's duration into account: of tasks that are many and short, the first after each look."""
+        """Record a task's duration: of tasks that are many and short, the first after each check."""
         ws = self._scheduler.workers.get(address)
         self._durations.learn(prefix, pool_of(ws.name) if ws else "", startstops)
         self._durations.forget_vanished(self._scheduler.task_prefixes)
@@ -270,3 +278,29 @@ class Demand:
 def _next(estimate: Estimate | None, now: float) -> dict[str, Any]:
     seconds = estimate.left(now) if estimate is not None else None
     return {"next_seconds": seconds, "next_tasks": estimate.tasks if estimate is not None else 0}
+
+
+class IdleTime:
+    """Counts the seconds without a task that is not done, and without any transition of a task.
+
+    It compares when it is read: what began and ended in between has moved the counter of transitions, and is taken to
+    have ended now. So the time may be too short, never too long.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._transitions = -1
+        self._since = 0.0
+
+    def seconds(self, now: float, *, is_busy: bool) -> float | None:
+        """Return for how many seconds nothing was to be done; None where this distributed counts no transitions.
+
+        `is_busy`: whether there is a task that is not done.
+        """
+        transitions = getattr(self._scheduler, "transition_counter", None)
+        if transitions is None:
+            return None
+        takes_in = getattr(self._scheduler, "_active_graph_updates", 0) > 0  # a graph that has no tasks yet
+        if is_busy or takes_in or transitions != self._transitions:
+            self._transitions, self._since = transitions, now
+        return now - self._since

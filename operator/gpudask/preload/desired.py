@@ -1,4 +1,4 @@
-"""What the operator wants, as values: the body of `POST /gpudask/v1/desired` and the pools file, checked.
+"""The operator's desired state, as values: the body of `POST /gpudask/v1/desired` and the pools file, checked.
 
 Bad input is a `BadInputError` that names the field; nothing here touches the scheduler.
 """
@@ -17,27 +17,27 @@ DATA = ("move", "release")
 
 
 class BadInputError(ValueError):
-    """A field of the operator's word that is missing or wrong; the message names it."""
+    """A field of the operator's request that is missing or wrong; the message names it."""
 
 
 @dataclass(frozen=True)
-class Retiring:
-    """One pod that shall leave, and how."""
+class RetireRequest:
+    """One pod to retire, and how."""
 
     pod: str
     data: str
     if_idle: bool
-    forced: bool = False  # it is deleted although it may not be drained: nobody is to wait for that
+    forced: bool = False  # it is deleted although it may not be drained: its hook waits no longer
 
 
 @dataclass(frozen=True)
 class Desired:
-    """Everything the operator wants, whole."""
+    """The operator's whole desired state."""
 
     version: str
     pools: dict[str, str]  # pool -> "any" | "annotated"
     gpu_pools: frozenset[str]
-    retiring: tuple[Retiring, ...]
+    retiring: tuple[RetireRequest, ...]
     offers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool -> resource -> amount for each worker
 
 
@@ -53,19 +53,19 @@ def parse_desired(body: bytes) -> Desired:
     _expect(isinstance(version, str) and version, "version", "a string", version)
     retiring = given.get("retiring")
     _expect(isinstance(retiring, list), "retiring", "a list", retiring)
-    wishes = tuple(_retiring(item, f"retiring[{i}]") for i, item in enumerate(retiring))
-    for i, wish in enumerate(wishes):
-        if any(other.pod == wish.pod for other in wishes[:i]):
-            raise BadInputError(f"retiring[{i}].pod: {wish.pod!r} is named twice")
+    requests = tuple(_retiring(item, f"retiring[{i}]") for i, item in enumerate(retiring))
+    for i, request in enumerate(requests):
+        if any(other.pod == request.pod for other in requests[:i]):
+            raise BadInputError(f"retiring[{i}].pod: {request.pod!r} is named twice")
     pools, gpu_pools = parse_pools(given.get("pools"))
     offers = _offers(given.get("offers", {}))
-    return Desired(version=version, pools=pools, gpu_pools=gpu_pools, retiring=wishes, offers=offers)
+    return Desired(version=version, pools=pools, gpu_pools=gpu_pools, retiring=requests, offers=offers)
 
 
 def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:
     """Read `{"gpu": {"accepts": "any", "gpu": true}, ...}`: what pools accept, and which have GPUs.
 
-    `gpu` may be missing, as in the words of an older operator. Raises `BadInputError`.
+    `gpu` may be missing, as from an older operator. Raises `BadInputError`.
     """
     _expect(isinstance(given, dict), "pools", "an object", given)
     for name, pool in given.items():
@@ -77,7 +77,7 @@ def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:
 
 
 def read_pools(path: str) -> tuple[dict[str, str], frozenset[str]]:
-    """Read the pools file that stands in for the operator's first word; raises `BadInputError`."""
+    """Read the pools file that stands in for the operator's first request; raises `BadInputError`."""
     try:
         return parse_pools(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -94,7 +94,7 @@ def _offers(given: Any) -> dict[str, dict[str, float]]:
     return {pool: {name: float(amount) for name, amount in amounts.items()} for pool, amounts in given.items()}
 
 
-def _retiring(given: Any, field: str) -> Retiring:
+def _retiring(given: Any, field: str) -> RetireRequest:
     _expect(isinstance(given, dict), field, "an object", given)
     pod, if_idle = given.get("pod"), given.get("if_idle")
     _expect(isinstance(pod, str) and pod, f"{field}.pod", "a pod's Dask name", pod)
@@ -102,7 +102,7 @@ def _retiring(given: Any, field: str) -> Retiring:
     _expect(isinstance(if_idle, bool), f"{field}.if_idle", "true or false", if_idle)
     forced = given.get("forced", False)
     _expect(isinstance(forced, bool), f"{field}.forced", "true or false", forced)
-    return Retiring(pod=pod, data=given["data"], if_idle=if_idle, forced=forced)
+    return RetireRequest(pod=pod, data=given["data"], if_idle=if_idle, forced=forced)
 
 
 def _choice(given: Any, field: str, choices: tuple[str, ...]) -> None:

@@ -67,7 +67,7 @@ async def _start_configured(scheduler: Any, stopping: list[Any]) -> None:
 
 
 def _serve_health_only(scheduler: Any, error: str) -> None:
-    """Tell the operator why the other routes are missing. It repeats a little of `routes`: that may be broken."""
+    """Serve on the health route why the other routes are missing. It repeats a part of `routes`: that may be broken."""
     try:
         from importlib import metadata  # noqa: PLC0415
 

@@ -1,11 +1,11 @@
-"""Decides which worker may run which task: what distributed's own choices leave open.
+"""The fence: which worker may run which task, where distributed's own choices leave it open.
 
 - Plain tasks keep off the workers of pools that accept annotated tasks only. distributed places them by data locality,
   so GPU workers would get most of them and never be idle. A plain task that finds no worker waits as `no-worker` or
   `queued`, as it does in an empty cluster, and runs when an accepting worker joins.
 - No task goes to a worker that does not offer what it asks for, however loose its other restrictions are: such a worker
   closes.
-- A worker that leaves, but has to stay open for tasks which only it may run, gets no others: it is *reserved*.
+- A worker that retires, but has to stay open for tasks which only it may run, gets no others: it is *reserved*.
 
 A worker that the user names is honoured. Every way by which distributed picks a worker is narrowed here: by
 restrictions, from the queue, root tasks without the queue, stealing (when it asks, and when the answer comes, which may
@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import logging
 import operator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .names import pool_of
-from .recall import GIVEN_BACK
-from .shuffle import reschedule
-from .slots import has_offer
+from .parts import Part
+from .pools import pool_of
+from .recall import GIVEN_BACK, reschedule
+from .requirements import has_offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,26 +55,49 @@ class OpenSlots(set[Any]):
             super().add(ws)
 
 
-class Fence:
-    """Narrows the scheduler's own methods. It costs next to nothing while no worker is fenced or reserved."""
+class Fence(Part):
+    """Narrows the scheduler's own methods. It costs next to nothing while no worker is fenced or reserved.
+
+    While it is not up it keeps nobody off.
+    """
+
+    feature = "fence"
+    attributes = (
+        *("running", "workers", "idle", "idle_task_count", "n_tasks"),
+        *("handlers", "stream_handlers", "extensions"),
+    )
+    methods = MappingProxyType(
+        {
+            "valid_workers": ("ts",),
+            "check_idle_saturated": ("ws",),
+            "decide_worker_non_rootish": ("ts",),
+            "decide_worker_rootish_queuing_disabled": ("ts",),
+            "bulk_schedule_unrunnable_after_adding_worker": ("ws",),
+            "stimulus_queue_slots_maybe_opened": ("stimulus_id",),
+            "handle_worker_status_change": ("status", "worker", "stimulus_id"),
+            "transitions": ("recommendations", "stimulus_id"),
+        }
+    )
 
     def __init__(self, scheduler: Scheduler, pools: Pools) -> None:
         self._scheduler = scheduler
         self._pools = pools
+        self.is_up = False
         self.scatters: set[object] = set()  # that go on: the scheduler does not know yet of data which is on its way
         self._reserved: set[WorkerState] = set()
         self._allowed: set[WorkerState] | None = None  # running workers that accept plain tasks, kept between changes
         self._listed: list[WorkerState] = []  # the same in a fixed order
         self._running_then = -1  # how many workers ran when they were listed
-        self._fences = False  # whether any running worker is fenced or reserved
-        self._valid_workers = scheduler.valid_workers
-        self._decide_non_rootish = scheduler.decide_worker_non_rootish
-        self._decide_rootish_unqueued = scheduler.decide_worker_rootish_queuing_disabled
-        self._change_status = scheduler.handle_worker_status_change
+        self._is_fencing = False  # whether any running worker is fenced or reserved
 
-    def hook_in(self) -> None:
+    def start(self) -> None:
         """Put the fence up, for the workers that are there too."""
         scheduler: Any = self._scheduler
+        self.is_up = True
+        self._valid_workers = self._scheduler.valid_workers
+        self._decide_non_rootish = self._scheduler.decide_worker_non_rootish
+        self._decide_rootish_unqueued = self._scheduler.decide_worker_rootish_queuing_disabled
+        self._change_status = self._scheduler.handle_worker_status_change
         scheduler.valid_workers = self.valid_workers
         scheduler.idle_task_count = OpenSlots(self._pools, self._reserved, scheduler.idle_task_count)
         scheduler.decide_worker_non_rootish = self.decide_non_rootish
@@ -88,36 +112,43 @@ class Fence:
         self._count_slots()
 
     def change(self, accepts: dict[str, str]) -> None:
-        """Take in what pools accept: plain tasks that wait run at once on a pool that now accepts them."""
+        """Change what pools accept: plain tasks that wait run at once on a pool that now accepts them."""
+        if not self.is_up or accepts == self._pools.accepts:
+            self._pools.accepts = accepts
+            return
         before = self._allowed_now()
         self._pools.accepts = accepts
-        self.forget()
+        self.invalidate()
         self._count_slots()
         self._schedule_on(self._allowed_now() - before)
 
     def reserve(self, ws: WorkerState) -> None:
         """Keep all tasks off a running worker but those that may run nowhere else."""
-        if ws not in self._reserved:
+        if self.is_up and ws not in self._reserved:
             self._reserved.add(ws)
-            self.forget()
+            self.invalidate()
             self._scheduler.idle_task_count.discard(ws)
 
     def unreserve(self, ws: WorkerState) -> None:
         """End a reservation: what waits may run there."""
         if ws in self._reserved:
             self._reserved.discard(ws)
-            self.forget()
+            self.invalidate()
             if ws in self._scheduler.running:
                 self._scheduler.check_idle_saturated(ws)
                 self._schedule_on({ws})
+
+    def add_worker(self, ws: WorkerState) -> None:  # noqa: ARG002
+        """Let a worker that has come be among the allowed ones."""
+        self.invalidate()
 
     def remove_worker(self, address: str) -> None:
         """Forget a worker that has gone."""
         for ws in [ws for ws in self._reserved if ws.address == address]:
             self._reserved.discard(ws)
-        self.forget()
+        self.invalidate()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Find the allowed workers anew: some have come, gone, or changed."""
         self._allowed = None
 
@@ -144,14 +175,14 @@ class Fence:
             return self._offering(ts.resource_restrictions) if is_lost else valid
         if valid is None or is_lost:
             allowed = self._allowed_now()
-            return allowed if self._fences else None
+            return allowed if self._is_fencing else None
         return valid
 
     def decide_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Narrow `Scheduler.decide_worker_non_rootish`."""
         if not (ts.resource_restrictions or ts.dependencies or ts.actor) and _is_unbound(ts):
             allowed = self._allowed_now()
-            if self._fences:  # distributed would weigh all of them one by one
+            if self._is_fencing:  # distributed would weigh all of them one by one
                 return self._least_occupied() if allowed else None
         ws = self._decide_non_rootish(ts)
         if ts.loose_restrictions and ws is not None and not self.admits(ts, ws):
@@ -162,7 +193,7 @@ class Fence:
         """Narrow `Scheduler.decide_worker_rootish_queuing_disabled`: it picks from the idle or the running workers."""
         scheduler = self._scheduler
         allowed = self._allowed_now()
-        if not self._fences:
+        if not self._is_fencing:
             return self._decide_rootish_unqueued(ts)
         if ts.group.last_worker not in allowed:
             ts.group.last_worker = None  # fenced since: it would go on getting the group's tasks
@@ -176,9 +207,9 @@ class Fence:
 
     def change_status(self, status: Any, worker: Any, stimulus_id: str) -> None:
         """Follow `Scheduler.handle_worker_status_change`, which changes who is running."""
-        self.forget()
+        self.invalidate()
         self._change_status(status, worker, stimulus_id)
-        self.forget()
+        self.invalidate()
 
     async def scatter(self, *, workers: Any = None, broadcast: Any = False, **message: Any) -> Any:
         """Narrow the handler `scatter`: data without a recipe would lie on GPU workers, and keep their pods.
@@ -199,9 +230,9 @@ class Fence:
         return self._ncores_running(workers=self._addresses_for_data() if workers is None else workers, **message)
 
     def on_steal_response(self, *, key: Any, state: str | None, stimulus_id: str, worker: str | None = None) -> None:
-        """Take a worker's answer to work stealing: what it gave back goes elsewhere if the thief may not run it by now.
+        """Process a worker's answer to work stealing: what it gave back goes elsewhere if the thief may not run it now.
 
-        Since the question the thief may have closed, or its offer may have been taken back.
+        Since the request the thief may have closed, or its offer may have been taken back.
         """
         ts = self._scheduler.tasks.get(key)
         info = self._stealing.in_flight.get(ts) if ts is not None else None
@@ -213,7 +244,7 @@ class Fence:
         self._on_steal_response(key=key, state=state, stimulus_id=stimulus_id, worker=worker)
 
     def _narrow_stealing(self) -> None:
-        """Let stealing ask only for what the thief may run: loose restrictions would let it pick anybody."""
+        """Let stealing request only what the thief may run: loose restrictions would let it pick anybody."""
         stealing: Any = self._scheduler.extensions.get("stealing")
         if stealing is None:
             return
@@ -257,13 +288,13 @@ class Fence:
             self._allowed = {ws for ws in running if not self._pools.is_fenced(ws) and ws not in self._reserved}
             self._listed = sorted(self._allowed, key=operator.attrgetter("address"))
             self._running_then = len(running)
-            self._fences = len(self._allowed) < len(running)
+            self._is_fencing = len(self._allowed) < len(running)
         return self._allowed
 
     def _addresses_for_data(self) -> list[str] | None:
         """Return the workers that accept plain tasks; None, which means all, where there is none or no other."""
         allowed = self._allowed_now()
-        return [ws.address for ws in self._listed] if allowed and self._fences else None
+        return [ws.address for ws in self._listed] if allowed and self._is_fencing else None
 
     def _offering(self, restrictions: dict[str, float]) -> set[WorkerState]:
         """Return the running workers that offer what a task asks for, whatever else restricts it."""
@@ -278,7 +309,7 @@ class Fence:
         return named is not None and ws in named
 
     def _valid(self, ts: TaskState) -> set[WorkerState] | None:
-        """Return what distributed says, no worker where it fails: what a task asks for may be no number."""
+        """Return distributed's own choice, no worker where it fails: a task's quantity may be no number."""
         try:
             return self._valid_workers(ts)
         except TypeError:

@@ -1,4 +1,4 @@
-"""In how long the first of the waiting tasks can run: so that a pod which takes minutes to come starts in time.
+"""Look-ahead: estimates of when the first waiting task can run, so that a pod which takes minutes starts in time.
 
 From a requirement's first waiting tasks it walks back over what is not done yet. The estimate is the longest chain of
 known durations on the way, or all their seconds over the threads that serve them, whichever is more. Where the
@@ -11,7 +11,7 @@ longer than expected, known or not, is taken to need as long again as it is over
 early grows, until the pod that was ordered for it is given up.
 
 Bounded: at most once a second while something waits, a fixed number of nodes, and never more than a small share of the
-scheduler's time. What is not an ancestor but runs before it is not seen: the estimate is early then.
+scheduler's time. What is not an ancestor but runs before it is not known: the estimate is early then.
 """
 
 from __future__ import annotations
@@ -21,38 +21,43 @@ import itertools
 import math
 import time
 from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .counts import ACTIVE, PLAIN, Counts, Requirement, requirement_of
-from .longest import Ancestors, TooLargeError
-from .slots import slots_of
+from .counts import ACTIVE, Counts
+from .requirements import PLAIN, Requirement, requirement_of, slots_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
     from distributed.scheduler import Scheduler, TaskGroup, TaskState
 
-    from .durations import Durations
     from .pools import Pools
     from .watch import Watch
 
-UNKNOWN_SECONDS = 0.5  # where a distributed does not say what it takes an unknown duration for
+UNKNOWN_SECONDS = 0.5  # where distributed has no setting for an unknown duration
 EVERY_SECONDS = 1.0
 SHARE = 0.01  # of the event loop's CPU time may go into estimates
 BUDGET = 5_000  # nodes and edges met, all requirements together
 LOOK_AT = 5_000  # counted tasks looked at to find the first waiting ones
-FIRST = 16  # waiting tasks asked
+FIRST = 16  # waiting tasks of which an estimate is made
 FAN_OUT = 2_000  # dependents looked at
-RING_SECONDS = 3.0  # between two versions because of estimates
-MOVED = 0.2  # of the time left, or MOVED_SECONDS: a smaller change is no news
+REPORT_SECONDS = 3.0  # between two versions because of estimates
+MOVED = 0.2  # of the time left, or MOVED_SECONDS: a smaller change does not matter
 MOVED_SECONDS = 1.0
-MARKS_SECONDS = (600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0, 0.0)  # below which an estimate is news
+MARKS_SECONDS = (600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0, 0.0)  # below which an estimate has changed
 TOGETHER = 1.25  # tasks that can run within so many times the first one's time come with it
+PREFIXES = 10_000  # remembered before those that have vanished are dropped
+MEMORY = 50  # tasks; later ones weigh as if only so many came before, so that the mean follows a change
+
+Node = TypeVar("Node", bound=Hashable)
+
+
+class TooLargeError(Exception):
+    """The walk met more nodes and edges than it may."""
 
 
 class UnknownError(Exception):
-    """Nobody can say how long something takes, or no worker serves it."""
+    """It is not known how long something takes, or no worker serves it."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,54 @@ class Estimate:
         return None if self.seconds is None else max(0.0, self.seconds - (now - self.at))
 
 
+class Durations:
+    """Mean seconds of compute by (prefix, pool).
+
+    distributed's own mean is forgotten when one task runs past twice of it (sizes would flap), and it mixes CPU and GPU
+    workers.
+    """
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self._means: dict[str, dict[str, tuple[float, int]]] = {}  # prefix -> pool -> (mean seconds, tasks)
+        self._most = PREFIXES
+
+    def learn(self, prefix: str, pool: str, startstops: Iterable[dict[str, Any]]) -> None:
+        """Record a finished task."""
+        seconds = 0.0
+        for startstop in startstops:  # a plain loop: this runs for every task that ends
+            if startstop["action"] == "compute":
+                seconds += startstop["stop"] - startstop["start"]
+        by_pool = self._means.setdefault(prefix, {})
+        mean, n = by_pool.get(pool, (0.0, 0))
+        n = min(n + 1, MEMORY)
+        by_pool[pool] = (mean + (seconds - mean) / n, n)
+
+    def mean(self, prefix: str, *, restricted: bool) -> float | None:
+        """Return the mean seconds of a task of `prefix`, None when no such task has ended.
+
+        The pools that the task is meant for count: annotated ones for a restricted task, the others for a plain one.
+        Where it never ran there, any pool's mean is better than none.
+        """
+        by_pool = self._means.get(prefix)
+        if not by_pool:
+            return None
+        meant = [m for pool, m in by_pool.items() if self._pools.is_fenced_pool(pool) == restricted]
+        chosen = meant or list(by_pool.values())
+        return sum(mean * n for mean, n in chosen) / sum(n for _, n in chosen)
+
+    def forget_vanished(self, prefixes: Collection[str]) -> None:
+        """Drop all prefixes but these once there are many, so that a scheduler that lives for months does not grow.
+
+        It is done when as many have come as were left the last time: so it costs next to nothing for each.
+        """
+        if len(self._means) > self._most:
+            self._means = {prefix: pools for prefix, pools in self._means.items() if prefix in prefixes}
+            self._most = max(PREFIXES, 2 * len(self._means))
+
+
 class LookAhead:
-    """The estimates by requirement. `news` grows when one has changed enough to matter."""
+    """The estimates by requirement. `changes` grows when one has changed enough to matter."""
 
     def __init__(self, scheduler: Scheduler, counts: Counts, durations: Durations, pools: Pools, watch: Watch) -> None:
         self._scheduler = scheduler
@@ -78,15 +129,15 @@ class LookAhead:
         self._pools = pools
         self._watch = watch
         self._estimates: dict[Requirement, Estimate] = {}
-        self._told: dict[Requirement, Estimate] = {}
+        self._reported: dict[Requirement, Estimate] = {}
         self._rests_until = -math.inf
         self._timer: asyncio.TimerHandle | None = None
-        self.news = 0
+        self.changes = 0
 
     def follow(self, waiting: Collection[Requirement], now: float) -> dict[Requirement, Estimate]:
         """Return the estimates for what waits, made anew when they are old."""
         if not waiting:
-            self._estimates, self._told = {}, {}
+            self._estimates, self._reported = {}, {}
             return {}
         if now >= self._rests_until or any(requirement not in self._estimates for requirement in waiting):
             started = time.thread_time()
@@ -94,27 +145,29 @@ class LookAhead:
                 requirement: self._estimate(requirement, BUDGET // len(waiting), now) for requirement in waiting
             }
             self._rests_until = now + max(EVERY_SECONDS, (time.thread_time() - started) / SHARE)
-            self._tell(now)
-            self._look_again(self._rests_until - now)
+            self._report(now)
+            self._check_again(self._rests_until - now)
         return self._estimates
 
     def stop(self) -> None:
-        """Look no more."""
+        """Estimate no more."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look_again(self, seconds: float) -> None:
-        """See to it that there is a look when nothing else happens."""
+    def _check_again(self, seconds: float) -> None:
+        """Have the watch check again, even when nothing else happens."""
         self.stop()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._watch.touch)
 
-    def _tell(self, now: float) -> None:
+    def _report(self, now: float) -> None:
         for requirement, estimate in self._estimates.items():
-            told = self._told.get(requirement)
-            if told is None or (now - told.at >= RING_SECONDS and _is_news(told, estimate)):
-                self._told[requirement] = estimate
-                self.news += 1
-        self._told = {requirement: told for requirement, told in self._told.items() if requirement in self._estimates}
+            reported = self._reported.get(requirement)
+            if reported is None or (now - reported.at >= REPORT_SECONDS and _is_change(reported, estimate)):
+                self._reported[requirement] = estimate
+                self.changes += 1
+        self._reported = {
+            requirement: reported for requirement, reported in self._reported.items() if requirement in self._estimates
+        }
 
     def _estimate(self, requirement: Requirement, budget: int, now: float) -> Estimate:
         keys = self._counts.first_waiting(requirement, FIRST, LOOK_AT)
@@ -144,7 +197,7 @@ class LookAhead:
             except TooLargeError:
                 if not starts:
                     raise
-                break  # the first ones tell enough
+                break  # the first ones suffice
         if not starts:
             return Estimate(now)
         soonest = min(starts, key=starts.__getitem__)
@@ -181,9 +234,9 @@ class LookAhead:
         mean = self._durations.mean(prefix.name, restricted=requirement != PLAIN)
         if mean is not None:
             return mean
-        told: float = prefix.duration_average  # by the user: distributed.scheduler.default-task-durations
-        if told >= 0:
-            return told
+        reported: float = prefix.duration_average  # by the user: distributed.scheduler.default-task-durations
+        if reported >= 0:
+            return reported
         if is_first:
             raise UnknownError
         return float(getattr(self._scheduler, "UNKNOWN_TASK_DURATION", UNKNOWN_SECONDS))
@@ -205,6 +258,56 @@ class LookAhead:
         for bucket in self._counts.buckets():
             n[bucket.prefix, bucket.requirement] += bucket.n
         return {prefix: requirement for (prefix, requirement), _ in reversed(n.most_common())}
+
+
+class Ancestors(Generic[Node]):
+    """Walks back from several nodes; what was walked once is remembered.
+
+    Args:
+        before: what has to end before a node can start.
+        seconds: how long a node itself still takes; called once a node.
+        budget: nodes and edges that may be met in all.
+    """
+
+    def __init__(self, before: Callable[[Node], Iterable[Node]], seconds: Callable[[Node], float], budget: int) -> None:
+        self._before = before
+        self._seconds = seconds
+        self.budget = budget
+        self._ends: dict[Node, float] = {}  # seconds from now, if there were a thread for everything
+
+    def start(self, node: Node) -> float:
+        """Return in how many seconds `node` could start, were there a thread for everything.
+
+        A node that is met while its own ancestors are walked (groups of tasks may depend on each other) counts as
+        ended. Raises `TooLargeError`.
+        """
+        stack = [(node, self._edges(node))]
+        met = {node}
+        while stack:
+            current, edges = stack[-1]
+            following = next((other for other in edges if other not in met and other not in self._ends), None)
+            if following is not None:
+                met.add(following)
+                stack.append((following, self._edges(following)))
+                continue
+            stack.pop()
+            start = max((self._ends.get(other, 0.0) for other in self._before(current)), default=0.0)
+            if current == node:
+                return start
+            self._ends[current] = start + self._seconds(current)
+        raise AssertionError("unreachable")
+
+    def last_before(self, node: Node) -> Node | None:
+        """Return the one among those before `node` that ends last, after `start(node)`."""
+        return max(self._before(node), key=lambda other: self._ends.get(other, 0.0), default=None)
+
+    def _edges(self, node: Node) -> Iterable[Node]:
+        edges = self._before(node)
+        edges = edges if isinstance(edges, (set, frozenset, list, tuple)) else list(edges)
+        self.budget -= 1 + len(edges)
+        if self.budget < 0:
+            raise TooLargeError
+        return iter(edges)
 
 
 class Work:
@@ -241,11 +344,11 @@ def _fan_out(requirement: Requirement, ts: TaskState | None) -> int:
     return sum(1 for other in dependents if len(other.waiting_on or ()) == 1 and requirement_of(other) == requirement)
 
 
-def _is_news(told: Estimate, estimate: Estimate) -> bool:
-    """Return whether what was told is wrong by now, or an estimate has fallen below a mark since."""
-    if told.seconds is None or estimate.seconds is None:
-        return told.seconds != estimate.seconds
-    expected = told.left(estimate.at) or 0.0
+def _is_change(reported: Estimate, estimate: Estimate) -> bool:
+    """Return whether the reported estimate is wrong by now, or an estimate has fallen below a mark since."""
+    if reported.seconds is None or estimate.seconds is None:
+        return reported.seconds != estimate.seconds
+    expected = reported.left(estimate.at) or 0.0
     if abs(estimate.seconds - expected) > max(MOVED_SECONDS, MOVED * estimate.seconds):
         return True
-    return any(estimate.seconds <= mark < told.seconds for mark in MARKS_SECONDS)
+    return any(estimate.seconds <= mark < reported.seconds for mark in MARKS_SECONDS)

@@ -1,16 +1,20 @@
-"""Which pool accepts plain tasks, and which work on a worker is its pool's own.
+"""A worker's pool and pod, by its Dask name, and which tasks each pool accepts.
 
-The one piece of the operator's word that every other part looks at.
+The rule for names is in `docs/preload-protocol.md`, under Names.
 """
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .names import pool_of
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from distributed.scheduler import WorkerState
+
+_POOL = re.compile(r"^.+-([a-z][a-z0-9]*)-worker-")
 
 
 class Pools:
@@ -31,3 +35,29 @@ class Pools:
     def is_fenced_pool(self, pool: str) -> bool:
         """Return whether plain tasks are kept off this pool's workers."""
         return self.accepts.get(pool) == "annotated"
+
+
+@lru_cache(maxsize=100_000)
+def pool_of(name: object) -> str:
+    """Return the pool of the worker called `name`; `""` for a worker that is not ours."""
+    found = _POOL.match(str(name))
+    return found.group(1) if found else ""
+
+
+def pods_of(name: object) -> tuple[str, ...]:
+    """Return the pods that the worker called `name` could live in.
+
+    Its worker is called exactly like a pod, or `<pod>-<i>` (dask-cuda, one process for each GPU).
+    """
+    text = str(name)
+    pod, _, process = text.rpartition("-")
+    return (text, pod) if pod and process.isdigit() else (text,)
+
+
+def by_pod(workers: Iterable[WorkerState]) -> dict[str, list[WorkerState]]:
+    """Return pod -> its workers, for every pod that a worker could live in."""
+    found: dict[str, list[WorkerState]] = {}
+    for ws in workers:
+        for pod in pods_of(ws.name):
+            found.setdefault(pod, []).append(ws)
+    return found

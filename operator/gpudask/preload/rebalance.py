@@ -1,4 +1,4 @@
-"""Spreads waiting restricted tasks over the workers that can run them, at once when one joins.
+"""Rebalancing of waiting restricted tasks over the workers that can run them, at once when one joins.
 
 distributed gives all tasks that wait for a resource to the first worker which offers it, and its work stealing moves
 them slowly while other workers have nothing to do. Here the waiting ones move by work stealing's own request, to which
@@ -12,6 +12,7 @@ Switched off, with all work stealing, by `distributed.scheduler.work-stealing: F
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import logging
 import math
@@ -19,16 +20,16 @@ import operator
 import time
 import traceback
 from collections import Counter
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .counts import Requirement, requirement_of
-from .recall import GIVEN_BACK
-from .shuffle import reschedule
-from .slots import slots_of
-from .spread import Load, spread
+from .parts import Part
+from .recall import GIVEN_BACK, reschedule
+from .requirements import Requirement, requirement_of, slots_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
@@ -44,38 +45,53 @@ MOVE_SECONDS = 0.1  # what a move costs all who take part: less is not worth it 
 REQUESTS = 200  # on their way at any time: the answers of a worker come in one message, which is handled at one go
 REQUESTS_OF_ONE = 100  # to one worker: one that does not answer must not hold up the others
 LOOK_AT = 2_000  # tasks in a slice
-SLICE_SECONDS = 0.005  # then what asks for something else comes in the next slice
+SLICE_SECONDS = 0.005  # then other requirements come in the next slice
 FRUITLESS_SECONDS = 1.0  # until a worker that had nothing to give is looked at again, or until a worker joins
 PAUSE_SECONDS = 0.01  # between slices, while there is more to move
 # Of the loop's CPU time may go into slices: while all have their share, on the search for tasks that may go, into moves
 LOOK_SHARE, SEARCH_SHARE, MOVE_SHARE = 0.01, 0.05, 0.2
 
 
-class Rebalance:
-    """One for a scheduler. `is_welcome` says whether a running worker should get more work."""
+class Rebalance(Part):
+    """Moves waiting tasks of one scheduler. `may_get_work` says whether a running worker should get more of it."""
+
+    feature = "rebalance"
+    attributes = ("running", "extensions", "stream_handlers")
+    methods = MappingProxyType(
+        {
+            "_reschedule": ("key", "stimulus_id"),
+            "valid_workers": ("ts",),
+            "get_comm_cost": ("ts", "ws"),
+            "_get_prefix_duration": ("prefix",),
+        }
+    )
+    depends_on = MappingProxyType({"demand": "without demand nobody knows which tasks wait"})
 
     def __init__(
-        self, scheduler: Scheduler, demand: Demand, watch: Watch, is_welcome: Callable[[WorkerState], bool]
+        self, scheduler: Scheduler, demand: Demand, watch: Watch, may_get_work: Callable[[WorkerState], bool]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._scheduler: Any = scheduler
         self._demand = demand
         self._watch = watch
-        self._is_welcome = is_welcome
+        self._may_get_work = may_get_work
         self._timer: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._rests_until = -math.inf
-        self._asked: dict[str, tuple[TaskState, WorkerState, WorkerState]] = {}  # request -> task, giver, taker
+        self._requested: dict[str, tuple[TaskState, WorkerState, WorkerState]] = {}  # request -> task, giver, taker
         self._begun: dict[TaskState, WorkerState] = {}  # what a worker would not give, and which
         self._fruitless: dict[tuple[WorkerState, Requirement], float] = {}  # when it is looked at again
         # How far, and of how many at first, where a worker has more tasks than fit into a slice.
         self._looked_at: dict[WorkerState, tuple[int, int]] = {}
         self._next = 0  # which of the requirements comes first in the next slice
         self._is_searching = False  # whether the last slice ended before all that may be given was looked at
-        self.trouble = ""  # the traceback of the last slice that failed, until one moves something
+        self.error = ""  # the traceback of the last slice that failed, until one moves something
 
-    def hook_in(self) -> None:
-        """Hook in, unless the user wants no task to be moved. Raises `NotImplementedError` for another distributed."""
+    def start(self) -> None:
+        """Follow work stealing, unless the user wants no task to be moved.
+
+        Raises `NotImplementedError` for another distributed.
+        """
         self._stealing: Any = self._scheduler.extensions.get("stealing")
         if self._stealing is None:
             logger.info("gpudask: no rebalancing, because distributed.scheduler.work-stealing is off")
@@ -86,7 +102,7 @@ class Rebalance:
         handlers = self._scheduler.stream_handlers
         self._on_response, handlers["steal-response"] = handlers["steal-response"], self.on_response
         self._on_status, handlers["worker-status-change"] = handlers["worker-status-change"], self.on_status
-        self._watch.listen(self.soon)
+        self._watch.add_listener(self.schedule)
 
     def stop(self) -> None:
         """Move nothing more."""
@@ -94,30 +110,30 @@ class Rebalance:
             if timer is not None:
                 timer.cancel()
 
-    def soon(self) -> None:
-        """Look whether there is something to move, as soon as it may take time again."""
+    def schedule(self) -> None:
+        """Begin a slice, as soon as it may take time again, if there may be something to move."""
         if self._timer is None and (self._demand.has_restricted or self._remembers):
             self._timer = self._loop.call_at(max(self._loop.time(), self._rests_until), self._on_timer)
 
     @property
     def _remembers(self) -> bool:
-        """Whether there is anything that `_forget` could drop."""
-        return bool(self._asked or self._begun or self._fruitless or self._looked_at)
+        """Whether there is anything that `_drop_outdated` could drop."""
+        return bool(self._requested or self._begun or self._fruitless or self._looked_at)
 
     def on_status(self, **message: Any) -> None:
         """Follow a worker that becomes ready: only now it may be given tasks."""
         self._on_status(**message)
         self._fruitless.clear()
-        self.soon()
+        self.schedule()
 
     def on_response(self, *, key: Any, state: str | None, stimulus_id: str, worker: str | None = None) -> None:
-        """Take a worker's answer: a task that it gives back goes elsewhere if the taker takes no more by now."""
-        about = self._asked.pop(stimulus_id, None)
+        """Process a worker's answer: a task that it gives back goes elsewhere if the taker takes no more by now."""
+        about = self._requested.pop(stimulus_id, None)
         if about is not None and self._is_on_its_way(about[0], stimulus_id):
             ts, giver, taker = about
             if state not in GIVEN_BACK:
                 self._begun[ts] = giver
-            elif not self._takes(taker, requirement_of(ts)):
+            elif not self._may_take(taker, requirement_of(ts)):
                 reschedule(self._scheduler, ts, stimulus_id)
                 return
         self._on_response(key=key, state=state, stimulus_id=stimulus_id, worker=worker)
@@ -130,26 +146,26 @@ class Rebalance:
             requests = self._slice()
         except Exception:
             logger.exception("gpudask: waiting tasks stay where they are for now")
-            self._tell(traceback.format_exc())
-            self._look_later()
+            self._set_error(traceback.format_exc())
+            self._schedule_later()
         else:
             if requests:
-                self._tell("")
+                self._set_error("")
         seconds = time.thread_time() - started
         share = MOVE_SHARE if requests else SEARCH_SHARE if self._is_searching else LOOK_SHARE
         self._rests_until = self._loop.time() + max(PAUSE_SECONDS, seconds / share)
         if requests or self._is_searching:
-            self.soon()
+            self.schedule()
 
-    def _tell(self, trouble: str) -> None:
-        is_news = bool(trouble) != bool(self.trouble)
-        self.trouble = trouble
+    def _set_error(self, error: str) -> None:
+        is_news = bool(error) != bool(self.error)
+        self.error = error
         if is_news:
-            self._watch.ring()
+            self._watch.publish_now()
 
     def _slice(self) -> int:
-        """Ask for the first tasks of what should move now, and return for how many."""
-        self._forget()
+        """Request the first tasks of what should move now, and return how many."""
+        self._drop_outdated()
         self._is_searching = False
         requests, left = 0, LOOK_AT
         deadline = time.perf_counter() + SLICE_SECONDS
@@ -162,7 +178,7 @@ class Rebalance:
             loads = self._loads(requirement)
             each = max(seconds, 1e-4)
             rounds, slack = max(AHEAD_TASKS, AHEAD_SECONDS / each), max(0.0, MOVE_SECONDS / each - 1)
-            moves = spread(loads, rounds=rounds, slack=slack, most=REQUESTS - len(self._asked))
+            moves = spread(loads, rounds=rounds, slack=slack, most=REQUESTS - len(self._requested))
             by_giver: dict[WorkerState, Counter[WorkerState]] = {}
             for (giver, taker), n in moves.items():
                 by_giver.setdefault(giver, Counter())[taker] = n
@@ -185,14 +201,14 @@ class Rebalance:
                 tasks = len(ws.processing) - len(ws.long_running) + in_flight.get(ws, 0)
                 if tasks > slots and (ws, requirement) in self._fruitless:
                     continue
-                loads[ws] = Load(slots, tasks, self._is_welcome(ws))
+                loads[ws] = Load(slots, tasks, self._may_get_work(ws))
         return loads
 
     def _give(
         self, giver: WorkerState, requirement: Requirement, takers: Counter[WorkerState], look_at: int
     ) -> tuple[int, int]:
-        """Ask one worker for tasks, the most urgent of those looked at first; return how many were looked at, asked."""
-        most = REQUESTS_OF_ONE - sum(1 for _, other, _ in self._asked.values() if other is giver)
+        """Request tasks of one worker, the most urgent first; return how many were looked at, and requested."""
+        most = REQUESTS_OF_ONE - sum(1 for _, other, _ in self._requested.values() if other is giver)
         if most <= 0:
             return 0, 0
         start, many = self._looked_at.pop(giver, (0, len(giver.processing)))
@@ -202,7 +218,7 @@ class Rebalance:
             if asked >= most or not takers:
                 return len(tasks), asked
             taker = next((ws for ws in takers if self._may_go(ts, giver, ws)), None)
-            if taker is not None and self._ask(ts, giver, taker):
+            if taker is not None and self._request_move(ts, giver, taker):
                 asked += 1
                 takers[taker] -= 1
                 takers += Counter()  # drops those that have enough
@@ -212,17 +228,17 @@ class Rebalance:
         elif not asked:
             self._fruitless[giver, requirement] = self._loop.time() + FRUITLESS_SECONDS
             if len(giver.processing) < many:
-                self._look_later()  # what left meanwhile let others move up, past where they would have been seen
+                self._schedule_later()  # what left meanwhile let others move up, past where they would have been seen
         return len(tasks), asked
 
-    def _look_later(self) -> None:
-        """Look again when those that had nothing to give count again, whether something wakes us or not."""
+    def _schedule_later(self) -> None:
+        """Begin another slice when those that had nothing to give count again, even when nothing else happens."""
         if self._later is not None:
             self._later.cancel()
-        self._later = self._loop.call_later(FRUITLESS_SECONDS + PAUSE_SECONDS, self.soon)
+        self._later = self._loop.call_later(FRUITLESS_SECONDS + PAUSE_SECONDS, self.schedule)
 
     def _movable(self, tasks: Iterable[TaskState], giver: WorkerState, requirement: Requirement) -> Iterable[TaskState]:
-        """Yield the tasks of a requirement that may wait and are not asked for already."""
+        """Yield the tasks of a requirement that may wait and are not requested already."""
         in_flight, begun = self._stealing.in_flight, self._begun
         executing, long_running = giver.executing, giver.long_running
         for ts in tasks:
@@ -245,25 +261,79 @@ class Rebalance:
             seconds += scheduler.get_comm_cost(ts, ws) + scheduler._get_prefix_duration(ts.prefix)  # noqa: SLF001
         return float(seconds) / slots_of(ws, requirement_of(ts))
 
-    def _ask(self, ts: TaskState, giver: WorkerState, taker: WorkerState) -> bool:
+    def _request_move(self, ts: TaskState, giver: WorkerState, taker: WorkerState) -> bool:
         request = self._stealing.move_task_request(ts, giver, taker)
         if not self._is_on_its_way(ts, request):
             return False
-        self._asked[request] = (ts, giver, taker)
+        self._requested[request] = (ts, giver, taker)
         return True
 
     def _is_on_its_way(self, ts: TaskState, request: str) -> bool:
         info = self._stealing.in_flight.get(ts)
         return info is not None and info["stimulus_id"] == request
 
-    def _takes(self, ws: WorkerState, requirement: Requirement) -> bool:
-        return ws in self._scheduler.running and slots_of(ws, requirement) > 0 and self._is_welcome(ws)
+    def _may_take(self, ws: WorkerState, requirement: Requirement) -> bool:
+        return ws in self._scheduler.running and slots_of(ws, requirement) > 0 and self._may_get_work(ws)
 
-    def _forget(self) -> None:
+    def _drop_outdated(self) -> None:
         """Drop what is no longer so: workers that went took their answers with them."""
         now = self._loop.time()
-        asked = self._asked.items()
-        self._asked = {request: about for request, about in asked if self._is_on_its_way(about[0], request)}
+        asked = self._requested.items()
+        self._requested = {request: about for request, about in asked if self._is_on_its_way(about[0], request)}
         self._begun = {ts: ws for ts, ws in self._begun.items() if ts.processing_on is ws}
         self._fruitless = {name: until for name, until in self._fruitless.items() if until > now}
         self._looked_at = {ws: (n, many) for ws, (n, many) in self._looked_at.items() if n < len(ws.processing)}
+
+
+@dataclass(frozen=True)
+class Load:
+    """A worker: how many tasks it can run at once, has been given (running ones included), and whether it takes."""
+
+    slots: int
+    tasks: int
+    takes: bool = True
+
+
+def spread(loads: Mapping[Any, Load], *, rounds: float, slack: float, most: int) -> Counter[tuple[Any, Any]]:
+    """Return (giver, taker) -> tasks, `most` at the most, so that all workers end together.
+
+    From the most loaded to the least, one task at a time, and only where the taker then still has less to do than the
+    giver had: so no task goes to and fro, and a slot is never left empty while a task waits elsewhere.
+
+    A taker gets up to `rounds` waiting tasks for each of its slots, and none before half of them are used up: what it
+    does not get now it gets as it goes on, when more is known about who is slow. It gets none either while it is less
+    than `slack` rounds behind the most loaded worker: moving them would take longer than it saves.
+    """
+    tasks = {worker: load.tasks for worker, load in loads.items()}
+    order = {worker: i for i, worker in enumerate(loads)}  # for equal loads: workers cannot be compared
+
+    def giving(worker: Any) -> tuple[float, int, Any]:
+        return -tasks[worker] / loads[worker].slots, order[worker], worker
+
+    def taking(worker: Any) -> tuple[float, int, Any]:
+        return (tasks[worker] + 1) / loads[worker].slots, order[worker], worker
+
+    givers = [giving(worker) for worker, load in loads.items() if load.tasks > load.slots]
+    highest = max((-load for load, *_ in givers), default=0.0)
+    wants = [w for w, load in loads.items() if load.takes and load.tasks < load.slots * (1 + rounds / 2)]
+    takers = [entry for entry in map(taking, wants) if entry[0] + slack < highest]
+    heapq.heapify(givers)
+    heapq.heapify(takers)
+    moves: Counter[tuple[Any, Any]] = Counter()
+    while givers and takers and most > 0 and takers[0][0] < -givers[0][0]:
+        giver, taker = givers[0][-1], takers[0][-1]
+        moves[giver, taker] += 1
+        most -= 1
+        tasks[giver] -= 1
+        tasks[taker] += 1
+        _renew(givers, giving(giver), stays=tasks[giver] > loads[giver].slots)
+        _renew(takers, taking(taker), stays=tasks[taker] < loads[taker].slots * (1 + rounds))
+    return moves
+
+
+def _renew(heap: list[tuple[float, int, Any]], entry: tuple[float, int, Any], *, stays: bool) -> None:
+    """Put the first entry of a heap where it belongs now, or take it out."""
+    if stays:
+        heapq.heapreplace(heap, entry)
+    else:
+        heapq.heappop(heap)

@@ -1,10 +1,10 @@
-"""Lets results go with the worker that holds them: those that Dask can compute again, and not before somebody asks.
+"""Release of results together with the worker that holds them: those that Dask can compute again, on demand only.
 
 Dask computes a lost result again as soon as it is lost, while a client holds its future. On a GPU pool that is demand:
-the pod that was to leave would be followed by another one at once, which holds the same results. So a result that is
-let go becomes an error that says so, and `Client.retry` computes it again.
+the pod that was to leave would be followed by another one at once, which holds the same results. So a released
+result becomes an error that says so, and `Client.retry` computes it again.
 
-What has no recipe is never let go: data that a client scattered, and what was made of it once that is forgotten.
+What has no recipe is never released: data that a client scattered, and what was made of it once that is forgotten.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class Recipes:
 
 
 class Release:
-    """Lets go of results, and has those computed again that turn out to be needed. One for a scheduler."""
+    """Releases results, and has those computed again that turn out to be needed. One for a scheduler."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._gone: dict[TaskState, None] = {}  # let go, and something was computed of them
+        self._released: dict[TaskState, None] = {}  # released, and something was computed of them
 
-    def let_go(self, ws: WorkerState, results: Iterable[TaskState]) -> None:
+    def release(self, ws: WorkerState, results: Iterable[TaskState]) -> None:
         """Give up `results`, of which `ws` has the only copies and which have recipes.
 
         Left to Dask is what it has to compute again at once, because a task waits for it, and what that was computed
-        of: that is demand. They go at once, as distributed lets go of what was on a worker that is removed, which is
+        of: that is demand. They go at once, as distributed drops what was on a worker that is removed, which is
         what happens next.
         """
         scheduler = self._scheduler
@@ -78,22 +78,22 @@ class Release:
             ts.exception_text = str(error)
             scheduler.transitions({ts.key: "erred"}, stimulus_id=stimulus_id)
             if ts.dependents:
-                self._gone[ts] = None
+                self._released[ts] = None
 
-    def look(self) -> None:
-        """Compute again what was let go and is needed by now: what was computed of it was lost, and somebody wants it.
+    def recompute_needed(self) -> None:
+        """Compute again what was released and is needed by now: what was computed of it is lost, and somebody wants it.
 
         distributed computes a lost result again, but not where it takes what that needs for failed.
         """
-        if not self._gone:
+        if not self._released:
             return
         tasks = self._scheduler.tasks
-        self._gone = {ts: None for ts in self._gone if tasks.get(ts.key) is ts and ts.exception_blame is ts}
-        lost = {dts for ts in self._gone for dts in ts.dependents if _is_stuck(dts)}
+        self._released = {ts: None for ts in self._released if tasks.get(ts.key) is ts and ts.exception_blame is ts}
+        lost = {dts for ts in self._released for dts in ts.dependents if _is_stuck(dts)}
         if not lost:
             return
         stimulus_id = _stimulus()
-        roots: dict[Any, Any] = {dts.key: "waiting" for ts in lost for dts in ts.dependencies if dts in self._gone}
+        roots: dict[Any, Any] = {dts.key: "waiting" for ts in lost for dts in ts.dependencies if dts in self._released}
         for ts in lost:
             if ts.state == "waiting":  # for what has failed: it waits anew, for what is computed
                 self._scheduler.transition(ts.key, "released", stimulus_id=stimulus_id)
@@ -119,4 +119,4 @@ def _is_stuck(ts: TaskState) -> bool:
 
 
 def _stimulus() -> str:
-    return f"gpudask-let-go-{time.monotonic()}"
+    return f"gpudask-release-{time.monotonic()}"

@@ -24,7 +24,7 @@ class Route(RequestHandler):
     """A JSON answer for whoever holds the cluster's token, which is read anew each time so that it can rotate."""
 
     def initialize(self, preload: Preload) -> None:
-        """Take what the route is about."""
+        """Keep the preload, which the route serves."""
         self.preload = preload
 
     def prepare(self) -> None:
@@ -33,7 +33,7 @@ class Route(RequestHandler):
             self.answer({"error": "Authorization: expected 'Bearer <token>' with the cluster's token"}, status=401)
 
     def answer(self, body: dict[str, Any], status: int = 200) -> None:
-        """Finish the request; every answer says which protocol it speaks."""
+        """Finish the request; every answer names its protocol."""
         self.set_status(status)
         self.finish({"protocol": PROTOCOL, **body})
 
@@ -54,7 +54,7 @@ class DemandRoute(Route):
             self._waiter = self.preload.watch.next_version()
             await asyncio.wait([self._waiter], timeout=wait_seconds)
             if self._waiter.done():
-                self.answer(self.preload.news())
+                self.answer(self.preload.latest_answer())
                 return
             self._waiter.cancel()
         body = self.preload.answer()
@@ -71,13 +71,13 @@ class DesiredRoute(Route):
     """`POST /gpudask/v1/desired`: what the operator wants."""
 
     async def post(self) -> None:
-        """Take it whole, or refuse it whole with the field that is wrong."""
+        """Apply it whole, or refuse it whole with the field that is wrong."""
         try:
             desired = parse_desired(self.request.body)
         except BadInputError as error:
             self.answer({"error": str(error)}, status=400)
             return
-        refused = self.preload.accept(desired)
+        refused = self.preload.apply(desired)
         self.answer(
             {
                 "desired_version": self.preload.desired_version,
@@ -86,17 +86,19 @@ class DesiredRoute(Route):
         )
 
 
-class LeavingRoute(Route):
-    """`POST /gpudask/v1/leaving?pod=NAME`: a pod says that it ends, and waits until it may."""
+class TerminationRoute(Route):
+    """`POST /gpudask/v1/leaving?pod=NAME`: a pod that terminates waits until it may end."""
 
     _wait: asyncio.Future[str] | None = None
 
     def prepare(self) -> None:
-        """Ask for no token: a pod has none. It is believed about itself only, by the address that it calls from."""
+        """Require no token: a pod has none. It is believed about itself only, by the address that it calls from."""
 
     async def post(self) -> None:
         """Answer once nothing would be lost with the pod."""
-        self._wait = asyncio.ensure_future(self.preload.wait(self.get_argument("pod"), str(self.request.remote_ip)))
+        self._wait = asyncio.ensure_future(
+            self.preload.wait_until_drained(self.get_argument("pod"), str(self.request.remote_ip))
+        )
         await asyncio.wait([self._wait])
         if not self._wait.cancelled():
             self.answer({"why": self._wait.result()})
@@ -111,13 +113,18 @@ class HealthRoute(Route):
     """`GET /gpudask/v1/health`: which features work."""
 
     async def get(self) -> None:
-        """Answer what was found at the start."""
+        """Answer which parts work."""
         self.answer(self.preload.health())
 
 
 def add_routes(preload: Preload) -> None:
     """Add the routes to the scheduler's HTTP server, whatever dashboard it has."""
-    routes = [("demand", DemandRoute), ("desired", DesiredRoute), ("leaving", LeavingRoute), ("health", HealthRoute)]
+    routes = [
+        ("demand", DemandRoute),
+        ("desired", DesiredRoute),
+        ("leaving", TerminationRoute),
+        ("health", HealthRoute),
+    ]
     preload.scheduler.http_application.add_handlers(
         ".*$", [(f"/gpudask/v1/{name}", route, {"preload": preload}) for name, route in routes]
     )

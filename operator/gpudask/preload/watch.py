@@ -1,12 +1,12 @@
-"""When the answer has changed in a way that matters: the version, and the long polls that wait for the next one.
+"""The version of the demand route's answer, and the long polls that wait for the next one.
 
-Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap look for edges: at once
+Every transition touches the watch, so a touch costs next to nothing. It leads to one cheap check for edges: at once
 after a rest, then 25 a second, and 2 where tasks go on ending. An edge makes a new version at once, unless the same
 thing changed within the last 0.2 s; what goes on to change so often makes one ever more rarely, down to one a second,
 until it rests. Plain counts follow at most once a second. A version is new only if the answer differs: where nothing
 changes, none is made.
 
-In large clusters looking takes longer; then it rests in proportion, so that it never takes more than a small share of
+In large clusters a check takes longer; then it rests in proportion, so that it never takes more than a small share of
 the scheduler's time.
 """
 
@@ -20,32 +20,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOOK_SECONDS, LAST_LOOK_SECONDS = 0.04, 0.5  # between two looks: twice as long while each follows the one before
+CHECK_SECONDS, LAST_CHECK_SECONDS = 0.04, 0.5  # between two checks: twice as long while each follows the one before
 INTERVAL_SECONDS = 0.2
 FLAPPING_SECONDS = 1.0  # between two versions by what changes again and again
-COUNTS_SECONDS = 1.0  # the operator looks at plain counts no more often
-LOOK_SHARE = 0.01  # of the event loop's CPU time may go into looks
+COUNTS_SECONDS = 1.0  # the operator reads plain counts no more often
+CHECK_SHARE = 0.01  # of the event loop's CPU time may go into checks
 VERSION_SHARE = 0.02  # ... and into finding out whether the answer differs
-RING_SHARE = 0.1  # ... where workers come and go, and drains get on
-COUNTS, RING = "counts", "ring"
+NOW_SHARE = 0.1  # ... where workers come and go, and drains get on
+COUNTS, NOW = "counts", "now"
 
-Edges = dict[Any, Any]  # topic -> what is compared with the last look
+Edges = dict[Any, Any]  # topic -> what is compared with the last check
 
 
 class Watch:
-    """The version counter. `look` returns the edges; `compare` calls `new_version` if the answer is another one."""
+    """The version counter. `edges` returns them as they are; `compare` calls `new_version` if the answer differs."""
 
-    def __init__(self, look: Callable[[], Edges], compare: Callable[[], object]) -> None:
+    def __init__(self, edges: Callable[[], Edges], compare: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._look = look
+        self._edges_now = edges
         self._compare = compare
         self._edges: Edges = {}
-        self.is_looking = False  # whether a look is due already: a touch more does nothing
-        self._look_after = -math.inf
-        self._look_seconds = LOOK_SECONDS
+        self.is_check_due = False  # whether a check is due already: a touch more does nothing
+        self._check_after = -math.inf
+        self._check_seconds = CHECK_SECONDS
         self._interval_seconds = INTERVAL_SECONDS
-        self._ring_seconds = 0.0
-        self._rung: dict[Any, tuple[float, float]] = {}  # topic -> its last version, until when the next waits
+        self._now_seconds = 0.0
+        self._published: dict[Any, tuple[float, float]] = {}  # topic -> its last version, until when the next waits
         self._pending: set[Any] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: set[asyncio.Future[None]] = set()
@@ -53,18 +53,18 @@ class Watch:
         self.counter = 0
 
     def touch(self) -> None:
-        """Note that something may have changed. The look comes after the current batch of transitions."""
-        if not self.is_looking:
-            self.is_looking = True
-            self._loop.call_at(max(self._loop.time(), self._look_after), self._on_look)
+        """Note that something may have changed. The check comes after the current batch of transitions."""
+        if not self.is_check_due:
+            self.is_check_due = True
+            self._loop.call_at(max(self._loop.time(), self._check_after), self._on_check)
 
-    def ring(self) -> None:
+    def publish_now(self) -> None:
         """Make a new version at once, after the current batch: for workers that come and go, and drains that change."""
-        self.want(RING)
+        self.publish(NOW)
         self.touch()
 
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each look: for the drains, which wait for what a transition brings."""
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each check: for the drains, which wait for what a transition brings."""
         self._listeners.append(listener)
 
     def new_version(self) -> None:
@@ -82,27 +82,27 @@ class Watch:
         waiter.add_done_callback(self._waiters.discard)
         return waiter
 
-    def _on_look(self) -> None:
-        self.is_looking = False
+    def _on_check(self) -> None:
+        self.is_check_due = False
         started = time.thread_time()
-        edges = self._look()
+        edges = self._edges_now()
         for topic in edges.keys() | self._edges.keys():
             if edges.get(topic) != self._edges.get(topic):
-                self.want(topic)
+                self.publish(topic)
         self._edges = edges
-        self.want(COUNTS)
+        self.publish(COUNTS)
         for listener in self._listeners:
             listener()
         now = self._loop.time()
-        has_rested = now > self._look_after + LAST_LOOK_SECONDS
-        self._look_seconds = LOOK_SECONDS if has_rested else min(2 * self._look_seconds, LAST_LOOK_SECONDS)
-        self._look_after = now + max(self._look_seconds, (time.thread_time() - started) / LOOK_SHARE)
+        has_rested = now > self._check_after + LAST_CHECK_SECONDS
+        self._check_seconds = CHECK_SECONDS if has_rested else min(2 * self._check_seconds, LAST_CHECK_SECONDS)
+        self._check_after = now + max(self._check_seconds, (time.thread_time() - started) / CHECK_SHARE)
 
-    def want(self, topic: Any) -> None:
+    def publish(self, topic: Any) -> None:
         """Make a version as soon as the topic may have another one."""
         self._pending.add(topic)
         now = self._loop.time()
-        _, free_at = self._rung.get(topic, (0.0, now))
+        _, free_at = self._published.get(topic, (0.0, now))
         due = max(now, free_at)
         if self._timer is None or due < self._timer.when():
             if self._timer is not None:
@@ -113,18 +113,22 @@ class Watch:
         self._timer = None
         now = self._loop.time()
         topics, self._pending = self._pending, set()
-        rung = {topic: (at, free_at) for topic, (at, free_at) in self._rung.items() if now < _rests_at(at, free_at)}
+        published = {
+            topic: (at, free_at) for topic, (at, free_at) in self._published.items() if now < _rests_at(at, free_at)
+        }
         started = time.thread_time()
         self._compare()
         took_seconds = time.thread_time() - started
         self._interval_seconds = max(INTERVAL_SECONDS, took_seconds / VERSION_SHARE)
-        self._ring_seconds = took_seconds / RING_SHARE
-        self._rung = rung | {topic: (now, now + self._interval_of(topic, rung.get(topic))) for topic in topics}
+        self._now_seconds = took_seconds / NOW_SHARE
+        self._published = published | {
+            topic: (now, now + self._interval_of(topic, published.get(topic))) for topic in topics
+        }
 
     def _interval_of(self, topic: Any, before: tuple[float, float] | None) -> float:
         """Return for how long a topic that makes a version now makes no other; `before` is of its last one."""
-        if topic == RING:
-            return self._ring_seconds
+        if topic == NOW:
+            return self._now_seconds
         if topic == COUNTS:
             return max(self._interval_seconds, COUNTS_SECONDS)
         if before is None:

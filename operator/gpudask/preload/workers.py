@@ -1,26 +1,30 @@
-"""The `workers` of the answer: what each worker does for its own pool, how long it has been idle, and what holds it."""
+"""The `workers` of the answer: each worker's own work, idle time, finished tasks, only copies, and blockers."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import math
+import sys
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from .counts import NAME_LENGTH, NAMES
-from .names import pool_of
-from .shuffle import in_shuffle
+import cloudpickle
+from distributed.protocol.serialize import Serialized, deserialize
+
+from .blockers import activity_message, in_shuffle, pinned_message
+from .parts import Part
+from .pools import pool_of
+from .requirements import NAME_LENGTH, NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from .blockers import Pinned
     from .demand import Demand
-    from .pinned import Pinned
+    from .device_health import DeviceHealth
     from .pools import Pools
-    from .sick import Sick
 
 LOOKED_AT = 50  # tasks of a worker: of more, the others count as its pool's own
 WALK_SHARE = 0.02  # of the event loop's time may go into walking replicated tasks
@@ -28,21 +32,27 @@ WALKED = 2_000  # of them at one go
 SNAPSHOT = 500_000  # replicated tasks that are walked at all: the others count as only copies
 
 
-class Workers:
-    """Facts about workers, in O(workers)."""
+class Workers(Part):
+    """The `workers` of the answer, in O(workers)."""
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, demand: Demand, sick: Sick, pinned: Pinned) -> None:
+    def __init__(
+        self, scheduler: Scheduler, pools: Pools, demand: Demand, device_health: DeviceHealth, pinned: Pinned
+    ) -> None:
         self._scheduler = scheduler
         self._pools = pools
         self._demand = demand
         self._pinned = pinned
-        self._sick = sick
+        self._device_health = device_health
         self._idle_since: dict[str, float] = {}
-        self._held = Held(scheduler)
+        self._only_copies = OnlyCopies(scheduler)
 
     def stop(self) -> None:
         """Walk no more."""
-        self._held.stop()
+        self._only_copies.stop()
+
+    def remove_worker(self, address: str) -> None:
+        """Forget what ended on a worker that has gone."""
+        self._demand.finished.remove_worker(address)
 
     def own(self, ws: WorkerState) -> int:
         """Return the tasks on the worker which are its pool's own.
@@ -59,7 +69,7 @@ class Workers:
 
     def follow(self, now: float) -> frozenset[str]:
         """Bring the idle clocks up to date and return the addresses of the workers with work of their own."""
-        plain, restricted = self._demand.ended.take_recent()  # a task may come and go between two looks
+        plain, restricted = self._demand.finished.take_recent()  # a task may come and go between two checks
         then, self._idle_since = self._idle_since, {}
         busy = []
         for ws in self._scheduler.workers.values():
@@ -77,7 +87,7 @@ class Workers:
         return self._idle_since.get(address, 0.0)
 
     def has_own(self, ws: WorkerState) -> bool:
-        """Return whether any of a worker's tasks are its pool's own: the first nearly always tells."""
+        """Return whether any of a worker's tasks are its pool's own: the first nearly always decides."""
         if not self._is_counted(ws):
             return bool(ws.processing)
         return len(ws.processing) > LOOKED_AT or any(ts.resource_restrictions for ts in ws.processing)
@@ -89,7 +99,7 @@ class Workers:
     def rows(self, now: float) -> list[dict[str, Any]]:
         """Return one row for each worker, without what only the drain knows."""
         self.follow(now)
-        only = self._held.only_copies()
+        only = self._only_copies.only_copies()
         shuffling = in_shuffle(self._scheduler)
         return [self._row(ws, only[ws.address], shuffling, now) for ws in self._scheduler.workers.values()]
 
@@ -121,9 +131,9 @@ class Workers:
             "held_keys": only[0],
             "held_bytes": only[1],
             "retiring": "",
-            "detail": describe(ws) or (words_for_pinned(pinned) if pinned is not None else ""),
-            "tasks_done": self._demand.ended.on(ws.address),
-            "sick": self._sick.words(ws),
+            "detail": activity_message(ws) or (pinned_message(pinned) if pinned is not None else ""),
+            "tasks_done": self._demand.finished.on(ws.address),
+            "sick": self._device_health.message(ws),
         }
 
     def _has_neighbour(self, ws: WorkerState) -> bool:
@@ -131,7 +141,45 @@ class Workers:
         return len(self._scheduler.running) > (ws in self._scheduler.running)
 
 
-class Held:
+class FinishedTasks:
+    """How many tasks ended on each worker since it came, with a result or an error, plain and restricted ones.
+
+    A worker that got a task and ended it between two checks has not been idle; the counts show that, too.
+    """
+
+    def __init__(self) -> None:
+        self.plain: defaultdict[str, int] = defaultdict(int)
+        self.restricted: defaultdict[str, int] = defaultdict(int)
+        # (group, worker) of which a task ended since the last check: of many tasks the first is enough
+        self.recently_plain: set[tuple[Any, str]] = set()
+        self.recently_restricted: set[tuple[Any, str]] = set()
+
+    def on(self, address: str) -> int:
+        """Return all tasks that ended on a worker."""
+        return self.plain.get(address, 0) + self.restricted.get(address, 0)
+
+    def failed(self, address: str, *, restricted: bool) -> None:
+        """Count a task that failed, whether it is tried again or not."""
+        if restricted:
+            self.restricted[address] += 1
+            self.recently_restricted.add((None, address))
+        else:
+            self.plain[address] += 1
+            self.recently_plain.add((None, address))
+
+    def take_recent(self) -> tuple[set[str], set[str]]:
+        """Return the workers on which plain and restricted tasks ended since the last call."""
+        plain, restricted = self.recently_plain, self.recently_restricted
+        self.recently_plain, self.recently_restricted = set(), set()
+        return {address for _, address in plain}, {address for _, address in restricted}
+
+    def remove_worker(self, address: str) -> None:
+        """Forget a worker that has gone."""
+        self.plain.pop(address, None)
+        self.restricted.pop(address, None)
+
+
+class OnlyCopies:
     """Results of which a worker has the only copy.
 
     distributed knows the replicated tasks, not the single ones, so this walks the replicated: few at one go, more slice
@@ -162,7 +210,7 @@ class Held:
         return found
 
     def _walk(self) -> None:
-        """Walk some of what is left; the figures are told once all is."""
+        """Walk some of what is left; the figures change once all is."""
         self._timer = None
         started = time.thread_time()
         shared = self._next
@@ -183,7 +231,7 @@ class Held:
 
 
 def _amounts(resources: dict[Any, Any]) -> dict[str, float]:
-    """Return what a worker offers, as far as JSON has numbers for it: it is the user's word, too."""
+    """Return what a worker offers, as far as JSON has numbers for it: it is the user's input, too."""
     return {
         str(name)[:NAME_LENGTH]: amount
         for name, amount in itertools.islice(resources.items(), NAMES)
@@ -191,21 +239,25 @@ def _amounts(resources: dict[Any, Any]) -> dict[str, float]:
     }
 
 
-def describe(ws: WorkerState) -> str:
-    """Return words for people: what the worker is busy with."""
-    words = []
-    if ws.processing:
-        words.append(_some("task", (ts.key for ts in ws.processing), len(ws.processing)))
-    if ws.actors:
-        words.append(_some("actor", (ts.key for ts in ws.actors), len(ws.actors)))
-    return ", ".join(words)
+async def run_on_worker(scheduler: Scheduler, ws: WorkerState, function: Any, **arguments: Any) -> Any:
+    """Run one of our coroutine functions on a worker; return what the worker answers: a dict, or an error's text.
+
+    The function travels with its module, so that the worker needs nothing of ours; it may use nothing else of ours.
+    """
+    module = sys.modules[function.__module__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled = bytes(cloudpickle.dumps(function))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    message = {"op": "run_coroutine", "function": pickled, "kwargs": cloudpickle.dumps(arguments), "wait": True}
+    answers = await scheduler.broadcast(msg=message, workers=[ws.address], on_error="return")
+    return answers.get(ws.address)
 
 
-def words_for_pinned(ts: TaskState) -> str:
-    """Return words for people: why a worker has to stay."""
-    return f"no other worker may run task {str(ts.key)[:80]}"
-
-
-def _some(kind: str, keys: Iterable[Any], n: int) -> str:
-    first = str(next(iter(keys)))[:80]
-    return f"{kind} {first}" + (f" and {n - 1} more" if n > 1 else "")
+def result_of(answer: dict[str, Any]) -> Any:
+    """Return what the function returned, of an answer whose status is `OK`."""
+    result = answer["result"]
+    if isinstance(result, Serialized):
+        result = deserialize(result.header, result.frames)  # type: ignore[no-untyped-call]
+    return result

@@ -10,7 +10,7 @@ import pytest
 from distributed import Event, get_worker
 
 from gpudask.desired import disruption
-from gpudask.preload import leaving
+from gpudask.preload import termination
 
 from .cluster import GPU, pod_name, until
 
@@ -52,8 +52,8 @@ async def leave(cluster, pod, seconds=20):
 
 async def two_looks(cluster, monkeypatch):
     """Wait until the waiting pods were looked at twice from now on."""
-    looks, look = [], leaving.Leaving._why_free
-    monkeypatch.setattr(leaving.Leaving, "_why_free", lambda *a, **k: looks.append(1) or look(*a, **k))
+    looks, look = [], termination.Termination._why_may_end
+    monkeypatch.setattr(termination.Termination, "_why_may_end", lambda *a, **k: looks.append(1) or look(*a, **k))
     await until(lambda: len(looks) >= 2, "two looks")
 
 
@@ -83,7 +83,7 @@ async def test_all_workers_of_a_pod_are_drained_before_it_goes(start, monkeypatc
     busy = cluster.client.submit(hold, 0, "go", workers=[second.address], resources=GPU, pure=False)
     await until(lambda: RUNS)
     asked = asyncio.create_task(leave(cluster, "gpu-0"))
-    await until(lambda: cluster.preload.retire.state_of(cluster.state(first)) == "draining")
+    await until(lambda: cluster.preload.retirement.state_of(cluster.state(first)) == "draining")
     await two_looks(cluster, monkeypatch)
     assert not asked.done()
     await Event("go", client=cluster.client).set()
@@ -117,10 +117,10 @@ async def test_the_operators_list_does_not_call_back_a_pod_that_ends(start):
 
 
 async def test_a_stranger_drains_nobody_and_is_sent_away_when_the_operator_says_nothing(start, monkeypatch):
-    monkeypatch.setattr(leaving, "WORD_SECONDS", 0.2)
+    monkeypatch.setattr(termination, "LISTED_SECONDS", 0.2)
     cluster = await start()
     worker = await cluster.add("cpu-0")
-    assert await cluster.preload.wait(pod_name("cpu-0"), "10.9.9.9") == "it is not retiring"
+    assert await cluster.preload.wait_until_drained(pod_name("cpu-0"), "10.9.9.9") == "it is not retiring"
     assert cluster.state(worker).status.name == "running"
 
 
@@ -130,7 +130,7 @@ async def test_a_pod_whose_address_is_translated_waits_for_the_drain_that_the_op
     await cluster.add("cpu-1")
     future = cluster.client.submit(hold, 0, "go", workers=[ending.address], pure=False)
     await until(lambda: RUNS)
-    asked = asyncio.create_task(cluster.preload.wait(pod_name("cpu-0"), "10.9.9.9"))
+    asked = asyncio.create_task(cluster.preload.wait_until_drained(pod_name("cpu-0"), "10.9.9.9"))
     await cluster.desire("cpu-0")
     await Event("go", client=cluster.client).set()
     assert await asked == "it is drained"
@@ -157,9 +157,9 @@ async def test_a_pod_that_hangs_up_is_forgotten(start):
     _kept = cluster.client.submit(hold, 0, "go", workers=[ending.address], pure=False)
     await until(lambda: RUNS)
     asked = asyncio.create_task(leave(cluster, "cpu-0"))
-    await until(lambda: cluster.preload.leaving._waiting)
+    await until(lambda: cluster.preload.termination._waiting)
     asked.cancel()
-    await until(lambda: not cluster.preload.leaving._waiting)
+    await until(lambda: not cluster.preload.termination._waiting)
     await Event("go", client=cluster.client).set()
 
 
@@ -178,4 +178,4 @@ async def test_the_hook_itself_waits_for_the_drain_and_then_ends_in_a_blink(star
     await until(lambda: hook.poll() is not None, "the hook has ended")
     assert hook.returncode == 0
     assert await future == 0
-    assert cluster.preload.retire.state_of(cluster.state(ending)) == "drained"
+    assert cluster.preload.retirement.state_of(cluster.state(ending)) == "drained"

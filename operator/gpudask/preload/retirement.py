@@ -1,8 +1,8 @@
-"""Which workers are on their way out: the operator's list of pods, turned into drains that can be undone.
+"""Retirement of workers: the operator's list of pods, turned into drains that can be undone.
 
-One look, now and then, lets each drain take a step whose worker has changed or whose time has come. What all of them
-need to know is found once a look, and looks rest in proportion to what they took: so hundreds of drains that wait in a
-large cluster cost the scheduler next to nothing.
+One round, now and then, lets each drain take a step whose worker has changed or whose time has come. What all of them
+need to know is found once a round, and rounds rest in proportion to what they took: so hundreds of drains that wait in
+a large cluster cost the scheduler next to nothing.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import asyncio
 import logging
 import math
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, Look, Parts
-from .names import by_pod, pods_of
+from .blockers import activity_message, in_shuffle, pinned_message
+from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, DrainContext, SharedView
+from .parts import Part
+from .pools import by_pod, pods_of
 from .recall import Recall
 from .release import Release
-from .shuffle import in_shuffle
-from .transfers import plain_words
-from .workers import describe, words_for_pinned
+from .transfers import short_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distributed.scheduler import Scheduler, WorkerState
 
-    from .desired import Retiring
+    from .blockers import Pinned
+    from .desired import RetireRequest
     from .fence import Fence
-    from .pinned import Pinned
     from .pools import Pools
     from .watch import Watch
     from .workers import Workers
@@ -39,57 +40,72 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gpudask.preload")
 
 ERRED, NOT_FOUND = "task-erred", "request-refresh-who-has"  # messages of workers
-LOOK_SECONDS = 0.005  # in one go; the other drains come in the next look
-WAIT_SHARE, STEP_SHARE = 0.01, 0.05  # of the loop's time may go into looks: while nothing goes on, and while drains do
+SLICE_SECONDS = 0.005  # in one go; the other drains come in the next round
+WAIT_SHARE, STEP_SHARE = 0.01, 0.05  # of the loop's time may go into rounds: while nothing goes on, and while drains do
 
 
-class Retire:
+class Retirement(Part):
     """The drains of one scheduler. It remembers pods, so that a worker that comes back is closed again."""
 
+    feature = "retire"
+    attributes = ("running", "workers", "stream_comms", "stream_handlers", "extensions")
+    methods = MappingProxyType(
+        {
+            "handle_worker_status_change": ("status", "worker", "stimulus_id"),
+            "_reschedule": ("key", "stimulus_id"),
+            "request_acquire_replicas": ("addr", "keys", "stimulus_id"),
+            "request_remove_replicas": ("addr", "keys", "stimulus_id"),
+            "broadcast": ("msg", "workers", "on_error"),
+            "transition": ("key", "finish", "stimulus_id"),
+            "transitions": ("recommendations", "stimulus_id"),
+        }
+    )
+    depends_on = MappingProxyType({"demand": "without demand nobody knows which workers are idle"})
+
     def __init__(
-        self, scheduler: Scheduler, workers: Workers, watch: Watch, *, pools: Pools, pinned: Pinned, fence: Fence | None
+        self, scheduler: Scheduler, workers: Workers, watch: Watch, *, pools: Pools, pinned: Pinned, fence: Fence
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
         self._workers = workers
         self._watch = watch
         self._pinned = pinned
-        self._fence = fence
-        self._wishes: dict[str, Retiring] = {}  # pod -> wish
+        self._requests: dict[str, RetireRequest] = {}  # pod -> request
         self._drains: dict[str, Drain] = {}  # worker's address -> drain
         self._by_pod: dict[str, dict[str, Drain]] = {}  # pod -> worker's address -> drain
-        self._look = Look()
+        self._view = SharedView()
         self._timer: asyncio.TimerHandle | None = None
         self._rests_until = -math.inf
-        self._next = 0  # drain whose turn it is in the next look
-        self._change_status = scheduler.handle_worker_status_change
+        self._next = 0  # drain whose turn it is in the next round
         self.recall = Recall(scheduler, watch.touch)
         self._release = Release(scheduler)
-        self._parts = Parts(
+        self._context = DrainContext(
             scheduler=scheduler,
             pools=pools,
             recall=self.recall,
             pinned=pinned,
             release=self._release,
             fence=fence,
-            look=self._look,
+            view=self._view,
             changed=self._on_changed,
-            poke=self._poke,
+            wake=self._wake,
         )
 
-    def hook_in(self) -> None:
-        """Hook in."""
+    def start(self) -> None:
+        """Follow workers' changes of status, and their messages on copies that failed."""
         scheduler: Any = self._scheduler
+        self.recall.start()
+        self._change_status = scheduler.handle_worker_status_change
         scheduler.handle_worker_status_change = self.change_status
         scheduler.stream_handlers["worker-status-change"] = self.change_status
-        self._watch.listen(self._soon)
-        self._watch.listen(self._release.look)
-        for op, heard in ((ERRED, self._on_erred), (NOT_FOUND, self._on_not_found)):
+        self._watch.add_listener(self._schedule)
+        self._watch.add_listener(self._release.recompute_needed)
+        for op, listener in ((ERRED, self._on_erred), (NOT_FOUND, self._on_not_found)):
             if op in scheduler.stream_handlers:  # without them a failed transfer shows after a while only
-                scheduler.stream_handlers[op] = _listened(scheduler.stream_handlers[op], heard)
+                scheduler.stream_handlers[op] = _with_listener(scheduler.stream_handlers[op], listener)
 
     def stop(self) -> None:
-        """End all drains without a word to the workers."""
+        """End all drains without a message to the workers."""
         if self._timer is not None:
             self._timer.cancel()
         for drain in self._drains.values():
@@ -97,40 +113,41 @@ class Retire:
         self._drains.clear()
         self._by_pod.clear()
 
-    def accept(self, wishes: tuple[Retiring, ...]) -> dict[str, str]:
-        """Take the whole list: begin what is new, undo what is no longer named; return pod -> why it may not leave."""
+    def retire(self, requests: tuple[RetireRequest, ...]) -> dict[str, str]:
+        """Begin drains for the pods that are new, undo those no longer named; return pod -> why it may not leave."""
         workers = by_pod(self._scheduler.workers.values())
-        shuffling = in_shuffle(self._scheduler) if wishes else set()
+        shuffling = in_shuffle(self._scheduler) if requests else set()
         refused = {}
         accepted = {}
-        for wish in wishes:
-            why = ""
-            if wish.if_idle and wish.pod not in self._wishes:
-                why = self._why_busy(workers.get(wish.pod, []), shuffling)
-            if why:
-                refused[wish.pod] = why
+        for request in requests:
+            reason = ""
+            if request.if_idle and request.pod not in self._requests:
+                reason = self._busy_reason(workers.get(request.pod, []), shuffling)
+            if reason:
+                refused[request.pod] = reason
             else:
-                accepted[wish.pod] = wish
-        self._wishes = accepted
-        for undone in [drain for drain in self._drains.values() if self._wish_for(drain.ws) is None]:
+                accepted[request.pod] = request
+        self._requests = accepted
+        for undone in [drain for drain in self._drains.values() if self._request_for(drain.ws) is None]:
             self._forget(undone)
             undone.undo()
-        self._look.shuffling = shuffling
+        self._view.shuffling = shuffling
         begun = [drain for pod in accepted for ws in workers.get(pod, ()) if (drain := self._add(ws)) is not None]
         for drain in begun:
             drain.begin()
         return refused
 
-    def complete(self, row: dict[str, Any]) -> None:
-        """Add to a worker's row what its drain knows."""
-        drain = self._drains.get(row["address"])
-        if drain is None:
-            return
-        row["retiring"] = self.state_of(drain.ws)
-        row["detail"] = drain.detail
-        row["blockers"] = [blocker for blocker in row["blockers"] if blocker not in ("data", drain.blocker)]
-        if drain.blocker:
-            row["blockers"].append(drain.blocker)
+    def complete_workers(self, rows: list[dict[str, Any]]) -> None:
+        """Add to the workers' rows what their drains know."""
+        for row in rows if self._drains else ():
+            drain = self._drains.get(row["address"])
+            if drain is None:
+                continue
+            row["retiring"] = self.state_of(drain.ws)
+            row["detail"] = drain.detail
+            row["blockers"] = [blocker for blocker in row["blockers"] if blocker not in ("data", drain.blocker)]
+            if drain.blocker:
+                row["blockers"].append(drain.blocker)
 
     def state_of(self, ws: WorkerState) -> str:
         """Return how far the worker's drain is, `""` where there is none; drained it is together with its pod."""
@@ -143,8 +160,8 @@ class Retire:
         return drain.state
 
     def add_worker(self, ws: WorkerState) -> None:
-        """Close a worker of a leaving pod that comes (back)."""
-        self._renew()
+        """Close a worker of a retiring pod that comes (back)."""
+        self._invalidate()
         drain = self._add(ws)
         if drain is not None:
             drain.begin()
@@ -156,12 +173,12 @@ class Retire:
         if drain is not None:
             self._forget(drain)
             drain.stop()
-        for ws in [ws for ws in self._look.leaving if ws.address == address]:
-            self._look.leaving.discard(ws)
-        self._renew()
+        for ws in [ws for ws in self._view.retiring if ws.address == address]:
+            self._view.retiring.discard(ws)
+        self._invalidate()
 
     def change_status(self, status: Any, worker: Any, stimulus_id: str) -> None:
-        """Keep a leaving worker closed: one that has just come up says `running`, before it would get tasks.
+        """Keep a retiring worker closed: one that has just come up says `running`, before it would get tasks.
 
         One that says `closing` ends: what it alone has is lost in a moment.
         """
@@ -173,35 +190,35 @@ class Retire:
                 drain.has_closed = True
                 drain.send_status(status)
             elif status in ("closing", Status.closing):
-                drain.end()
+                drain.release_results()
         self._change_status(status, worker, stimulus_id)
         if ws is not None and ws.status == Status.closing_gracefully:
-            self._look.leaving.add(ws)
+            self._view.retiring.add(ws)
         elif ws is not None and drain is None:
-            self._look.leaving.discard(ws)
-        self._watch.ring()
-        self._renew()
+            self._view.retiring.discard(ws)
+        self._watch.publish_now()
+        self._invalidate()
 
     def _on_changed(self, drain: Drain) -> None:
-        """Take in a drain that got on, or back: the others' results may be safe in fewer places now."""
+        """Follow a drain that got on, or back: the others' results may be safe in fewer places now."""
         if drain.state == DRAINED:
-            self._look.drained.add(drain.ws)
+            self._view.drained.add(drain.ws)
         else:
-            self._look.drained.discard(drain.ws)
-        self._watch.ring()
-        self._renew()
+            self._view.drained.discard(drain.ws)
+        self._watch.publish_now()
+        self._invalidate()
 
-    def _renew(self) -> None:
-        """Let all drains look anew."""
-        self._look.version += 1
-        self._soon()
+    def _invalidate(self) -> None:
+        """Let all drains take a step."""
+        self._view.version += 1
+        self._schedule()
 
-    def _soon(self) -> None:
-        """Look as soon as it may take time again."""
+    def _schedule(self) -> None:
+        """Begin a round as soon as it may take time again."""
         if self._drains:
-            self._look_at(max(self._loop.time(), self._rests_until))
+            self._schedule_at(max(self._loop.time(), self._rests_until))
 
-    def _look_at(self, at: float) -> None:
+    def _schedule_at(self, at: float) -> None:
         if self._timer is None or at < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
@@ -213,11 +230,11 @@ class Retire:
         started = time.perf_counter()
         now = self._loop.time()
         drains = list(self._drains.values())
-        self._look.shuffling = in_shuffle(self._scheduler, [drain.ws for drain in drains])
+        self._view.shuffling = in_shuffle(self._scheduler, [drain.ws for drain in drains])
         first = self._next % len(drains) if drains else 0
         n_met, got_on = 0, False
         for drain in drains[first:] + drains[:first]:
-            if time.perf_counter() - started > LOOK_SECONDS:
+            if time.perf_counter() - started > SLICE_SECONDS:
                 break
             n_met += 1
             if drain.is_due(now) and self._drains.get(drain.ws.address) is drain:
@@ -226,7 +243,7 @@ class Retire:
         self._rests_until = now + (time.perf_counter() - started) / (STEP_SHARE if got_on else WAIT_SHARE)
         if self._drains:
             due = min(drain.due for drain in self._drains.values()) if n_met == len(drains) else now
-            self._look_at(max(self._rests_until, due))
+            self._schedule_at(max(self._rests_until, due))
 
     def _step(self, drain: Drain, now: float) -> bool:
         try:
@@ -237,35 +254,35 @@ class Retire:
             return False
 
     def _on_erred(self, key: Any, worker: str, exception_text: str = "", **_kwargs: Any) -> None:
-        """Hear of a copy that could not be sent or read; distributed itself takes no notice of it."""
+        """Note a copy that could not be sent or read; distributed itself takes no notice of it."""
         for drain in self._drains.values():
-            if drain.transfer_failed([key], worker, plain_words(exception_text)):
-                self._poke(drain)
+            if drain.transfer_failed([key], worker, short_error(exception_text)):
+                self._wake(drain)
 
     def _on_not_found(self, keys: Any, worker: str, **_kwargs: Any) -> None:
-        """Hear of a worker that finds nobody to copy from."""
+        """Note that a worker finds nobody to copy from."""
         for drain in self._drains.values():
             if drain.not_found(list(keys), worker):
-                self._poke(drain)
+                self._wake(drain)
 
-    def _poke(self, drain: Drain) -> None:
-        drain.poke()
-        self._soon()
+    def _wake(self, drain: Drain) -> None:
+        drain.wake()
+        self._schedule()
 
     def _add(self, ws: WorkerState) -> Drain | None:
-        """Return a worker's drain if it is new, to begin it; one that goes on gets its wish."""
-        wish = self._wish_for(ws)
-        if wish is None:
+        """Return a worker's drain if it is new, to begin it; one that goes on gets its request."""
+        request = self._request_for(ws)
+        if request is None:
             return None
         drain = self._drains.get(ws.address)
         if drain is not None:
-            drain.wish = wish
-            self._poke(drain)
+            drain.request = request
+            self._wake(drain)
             return None
-        drain = Drain(self._parts, ws, wish)
+        drain = Drain(self._context, ws, request)
         self._drains[ws.address] = drain
         self._by_pod.setdefault(drain.pod, {})[ws.address] = drain
-        self._look.leaving.add(ws)
+        self._view.retiring.add(ws)
         self._on_changed(drain)
         return drain
 
@@ -275,33 +292,33 @@ class Retire:
         of_pod.pop(drain.ws.address, None)
         if not of_pod:
             del self._by_pod[drain.pod]
-        self._look.leaving.discard(drain.ws)
-        self._look.drained.discard(drain.ws)
-        self._renew()
+        self._view.retiring.discard(drain.ws)
+        self._view.drained.discard(drain.ws)
+        self._invalidate()
 
-    def _wish_for(self, ws: WorkerState) -> Retiring | None:
-        return next((self._wishes[pod] for pod in pods_of(ws.name) if pod in self._wishes), None)
+    def _request_for(self, ws: WorkerState) -> RetireRequest | None:
+        return next((self._requests[pod] for pod in pods_of(ws.name) if pod in self._requests), None)
 
-    def _why_busy(self, workers: list[WorkerState], shuffling: set[WorkerState]) -> str:
+    def _busy_reason(self, workers: list[WorkerState], shuffling: set[WorkerState]) -> str:
         """Return why a pod is not idle, `""` if it is: any work of its own on any of its workers."""
         for ws in workers:
             if self._workers.has_own(ws):
-                return f"{ws.name} is busy: {describe(ws)}"
+                return f"{ws.name} is busy: {activity_message(ws)}"
             if ws in shuffling:
                 return f"{ws.name} takes part in a shuffle"
             pinned = self._pinned.only_on(ws, {ws})
             if pinned is not None:
-                return f"{ws.name} has to stay: {words_for_pinned(pinned)}"
+                return f"{ws.name} has to stay: {pinned_message(pinned)}"
         return ""
 
 
-def _listened(handler: Callable[..., None], heard: Callable[..., None]) -> Callable[..., None]:
-    """Return a stream handler that tells `heard` of each message, too. What fails in it is no worker's business."""
+def _with_listener(handler: Callable[..., None], listener: Callable[..., None]) -> Callable[..., None]:
+    """Return a stream handler that calls `listener` with each message, too; errors of `listener` are logged."""
 
     def handle(**message: Any) -> None:
         handler(**message)
         try:
-            heard(**message)
+            listener(**message)
         except Exception:
             logger.exception("gpudask: a worker's message was not understood")
 

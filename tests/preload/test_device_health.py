@@ -3,7 +3,7 @@
 import pytest
 from distributed import wait
 
-from gpudask.preload.sick import is_sick
+from gpudask.preload.device_health import is_device_failure
 
 from .cluster import GPU, until
 
@@ -36,7 +36,7 @@ async def run(cluster, words, n=1, **options):
     ],
 )
 def test_errors_that_no_task_survives_are_sick(error):
-    assert is_sick(error)
+    assert is_device_failure(error)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_errors_that_no_task_survives_are_sick(error):
     ],
 )
 def test_other_errors_are_not(error):
-    assert not is_sick(error)
+    assert not is_device_failure(error)
 
 
 async def test_three_in_a_row_are_told_with_the_words_and_a_success_ends_it(start):
@@ -96,5 +96,5 @@ async def test_a_worker_that_goes_is_forgotten(start):
     await run(cluster, ILLEGAL, 3)
     await gpu.close()
     await until(lambda: not cluster.scheduler.workers)
-    assert not cluster.preload.sick._rows
-    assert not cluster.preload.demand.ended.restricted
+    assert not cluster.preload.device_health._rows
+    assert not cluster.preload.demand.finished.restricted

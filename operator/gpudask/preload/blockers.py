@@ -1,0 +1,148 @@
+"""Blockers, which keep a worker from retiring: pinned tasks, P2P shuffles, and what it is busy with.
+
+*Pinned* are tasks that the user bound to workers or hosts, of which one worker alone is left to run them. It must not
+close before them: a closed worker starts no task, and a removed one leaves them in `no-worker` for ever.
+
+A shuffle has transfers, whose results lie with its participants under no key, then one barrier, then its outputs. When
+the barrier is released, distributed ends the shuffle, and with it what was transferred.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from .counts import ACTIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+Tasks = dict["TaskState", None]
+Names = tuple[frozenset[str], frozenset[str]]  # addresses, and hosts
+NOWHERE: Names = (frozenset(), frozenset())
+
+BARRIER = "shuffle-barrier-"  # and the shuffle's id: the key of its barrier (distributed/shuffle/_core.py)
+LOOK_AT = 1_000  # tasks of a worker; beyond them one counts as pinned although it may have another place
+
+
+class Pinned:
+    """Unfinished tasks with `workers=` that no other worker may do."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler: Any = scheduler
+        self._by_address: dict[str, Tasks] = {}
+        self._by_host: dict[str, Tasks] = {}  # as users wrote them
+        # Under which names each task is kept. Those of a task may change: a shuffle binds and frees its outputs.
+        self.kept: dict[TaskState, Names] = {}
+
+    def follow(self, ts: TaskState) -> None:
+        """Follow a task that has restrictions to workers or hosts, or is `kept`, as it is now."""
+        now = NOWHERE
+        if ts.state in ACTIVE and not ts.loose_restrictions:
+            now = frozenset(ts.worker_restrictions or ()), frozenset(ts.host_restrictions or ())
+        before = self.kept.pop(ts, NOWHERE)
+        if now != NOWHERE:
+            self.kept[ts] = now
+        if now != before:
+            for by_name, old, new in zip((self._by_address, self._by_host), before, now, strict=True):
+                _move(ts, by_name, old - new, new - old)
+
+    def clear(self) -> None:
+        """Forget all tasks."""
+        self.kept.clear()
+        self._by_address.clear()
+        self._by_host.clear()
+
+    def count(self, ws: WorkerState) -> int:
+        """Return how many unfinished tasks name a worker, alone or among others: when that changes, look anew."""
+        return sum(len(tasks) for tasks in self._of(ws))
+
+    def only_on(self, ws: WorkerState, retiring: Collection[WorkerState]) -> TaskState | None:
+        """Return a task that `ws` has not begun and no running worker that stays may do; None when there is none.
+
+        What it has begun is known a heartbeat later.
+        """
+        tasks = itertools.chain.from_iterable(self._of(ws))
+        ts = None
+        for ts in itertools.islice(tasks, LOOK_AT):
+            has_begun = ts.processing_on is ws and (ts in ws.executing or ts in ws.long_running)
+            if not has_begun and not self._has_worker(ts, retiring):
+                return ts
+        return ts if next(tasks, None) is not None else None
+
+    def is_only_on(self, ts: TaskState, retiring: Collection[WorkerState]) -> bool:
+        """Return whether no running worker that stays may do this task, because of its restrictions."""
+        if ts.loose_restrictions or not (ts.worker_restrictions or ts.host_restrictions):
+            return False
+        return not self._has_worker(ts, retiring)
+
+    def _has_worker(self, ts: TaskState, retiring: Collection[WorkerState]) -> bool:
+        running = self._scheduler.running
+        return any(ws not in retiring for ws in self._scheduler.valid_workers(ts) or () if ws in running)
+
+    def _of(self, ws: WorkerState) -> list[Tasks]:
+        """Return the tasks that name `ws`, by each name."""
+        found = [tasks for host, tasks in self._by_host.items() if self._scheduler.coerce_hostname(host) == ws.host]
+        if ws.address in self._by_address:
+            found.append(self._by_address[ws.address])
+        return found
+
+
+def _move(ts: TaskState, by_name: dict[str, Tasks], out_of: Iterable[str], into: Iterable[str]) -> None:
+    for name in out_of:
+        del by_name[name][ts]
+        if not by_name[name]:
+            del by_name[name]
+    for name in into:
+        by_name.setdefault(name, {})[ts] = None
+
+
+def in_shuffle(scheduler: Scheduler, among: Collection[WorkerState] | None = None) -> set[WorkerState]:
+    """Return the workers, of all or `among` these, that a plugin keeps, and those that have a barrier to run.
+
+    The P2P shuffle's plugin does: it restarts when a participant leaves.
+    """
+    everyone: list[WorkerState] = []
+    staying: set[WorkerState] = set()
+    for plugin in list(scheduler.plugins.values()):
+        method = getattr(type(plugin), "valid_workers_downscaling", None)
+        if method is None or method is SchedulerPlugin.valid_workers_downscaling:
+            continue
+        everyone = everyone or list(scheduler.workers.values() if among is None else among)
+        staying |= set(everyone) - set(plugin.valid_workers_downscaling(scheduler, everyone))
+    barriers = (scheduler.tasks.get(f"{BARRIER}{shuffle}") for shuffle in active_shuffles(scheduler))
+    return staying | {ts.processing_on for ts in barriers if ts is not None and ts.processing_on is not None}
+
+
+def is_barrier(ts: TaskState) -> bool:
+    """Return whether a task is the barrier of a shuffle."""
+    return isinstance(ts.key, str) and ts.key.startswith(BARRIER)
+
+
+def active_shuffles(scheduler: Scheduler) -> Collection[Any]:
+    """Return the ids of the shuffles that run."""
+    return getattr(scheduler.plugins.get("shuffle"), "active_shuffles", None) or ()
+
+
+def activity_message(ws: WorkerState) -> str:
+    """Return a message: what the worker is busy with."""
+    parts = []
+    if ws.processing:
+        parts.append(_first_of("task", (ts.key for ts in ws.processing), len(ws.processing)))
+    if ws.actors:
+        parts.append(_first_of("actor", (ts.key for ts in ws.actors), len(ws.actors)))
+    return ", ".join(parts)
+
+
+def pinned_message(ts: TaskState) -> str:
+    """Return a message: why a worker has to stay."""
+    return f"no other worker may run task {str(ts.key)[:80]}"
+
+
+def _first_of(kind: str, keys: Iterable[Any], n: int) -> str:
+    first = str(next(iter(keys)))[:80]
+    return f"{kind} {first}" + (f" and {n - 1} more" if n > 1 else "")
