@@ -21,12 +21,11 @@ from distributed.client import Client, default_client
 from gpudask.api.json_object import Json
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_no_scheduler, why_scheduler_waits
 from gpudask.kubecluster.forward.route import give_up_seconds
 from gpudask.kubecluster.kube.pods import is_ready, list_pods
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
-from gpudask.kubecluster.reasons import where_to_look, why_no_scheduler, why_scheduler_waits
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Clock, Timing
 

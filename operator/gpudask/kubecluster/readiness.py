@@ -15,19 +15,19 @@ from enum import Enum, auto
 from gpudask.api.json_object import Json
 from gpudask.api.stock import DASHBOARD_PORT
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.forward.websocket import PodPort, open_port
-from gpudask.kubecluster.kube.pods import has_started, is_ready, list_pods
-from gpudask.kubecluster.kube.request import ENVIRONMENT_STEP, FORBIDDEN
-from gpudask.kubecluster.kube.server import Server
-from gpudask.kubecluster.reasons import (
+from gpudask.kubecluster.errors import (
     OPERATOR_STEP,
     OUTDATED,
+    KubeClusterError,
     waits_for,
     where_to_look,
     why_no_scheduler,
     why_not_ready,
 )
+from gpudask.kubecluster.forward.websocket import PodPort, open_port
+from gpudask.kubecluster.kube.pods import has_started, is_ready, list_pods
+from gpudask.kubecluster.kube.request import ENVIRONMENT_STEP, FORBIDDEN
+from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Deadline, Timing
 
 _HEALTH = b"GET /health HTTP/1.0\r\n\r\n"

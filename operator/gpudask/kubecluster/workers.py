@@ -20,10 +20,9 @@ from distributed.objects import SchedulerInfo
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_workers_wait
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.placement import pool_of
-from gpudask.kubecluster.reasons import where_to_look, why_workers_wait
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Deadline, Timing
 

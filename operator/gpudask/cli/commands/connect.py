@@ -14,7 +14,7 @@ from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli import api_server, output
 from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
-from gpudask.kubecluster.reasons import why_not_ready
+from gpudask.kubecluster.errors import why_not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable

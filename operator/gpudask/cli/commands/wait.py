@@ -18,9 +18,15 @@ from gpudask.cli.completion import goals
 from gpudask.cli.exits import CliError, Exit, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
 from gpudask.cli.watch import follow
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import (
+    KubeClusterError,
+    unseen,
+    where_to_look,
+    why_not_ready,
+    why_pod_waits,
+    why_pool_waits,
+)
 from gpudask.kubecluster.overrides import pool_names
-from gpudask.kubecluster.reasons import unseen, where_to_look, why_not_ready, why_pod_waits, why_pool_waits
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server

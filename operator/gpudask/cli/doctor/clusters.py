@@ -11,7 +11,7 @@ from gpudask.api.values import number
 from gpudask.cli.doctor import gpus
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched
 from gpudask.desired.workers import worker_pod
-from gpudask.kubecluster.reasons import unseen
+from gpudask.kubecluster.errors import unseen
 
 _TOLD = ("Accepted", "Mirrored")
 _BLOCKING = ("NoSchedule", "NoExecute")

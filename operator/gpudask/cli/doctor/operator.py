@@ -7,7 +7,7 @@ from itertools import combinations
 from gpudask.api.json_object import Json
 from gpudask.cli.doctor.definition import INSTALL
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, place, watched
-from gpudask.kubecluster.reasons import why_pod_waits
+from gpudask.kubecluster.errors import why_pod_waits
 
 _CHECK, _RIGHTS = "operator", "operator's rights"
 _NAMED = 10

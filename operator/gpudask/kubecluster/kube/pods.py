@@ -10,9 +10,8 @@ from http import HTTPStatus
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, why_pod_waits
 from gpudask.kubecluster.kube.request import Connection
-from gpudask.kubecluster.reasons import why_pod_waits
 
 CONTAINER = "dask"
 _ENDED = ("Succeeded", "Failed")
