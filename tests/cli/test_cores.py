@@ -13,7 +13,7 @@ from gpudask.cli import tables
 from gpudask.cli.commands import scale
 from gpudask.cli.commands.connect import client_line
 from gpudask.cli.commands.delete import loss
-from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.output import CliError, Exit
 from gpudask.cli.commands.wait import Goal, Kind, read_goal
 from gpudask.cli.commands.logs import choose
 from gpudask.cli.options import verb_first

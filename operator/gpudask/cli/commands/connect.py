@@ -12,8 +12,8 @@ from gpudask.api.addresses import UCXX
 from gpudask.api.json_object import Json
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli import api_server, output
-from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.cli.output import CliError, ended
 from gpudask.kubecluster.errors import why_not_ready
 
 if TYPE_CHECKING:

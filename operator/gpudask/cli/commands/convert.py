@@ -9,9 +9,9 @@ import typer
 from gpudask.cli import output
 from gpudask.cli.convert.documents import NotConvertibleError, convert
 from gpudask.cli.convert.notes import Notes
-from gpudask.cli.exits import CliError
 from gpudask.cli.manifests import read_documents
 from gpudask.cli.options import Document, Manifest
+from gpudask.cli.output import CliError
 
 Strict = Annotated[bool, typer.Option(help="Fail where anything was not carried over, or had to be assumed.")]
 Form = Annotated[Document, typer.Option("--output", "-o", help="What to write.")]

@@ -11,9 +11,9 @@ import typer
 
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster import manifest as kubecluster
 from gpudask.kubecluster.errors import KubeClusterError
 

@@ -9,8 +9,8 @@ import typer
 
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
-from gpudask.cli.exits import CliError
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
+from gpudask.cli.output import CliError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server

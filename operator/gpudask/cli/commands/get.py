@@ -10,8 +10,8 @@ import typer
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
+from gpudask.cli.output import CliError, Exit
 from gpudask.cli.watch import follow
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import pools
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:

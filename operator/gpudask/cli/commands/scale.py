@@ -13,8 +13,8 @@ import typer
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import sizes as complete_sizes
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.manifest import user
 

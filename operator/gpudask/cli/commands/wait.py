@@ -15,8 +15,8 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import goals
-from gpudask.cli.exits import CliError, Exit, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
+from gpudask.cli.output import CliError, Exit, ended
 from gpudask.cli.watch import follow
 from gpudask.kubecluster.errors import (
     KubeClusterError,

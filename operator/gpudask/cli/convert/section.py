@@ -1,15 +1,18 @@
-"""One stock pod, of the scheduler or of a worker group, as a section of our spec."""
+"""One stock pod, of the scheduler or of a worker group, as a section of our spec; and a worker group as a pool."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.json_object import Json
+from gpudask.api.pool import MAX_REPLICAS
 from gpudask.api.stock import COMM_PORT, DASHBOARD_PORT
+from gpudask.api.values import number
 from gpudask.cli.convert import launch
 from gpudask.cli.convert.notes import Notes
 
@@ -230,3 +233,36 @@ def _scheduler_parts(main: Json, source: str, where: str, notes: Notes) -> None:
 
 def _without(words: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, value in words.items() if not key.startswith(prefixes)}
+
+
+def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
+    """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
+    replicas = part.get("replicas")
+    if isinstance(replicas, int) and replicas > MAX_REPLICAS:
+        notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
+        replicas = MAX_REPLICAS
+    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
+    if section.resources.gpu is not None:
+        pool["gpu"] = section.resources.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
+        if not section.launch.offers:
+            pool["accepts"] = "any"
+    elif section.launch.kind == "cuda":
+        field = f"{path}.spec.containers[0].resources.limits"
+        notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
+    for key in ("nthreads", "offers"):
+        if value := getattr(section.launch, key):
+            pool[key] = value
+    if section.launch.nthreads is None and section.launch.kind == "worker":
+        _threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
+    return pool
+
+
+def _threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
+    """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
+    limit = resources.template.get("limits", {}).get("cpu")
+    ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
+    if limit is None:
+        threads = f"{ours} thread{'' if ours == 1 else 's'}"
+        notes.assumed(*where, f"neither --nthreads nor a cpu limit: {threads}, not as many as the node has cores")
+    elif math.ceil(number(limit)) != ours:
+        pool["nthreads"] = math.ceil(number(limit))

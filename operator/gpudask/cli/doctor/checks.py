@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from itertools import chain
 
-from gpudask.cli.doctor import clusters, definition, gpus, operator, stock
+from gpudask.cli.doctor import clusters, gpus, installation
 from gpudask.cli.doctor.facts import Facts, Finding, Level
 from gpudask.cli.doctor.rights import USER
 
@@ -16,12 +16,12 @@ def judge(facts: Facts, version: str) -> list[Finding]:
     """All findings; `version` is this program's."""
     found = (
         _server(facts),
-        definition.definition(facts),
-        operator.deployments(facts, version),
-        operator.rights(facts),
+        installation.definition(facts),
+        installation.deployments(facts, version),
+        installation.rights(facts),
         _own_rights(facts),
-        stock.operator(facts),
-        stock.mirror(facts),
+        installation.stock_operator(facts),
+        installation.mirror(facts),
         gpus.nodes(facts),
         clusters.clusters(facts),
         clusters.pools(facts),
