@@ -20,21 +20,17 @@ from distributed.security import Security
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
-from gpudask.kubecluster.connection import SchedulerConnection, start_limit
+from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.kube.pods import read_logs
 from gpudask.kubecluster.kube.request import FORBIDDEN
-from gpudask.kubecluster.manifest import (
-    Arguments,
-    Size,
-    read_manifest,
-)
+from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Timing, start_limit
 from gpudask.kubecluster.workers import Workers
 
 

@@ -168,6 +168,25 @@ def limit_of(timeout: float | str | None) -> float | None:
         ) from error
 
 
+def start_limit(
+    timeout: float | str | None, resource_timeout: float | str | None, *, creates: bool, timing: Timing
+) -> float:
+    """The seconds to wait for the scheduler: by either word, or by whether the cluster may be created.
+
+    Raises:
+        KubeClusterError: both are given, or what is given is no time limit.
+    """
+    if timeout is not None and resource_timeout is not None:
+        raise KubeClusterError(
+            f"timeout={timeout} beside resource_timeout={resource_timeout}",
+            reason="both are the seconds to wait for the scheduler",
+            next_step="Write timeout= alone",
+        )
+    given = limit_of(resource_timeout if timeout is None else timeout)
+    default = timing.created_seconds if creates else timing.found_seconds
+    return default if given is None else given
+
+
 class Deadline:
     """The end of one wait, and why the API server's last answer did not come: one that restarts is asked again.
 

@@ -10,7 +10,7 @@ import httpx_ws
 import pytest
 
 from gpudask.kubecluster.forward.port_forward import PortForward
-from gpudask.kubecluster.forward.websocket import open_port
+from gpudask.kubecluster.forward.port_forward import open_port
 from gpudask.kubecluster.kube.server import Server
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until

@@ -8,6 +8,10 @@ A pod's end does not always end what is forwarded to it: its network can go befo
 sides wait. So while anything is open the pod is looked up every few seconds, and when it is gone all is cut.
 
 Dask gives a connection that was taken all the time it has: what leads nowhere is cut soon, so that it tries again.
+
+The websocket to a pod speaks Kubernetes' port-forward protocol. Each frame begins with its channel: 0 for what goes to
+the port and comes from it, 1 for why it ended. The first frame of each channel only names the port:
+https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go
 """
 
 from __future__ import annotations
@@ -15,16 +19,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import httpcore
+import httpx
+import httpx_ws
+from wsproto.utilities import ProtocolError
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.forward.websocket import open_port, pump
 from gpudask.kubecluster.kube.pods import SchedulerPod, scheduler_pods
-from gpudask.kubecluster.kube.request import NOT_FOUND
+from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND, Connection, path_of, rbac_step
 from gpudask.kubecluster.kube.server import Server
 
 logger = logging.getLogger(__name__)
 
 _NO_POD = "it has no pod that runs"
+_DATA, _ERROR = b"\x00", 1
+_CHUNK_BYTES = 256 * 1024
+# How a connection breaks: by the operating system, and in each layer of the library's.
+_BROKEN = (
+    OSError,
+    httpx.HTTPError,
+    httpx_ws.HTTPXWSException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    ProtocolError,
+)
 
 
 class PortForward:
@@ -197,3 +221,110 @@ class PortForward:
                 return False
             logger.debug("what was forwarded to %s broke: %r", self._cluster, error)
         return True  # also where it broke: bytes may have been lost
+
+
+class PodPort:
+    """What was opened: bytes go in and come out."""
+
+    def __init__(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
+        self._socket = socket
+        self._named: set[int] = set()
+
+    async def send(self, data: bytes) -> None:
+        """Send some bytes.
+
+        Raises:
+            ConnectionError: the connection broke.
+        """
+        try:
+            await self._socket.send_bytes(_DATA + data)
+        except httpx_ws.HTTPXWSException as error:
+            raise ConnectionError(f"the connection to the pod broke: {error!r}") from error
+
+    async def receive(self) -> bytes:
+        """The next bytes that come; empty when the connection has ended, whichever way."""
+        while True:
+            try:
+                message = await self._socket.receive_bytes()
+            except httpx_ws.HTTPXWSException as error:
+                logger.debug("the port-forward broke: %r", error)
+                return b""
+            channel, content = message[0], message[1:]
+            if channel not in self._named:
+                self._named.add(channel)
+            elif channel == _ERROR:
+                logger.debug("the port-forward ended: %s", content.decode(errors="replace"))
+                return b""
+            elif content:
+                return content
+
+
+@contextlib.asynccontextmanager
+async def open_port(
+    server: Connection, pod: str, port: int, *, limit_seconds: float | None = None
+) -> AsyncIterator[PodPort]:
+    """Connect to `port` of `pod`, through the API server. Whether something listens there is not known yet.
+
+    Raises:
+        KubeClusterError: the server refuses (the message has the rule that is missing), cannot be reached, or has not
+            opened it within `limit_seconds`, without it 20 s.
+        ConnectionError: it broke while the block ran.
+    """
+    limit_seconds = limit_seconds or server.timing.forward_open_seconds
+    path = f"{path_of('v1', server.namespace)}/pods/{pod}/portforward"
+    what = f"cannot forward port {port} of pod {pod}"
+    is_open = False
+    try:
+        opening = server.session.websocket(path, params={"ports": str(port)}, limit_seconds=limit_seconds)
+        async with opening as socket:
+            is_open = True
+            yield PodPort(socket)
+    except httpx_ws.WebSocketUpgradeError as error:
+        status = error.response.status_code
+        raise KubeClusterError(
+            what,
+            reason=f"the API server answers {status}",
+            # Forwarding over websockets is a GET, over SPDY it was a POST: kubectl's users know `create`.
+            next_step=rbac_step("pods/portforward", server.namespace, "get", "create")
+            if status == FORBIDDEN
+            else "See the pod's events: kubectl describe pod",
+            status=status,
+        ) from error
+    except (*_BROKEN, ExceptionGroup) as error:  # a websocket's tasks run in a group
+        if isinstance(error, ExceptionGroup) and error.split(_BROKEN)[1] is not None:
+            raise
+        if is_open:
+            raise ConnectionError(f"the connection to pod {pod} broke: {error!r}") from error
+        late = f"{server.session.address} did not open it within {limit_seconds:g} s"
+        raise KubeClusterError(
+            what,
+            reason=late if isinstance(error, TimeoutError) else server.session.reason(error),
+            next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
+            unanswered=True,
+        ) from error
+
+
+async def pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: PodPort, answered: Callable[[], None]
+) -> None:
+    """Copy both ways until either side ends, and close `writer`; `answered` is called when bytes come from the pod."""
+    ways = [asyncio.create_task(_upstream(reader, opened)), asyncio.create_task(_downstream(opened, writer, answered))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        writer.close()  # at once: saying goodbye to the pod may take a while
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _upstream(reader: asyncio.StreamReader, opened: PodPort) -> None:
+    while data := await reader.read(_CHUNK_BYTES):
+        await opened.send(data)
+
+
+async def _downstream(opened: PodPort, writer: asyncio.StreamWriter, answered: Callable[[], None]) -> None:
+    while data := await opened.receive():
+        answered()
+        writer.write(data)
+        await writer.drain()
