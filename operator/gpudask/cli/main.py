@@ -98,7 +98,7 @@ def _tell(text: str) -> None:
 
 
 def _is_help(error: Exception) -> bool:
-    """Whether it is no error but the help of a command that was given no words."""
+    """True if it is no error but the help of a command without arguments."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 

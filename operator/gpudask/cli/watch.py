@@ -75,14 +75,14 @@ async def follow(
 
 
 class _Trouble:
-    """Requests that failed in a row: each reason is told once, and the pauses grow."""
+    """Requests that failed in a row: each reason is printed once, and the pauses grow."""
 
     def __init__(self) -> None:
         self._told = ""
         self._pause = _LEAST_PAUSE_SECONDS
 
     async def wait_after(self, error: KubeClusterError) -> None:
-        """Tell what failed and wait; raise it where it would fail again."""
+        """Print what failed and wait; raise it where it would fail again."""
         if not error.may_pass:
             raise error
         if error.reason != self._told:
@@ -92,7 +92,7 @@ class _Trouble:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 
     def is_over(self) -> None:
-        """It answers again."""
+        """Report that the API server answers again."""
         if self._told:
             say("the API server answers again")
         self._told, self._pause = "", _LEAST_PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""What a program uses: `KubeCluster`, its one error type, and `has_gpu` for tasks.
+"""The client API: `KubeCluster`, its one error type, and `has_gpu` for tasks.
 
 Importing this package imports neither distributed nor kr8s: the operator's image has none of them, and a
 worker's image has no Kubernetes client. Names load on first use. Nothing here is used by the operator.

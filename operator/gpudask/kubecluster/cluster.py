@@ -205,7 +205,7 @@ class KubeCluster(Cluster):
 
     @property
     def shutdown_on_close(self) -> bool:
-        """Whether the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
+        """True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
         return self._resource.shutdown_on_close
 
     @shutdown_on_close.setter
@@ -253,7 +253,7 @@ class KubeCluster(Cluster):
 
     @property
     def scheduler_address(self) -> str:
-        """Where the scheduler is dialled.
+        """The address of the scheduler as this program reaches it.
 
         Raises:
             KubeClusterError: to a `Client` that is being made and waited for the scheduler in vain.
@@ -277,7 +277,7 @@ class KubeCluster(Cluster):
 
     @property
     def scheduler_info(self) -> Any:
-        """What the scheduler says of itself and its workers."""
+        """The scheduler's identity, with its workers."""
         return self._workers.info
 
     @scheduler_info.setter
@@ -487,7 +487,7 @@ class KubeCluster(Cluster):
         return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
 
     def _scaling_status(self) -> str:
-        """What the widget says beside its status: the base's words know no pools, and call every cluster's manual."""
+        """HTML rows of pools for the widget: the base class knows none, and calls every cluster manually scaled."""
         return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
 
     def _repr_html_(self, cluster_status: Any = None) -> str:

@@ -51,7 +51,7 @@ _PAUSE_SHARE = 0.1  # of the time for which it was asked
 
 
 class SchedulerConnection:
-    """How this program reaches the scheduler of one cluster.
+    """The connection of this program to the scheduler of one cluster.
 
     Args:
         resource: the cluster.
@@ -198,7 +198,7 @@ class SchedulerConnection:
         await self._wait_until_ready(deadline, needs_pods=bool(self.forwards), generation=generation)
 
     async def answered(self, asked: Awaitable[T], at_most_seconds: float = math.inf) -> T:
-        """What the scheduler answers.
+        """Await a scheduler's answer with a timeout.
 
         Raises:
             OSError: the scheduler or the way to it is being replaced, or it is busy: ask again.
@@ -211,7 +211,7 @@ class SchedulerConnection:
             raise TimeoutError(str(error) or f"no answer within {limit_seconds:g} s") from error
 
     async def answers(self) -> bool:
-        """Whether somebody new would reach the scheduler."""
+        """True if a new connection would reach the scheduler."""
         return await route.answers(self.rpc.address, self._connection_args, self._timing.outage_answer_seconds)
 
     @property
@@ -232,13 +232,13 @@ class SchedulerConnection:
 
     @property
     def trouble(self) -> str:
-        """Why what is forwarded does not reach the scheduler; empty where it does, or nothing is forwarded."""
+        """The reason why forwarded ports do not reach the scheduler; empty where they do, or none is forwarded."""
         forward = self.forwards.get(COMM_PORT)
         return forward.trouble if forward else ""
 
     @property
     def is_by_outside_address(self) -> bool:
-        """Whether the scheduler is dialled at an outside address, of which there may be another."""
+        """True if the scheduler is reached at an outside address, of which there may be another."""
         return not self._is_inside and COMM_PORT not in self.forwards
 
     async def choose_again(self) -> None:
@@ -289,7 +289,7 @@ class _Seen(Enum):
 
 @dataclass(frozen=True)
 class _Look:
-    """What is there of the scheduler, and a line for each thing that keeps it."""
+    """The state of the scheduler's pod, and a line for each reason why it is not ready."""
 
     seen: _Seen
     lines: list[str]
@@ -352,7 +352,7 @@ def _pause(asked_for_seconds: float, timing: Timing) -> float:
 
 
 async def _is_up_soon(server: Server, pod: str, *, pause_seconds: float) -> bool:
-    """Whether the scheduler in `pod` answers within about a second, asked again and again with pauses.
+    """True if the scheduler in `pod` answers within about a second, asked again and again with pauses.
 
     Returns at once, with False, where no port may be forwarded.
     """

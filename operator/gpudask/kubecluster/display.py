@@ -1,4 +1,4 @@
-"""What a program shows: a cluster's pools as text and as HTML, and what it waits for.
+"""Display: a cluster's pools as text and as HTML, and the progress of a wait.
 
 A wait is a live panel on a terminal or in a notebook, else a line for each change.
 """
@@ -84,7 +84,7 @@ def _count(number: Any, what: str) -> str:
 
 
 class Progress:
-    """Shows what is waited for; nothing where it is quiet, or where the wait ends at once.
+    """Progress of a wait, shown while it lasts; nothing where it is quiet, or where the wait ends at once.
 
     Args:
         title: what is being done.
@@ -113,7 +113,7 @@ class Progress:
             self._live = None
 
     def show(self, lines: list[str]) -> None:
-        """What keeps it now, a line each."""
+        """Show the present reasons for the wait, a line each."""
         seconds = self._timing.clock.monotonic() - self._began
         if self._quiet or seconds < self._timing.progress_seconds:
             return

@@ -17,7 +17,7 @@ OPERATOR_STEP = (
 
 
 class KubeClusterError(RuntimeError):
-    """What did not work, why, and what to do next.
+    """An operation that failed: what did not work, the reason, and the next step.
 
     Attributes:
         reason: why, as whoever said it put it (the API server, the operator's status).
@@ -35,15 +35,15 @@ class KubeClusterError(RuntimeError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same may be answered a little later: the API server was silent, fails (5xx) or is busy (429)."""
+        """True if a retry may succeed: the API server was silent, failed (5xx) or is busy (429)."""
         is_passing = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         return self.unanswered or is_passing
 
 
 def unseen(body: Json) -> str:
-    """That the operator has not looked at the cluster as it is written now; empty where it has.
+    """The reason that the operator has not observed the cluster's present generation; empty where it has.
 
-    It looks within a second: its messages about an earlier generation are no reason for anything.
+    It does within a second: its messages about an earlier generation are no reason for anything.
     """
     status = body.get("status") or {}
     if not status:
@@ -55,7 +55,7 @@ def unseen(body: Json) -> str:
 
 
 def where_to_look(body: Json) -> str:
-    """What to type to learn more than `why_not_ready` says."""
+    """The command that tells more than `why_not_ready`."""
     if unseen(body):
         return OPERATOR_STEP
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
@@ -80,7 +80,7 @@ def why_no_scheduler(body: Json) -> str:
 
 
 def why_workers_wait(body: Json, pool: str | None) -> str:
-    """What keeps the workers of `pool` or, where it is None, of the whole cluster."""
+    """The reason why workers of `pool` are missing or, where it is None, of the whole cluster."""
     reason = why_pool_waits(body, pool)
     if pool is None and reason and not unseen(body):
         return "; ".join(part for part in (_bad_conditions(body["status"]), reason) if part)
@@ -116,7 +116,7 @@ def why_pod_waits(pod: Json) -> str:
 
 
 def waits_for(body: Json, pods: list[Json]) -> list[str]:
-    """What keeps a cluster from being there, a line each: the scheduler, then each pool that is short of pods."""
+    """The reasons why a cluster is not ready, a line each: the scheduler, then each pool that is short of pods."""
     status = body.get("status") or {}
     schedulers = [pod for pod in pods if pod["metadata"]["labels"].get("dask.org/component") == "scheduler"]
     lines = why_scheduler_waits(body, schedulers)
@@ -127,7 +127,7 @@ def waits_for(body: Json, pods: list[Json]) -> list[str]:
 
 
 def why_scheduler_waits(body: Json, pods: list[Json]) -> list[str]:
-    """What keeps a scheduler from being there, a line each; `pods` are the scheduler's alone."""
+    """The reasons why a scheduler is not ready, a line each; `pods` are the scheduler's alone."""
     lines = []
     if body["spec"].get("suspend"):
         lines.append("the cluster is suspended: resume() starts it")

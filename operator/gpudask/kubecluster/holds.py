@@ -160,7 +160,7 @@ class Hold:
             logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
 
     async def _give_back(self, body: Json) -> Json:
-        """What stood before stands again, whoever set it; but what somebody has set since is theirs to give back."""
+        """Restore the override from before, whoever set it; one that somebody has set since stays."""
         holds = self._holds_of(body)
         if not holds.has(self._by):
             return body
@@ -215,11 +215,11 @@ class Holds(BaseModel):
         return None if self.before is None or _has_ended(self.before, now) else self.before
 
     def note(self) -> str | None:
-        """What to note on the cluster; None: nothing."""
+        """The annotation to write on the cluster; None: none."""
         return self.model_dump_json() if self.entries else None
 
     def has(self, by: str) -> bool:
-        """Whether the hold `by` is among them."""
+        """True if the hold `by` is among them."""
         return any(item.get("by") == by for item in self.entries)
 
     def put(self, entry: Json) -> Self:
@@ -255,5 +255,5 @@ def _until_renewal(holds: Holds, timing: Timing) -> float:
 
 
 def _name_of_hold() -> str:
-    """Who holds, in the words of status and table, and no other hold's: `hold:ada@notebook-7#3f2a1c`."""
+    """A name for one hold, as status and table show it, unlike any other's: `hold:ada@notebook-7#3f2a1c`."""
     return f"hold:{user()}@{socket.gethostname()}"[:_MOST_LETTERS] + f"#{secrets.token_hex(3)}"

@@ -1,4 +1,4 @@
-"""A time without a scheduler: why, from what the API server knows of its pod; who is told; and the way back to it.
+"""An outage of the scheduler: its cause as the API server knows it, warnings, and the reconnect.
 
 Dask itself says no more than that a connection was lost: the futures that were pending are cancelled at once, and a
 `Client` that finds no scheduler for 30 s closes for good.
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Cause:
-    """What keeps a scheduler away.
+    """The cause of an outage.
 
     Attributes:
         reason: as whoever said it put it.
@@ -51,19 +51,19 @@ class Cause:
 
 @dataclass(frozen=True)
 class Outage:
-    """A time without a scheduler; `began` is of the monotonic clock, in seconds."""
+    """An outage of the scheduler; `began` is of the monotonic clock, in seconds."""
 
     clock: Clock
     began: float
 
     @classmethod
     def now(cls, clock: Clock) -> Outage:
-        """One that begins."""
+        """An outage that begins now."""
         return cls(clock, clock.monotonic())
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """Seconds since it began."""
         return self.clock.monotonic() - self.began
 
 
@@ -73,7 +73,7 @@ _raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None
 
 
 class Reconnector:
-    """What a program does while its scheduler is away: it says why, to whoever waits, and looks for another way there.
+    """Reconnects to a scheduler that is away, tries other routes, and gives the cause to whoever waits.
 
     Args:
         resource: the cluster.
@@ -128,7 +128,7 @@ class Reconnector:
         return None
 
     def end(self) -> None:
-        """There is another one, or none is wanted any more."""
+        """End the outage: there is a new connection, or none is wanted any more."""
         if self._following is not None:
             self._following.cancel()
         self.outage = self._following = self._refused = None
@@ -145,7 +145,7 @@ class Reconnector:
             raise refused
 
     async def why_away(self) -> Cause:
-        """Why the scheduler is not reached."""
+        """Find the cause for which the scheduler is not reached."""
         if self._resource.server is None:
             return _NO_SERVER
         cause = await cause_of(self._resource.server, self._resource.name, self._connection.trouble)
@@ -247,7 +247,7 @@ class Reconnector:
 
 
 def _limit_seconds(client: Any = None) -> float:
-    """How long a scheduler is waited for: a little less than this client of Dask's does, or any that says nothing."""
+    """Seconds to wait for a scheduler: a little less than `client` of Dask does, or any client by default."""
     seconds = give_up_seconds() if client is None else float(client._timeout)  # noqa: SLF001 - its `timeout=`
     return seconds * 5 / 6
 
@@ -264,7 +264,7 @@ def _cancel_pending(client: Any, error: KubeClusterError) -> None:
 
 
 async def cause_of(server: Server, name: str, trouble: str) -> Cause:
-    """Why the scheduler of cluster `name` is away, found out within 5 s.
+    """Find the cause for which the scheduler of cluster `name` is away, within 5 s.
 
     Args:
         server: where it is.

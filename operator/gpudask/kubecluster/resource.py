@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class CreateMode(Enum):
-    """What a name means, in the stock client's words."""
+    """The modes of connecting to an existing cluster or creating one; as in the stock client."""
 
     CREATE_ONLY = "CREATE_ONLY"
     CREATE_OR_CONNECT = "CREATE_OR_CONNECT"
@@ -141,7 +141,7 @@ class Resource:
         self.body = body
 
     def is_inside(self) -> bool:
-        """Whether this program is a pod of the same Kubernetes.
+        """True if this program is a pod of the same Kubernetes.
 
         Raises:
             KubeClusterError: as `Access.choice`.
@@ -223,7 +223,7 @@ class Resource:
 
     @property
     def shutdown_on_close(self) -> bool:
-        """Whether it is deleted at the end. It may be set later."""
+        """True if it is deleted at the end. It may be set later."""
         return bool(self._shutdown_on_close)
 
     @shutdown_on_close.setter

@@ -1,4 +1,4 @@
-"""How long things take: every interval and deadline of the client in one value, the clock, and a wait's deadline."""
+"""Timing: every interval and deadline of the client in one value, the clock, and the deadline of a wait."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has passed; never without a limit."""
+        """True if it has passed; never without a limit."""
         return self._end is not None and self._timing.clock.monotonic() > self._end
 
     def within(self, most_seconds: float) -> float:
@@ -213,7 +213,7 @@ class Deadline:
         return min(most_seconds, max(self._timing.least_question_seconds, self._end - self._timing.clock.monotonic()))
 
     async def ask(self, question: Awaitable[T]) -> T | None:
-        """What the API server answers; None where it did not, and may do so later: `trouble` has why.
+        """Await one answer of the API server; None where it did not come, and may later: `trouble` has the reason.
 
         Raises:
             KubeClusterError: its answer is no, and will be: a right is missing, there is no such object.

@@ -119,7 +119,7 @@ class Flags:
 
     @property
     def given(self) -> bool:
-        """Whether there is any."""
+        """True if any flag is given."""
         return any(astuple(self))
 
 

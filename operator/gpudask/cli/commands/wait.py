@@ -167,7 +167,7 @@ class Goal:
     workers: int = 0
 
     def reached(self, body: Json) -> bool:
-        """Whether a cluster that exists is there. What the operator said of an older spec does not count.
+        """True if a cluster that exists has reached it. The status of an older generation does not count.
 
         Raises:
             CliError: the cluster has no such pool.

@@ -33,7 +33,7 @@ class Resources:
 
 
 def _is_gpu(resource: str) -> bool:
-    """Whether an extended resource is a GPU or a slice of one."""
+    """True if an extended resource is a GPU or a slice of one."""
     return resource.startswith("nvidia.com/") or resource.endswith("/gpu")
 
 

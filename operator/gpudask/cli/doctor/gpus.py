@@ -27,7 +27,7 @@ Group = tuple[list[Json], str]
 
 
 def nodes(facts: Facts) -> list[Finding]:
-    """GPU nodes: whether pools find them, and whether they have GPUs to offer."""
+    """Check that pools find the GPU nodes, and that these have GPUs to offer."""
     if facts.nodes is None:
         return [facts.unread(_NODES, "nodes")]
     wanted = _resources(facts)
@@ -50,7 +50,7 @@ def nodes(facts: Facts) -> list[Finding]:
 
 
 def is_ready(node: Json) -> bool:
-    """Whether the kubelet of a node answers; one that says nothing of it counts as ready."""
+    """True if the kubelet of a node answers; one that says nothing of it counts as ready."""
     conditions = {item["type"]: item["status"] for item in (node.get("status") or {}).get("conditions") or []}
     return bool(conditions.get("Ready", "True") == "True")
 
@@ -174,7 +174,7 @@ def _amounts(node: Json, key: str, wanted: set[str]) -> dict[str, float]:
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether a resource of this name is a GPU."""
+    """True if a resource of this name is a GPU."""
     return resource.startswith(_FAMILIES) or resource.endswith("/gpu")
 
 

@@ -31,7 +31,7 @@ _PLURALS = {kind: f"{kind.lower()}s.{GROUP}" for kind in (*KINDS, "DaskJob")}
 
 
 def definition(facts: Facts) -> list[Finding]:
-    """Whether the resource can be used, and by this program."""
+    """Check that the resource can be used, and by this program."""
     if facts.crd is None:
         return [_from_discovery(facts)]
     if not facts.crd:
@@ -123,7 +123,7 @@ def _differences(there: Json, here: Json, path: str = "") -> Iterator[tuple[str,
 
 
 def deployments(facts: Facts, version: str) -> list[Finding]:
-    """Whether it runs; `version` is this program's."""
+    """Check that the operator runs; `version` is this program's."""
     if facts.deployments is None:
         return [facts.unread(_OPERATOR, "deployments")]
     if not facts.operators:
@@ -132,7 +132,7 @@ def deployments(facts: Facts, version: str) -> list[Finding]:
 
 
 def rights(facts: Facts) -> list[Finding]:
-    """Whether the service accounts of the operators may do what the chart grants."""
+    """Check that the service accounts of the operators may do what the chart grants."""
     if not facts.running:
         return []
     if facts.operator_may_not is None:
@@ -229,7 +229,7 @@ def _order(version: str) -> list[int]:
 
 
 def stock_operator(facts: Facts) -> list[Finding]:
-    """Whether the stock operator runs. It may, beside ours, where ours mirrors nothing."""
+    """Check whether the stock operator runs. It may, beside ours, where ours mirrors nothing."""
     if facts.dask_kinds is not None and not facts.foreign_kinds and not _running_stock(facts):
         return [Finding(_STOCK, Level.OK, "it is not installed")]
     if facts.deployments is None:
@@ -243,7 +243,7 @@ def stock_operator(facts: Facts) -> list[Finding]:
 
 
 def mirror(facts: Facts) -> list[Finding]:
-    """Whether the mirror for the stock Dask client can work, where it is switched on."""
+    """Check that the mirror for the stock Dask client can work, where it is switched on."""
     on = [item for item in facts.running if mirrors(item)]
     if not on:
         return _of_one_that_is_off(facts)

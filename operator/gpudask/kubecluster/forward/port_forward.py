@@ -198,7 +198,7 @@ class PortForward:
         writer: asyncio.StreamWriter,
         limit: asyncio.Timeout,
     ) -> bool:
-        """Whether the connection reached a pod, and is over; else it may be tried again."""
+        """True if the connection reached a pod, and is over; else it may be tried again."""
 
         def reach() -> None:
             self.trouble = ""
@@ -224,7 +224,7 @@ class PortForward:
 
 
 class PodPort:
-    """What was opened: bytes go in and come out."""
+    """An open connection to a port of a pod, for bytes in both directions."""
 
     def __init__(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
         self._socket = socket

@@ -37,7 +37,7 @@ _INSTEAD = "a port is forwarded instead"
 
 @dataclass(frozen=True)
 class Route:
-    """Where to dial: the comm's address, and the dashboard's URL, empty where that way has none."""
+    """A way to the scheduler: the comm's address, and the dashboard's URL, empty where that way has none."""
 
     address: str
     dashboard: str
@@ -94,7 +94,7 @@ async def outside(
 
 
 async def _allowed(looking: Awaitable[list[Route]], tell: Callable[[str], object] | None) -> list[Route]:
-    """What is found; nothing where it may not be looked for."""
+    """The routes that are found; none where the right to look for them is missing."""
     try:
         return await looking
     except KubeClusterError as error:
@@ -137,7 +137,7 @@ async def _by_ingress(server: Server, name: str, protocol: str) -> list[Route]:
 
 
 async def answers(address: str, connection_args: Json, limit_seconds: float) -> bool:
-    """Whether a Dask scheduler does, within `limit_seconds`: it is greeted as Dask's own client would."""
+    """True if a Dask scheduler answers within `limit_seconds` to the handshake of Dask's own client."""
     try:
         async with asyncio.timeout(limit_seconds):  # Dask's own limit leaves out the answer to the greeting
             comm = await connect(address, timeout=limit_seconds, **connection_args)
@@ -229,7 +229,7 @@ async def stop(forwards: Forwards) -> None:
 
 
 def give_up_seconds() -> float:
-    """How long Dask's clients look for a scheduler that is away before they close for good."""
+    """Seconds for which Dask's clients look for a scheduler that is away before they close for good."""
     return float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"), default="s"))
 
 

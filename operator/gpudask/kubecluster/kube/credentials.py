@@ -1,4 +1,4 @@
-"""What proves to an API server who asks: kr8s reads it, from a kubeconfig's user or a pod's service account.
+"""Credentials for an API server, read by kr8s from a kubeconfig's user or a pod's service account.
 
 Each reading gives a value of its own: kr8s' object is changed in place while it is read again, and for a moment knows
 no server. Reading may start a credential plugin, the program of a cloud that makes a token.
@@ -34,7 +34,7 @@ _WRITTEN = {"client-key": "client_key_file", "client-certificate": "client_cert_
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where the server is, and what it is shown.
+    """A server's URL, and the credentials for it.
 
     Attributes:
         server: its URL.

@@ -20,7 +20,7 @@ _LOGS_AT_ONCE = 10
 
 @dataclass(frozen=True)
 class SchedulerPod:
-    """One very pod: a scheduler's successor may bear its name again, but has another uid.
+    """A scheduler pod by its uid: a scheduler's successor may bear its name again, but has another uid.
 
     `is_ready`: it takes connections. One that is busy for long does not, and is still there.
     """
@@ -60,12 +60,12 @@ async def scheduler_pods(server: Connection, name: str) -> list[SchedulerPod]:
 
 
 def has_started(pod: Json) -> bool:
-    """Whether a pod is Running, and not on its way out."""
+    """True if a pod is Running, and not terminating."""
     return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether a pod is Running and Ready, and not on its way out."""
+    """True if a pod is Running and Ready, and not terminating."""
     conditions = {item["type"]: item["status"] for item in pod.get("status", {}).get("conditions", [])}
     return has_started(pod) and conditions.get("Ready") == "True"
 

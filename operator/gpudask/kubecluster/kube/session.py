@@ -44,7 +44,7 @@ class Session:
         return self._pool.credentials.server
 
     def reason(self, error: Exception) -> str:
-        """What an error of the connection says, or what its kind means where it says nothing."""
+        """The message of an error of the connection, or the meaning of its kind where it has none."""
         if isinstance(error, httpx.ConnectTimeout):
             return f"{self.address} does not answer: no connection within {self.timing.connect_seconds:g} s"
         if isinstance(error, httpx.TimeoutException):
@@ -185,7 +185,7 @@ def _extensions(credentials: Credentials) -> dict[str, Any]:
 
 
 def is_direct(server: str, environment: Mapping[str, str]) -> bool:
-    """Whether the address of the URL `server` lies in a range of NO_PROXY or no_proxy.
+    """True if the address of the URL `server` lies in a range of NO_PROXY or no_proxy.
 
     kubectl and most tools know ranges, such as 10.0.0.0/8, and httpx does not: it knows names.
     """
