@@ -53,7 +53,7 @@ def namespaces(ctx: typer.Context) -> list[str]:
         answer = await server.call("list", "namespaces", namespace="")
         return [item["metadata"]["name"] for item in answer["items"]]
 
-    return _asked(ctx, listed)
+    return _query(ctx, listed)
 
 
 def clusters(ctx: typer.Context) -> list[str]:
@@ -123,17 +123,17 @@ def _bodies(ctx: typer.Context) -> list[Json]:
     async def listed(server: Server) -> list[Json]:
         return await server.clusters()
 
-    return _asked(ctx, listed)
+    return _query(ctx, listed)
 
 
-def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
+def _query(ctx: typer.Context, query: Callable[[Server], Any]) -> list[Any]:
     target = api_server.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
 
-    async def ask() -> list[Any]:
-        found: list[Any] = await question(await api_server.connect(target))
+    async def connected() -> list[Any]:
+        found: list[Any] = await query(await api_server.connect(target))
         return found
 
-    return _quietly(lambda: asyncio.run(ask()))
+    return _quietly(lambda: asyncio.run(connected()))
 
 
 def _timeout_seconds() -> float:

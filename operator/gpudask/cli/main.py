@@ -29,7 +29,7 @@ from gpudask.cli.commands.suspend import resume_command, suspend_command
 from gpudask.cli.commands.top import top_command
 from gpudask.cli.commands.wait import wait_command
 from gpudask.cli.options import verb_first
-from gpudask.cli.output import CliError, Exit, ended, say
+from gpudask.cli.output import CliError, Exit, ended, write_message
 from gpudask.kubecluster.errors import KubeClusterError
 
 PLUGIN = "kubectl-gpudask"
@@ -83,18 +83,18 @@ def _one_line() -> Iterator[None]:
                 raise
             raise _usage_error(error) from error
     except CliError as error:
-        _tell(str(error))
+        _print_error(str(error))
         raise typer.Exit(error.code) from error
     except KubeClusterError as error:
-        _tell(str(error).replace(*_NAMESPACE))
+        _print_error(str(error).replace(*_NAMESPACE))
         raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         raise typer.Exit(Exit.INTERRUPTED) from error
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     """An error, as the one line that a script's log has of it; what others said may have more."""
-    say(f"error: {' '.join(text.split())}")
+    write_message(f"error: {' '.join(text.split())}")
 
 
 def _is_help(error: Exception) -> bool:

@@ -60,7 +60,7 @@ class CliError(Exception):
         self.code = code
 
 
-def say(text: str) -> None:
+def write_message(text: str) -> None:
     """Write a message that is not the result."""
     typer.echo(text, err=True)
 

@@ -139,7 +139,7 @@ class KubeCluster(Cluster):
             always_forwards=bool(port_forward_cluster_ip),
             compares_versions=compare_versions,
             progress=self._progress,
-            tell=self._log,
+            log=self._log,
             timing=timing,
         )
         self._reconnector = Reconnector(
@@ -161,7 +161,7 @@ class KubeCluster(Cluster):
     def _progress(self) -> Progress:
         return Progress(f"cluster {self._resource.name}", self._timing, quiet=self.quiet)
 
-    # ------------------------------------------------------------------ coming and going
+    # ------------------------------------------------------------------ start and close
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
@@ -186,7 +186,7 @@ class KubeCluster(Cluster):
 
         async def started() -> Self:
             if self.status == Status.running:
-                await self._reconnector.be_reached()
+                await self._reconnector.wait_until_reachable()
             elif self.status == Status.created:
                 await self._start()
             return self
@@ -195,7 +195,7 @@ class KubeCluster(Cluster):
 
     async def _start(self) -> None:
         try:
-            await self._connection.make(super()._start)
+            await self._connection.connect(super()._start)
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource.name
             await self._connection.compare_versions()
@@ -233,14 +233,14 @@ class KubeCluster(Cluster):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None and self._reconnector.outage is not None:
-                self.sync(self._reconnector.add_why, error)
+                self.sync(self._reconnector.add_cause, error)
         finally:
             super().__exit__(kind, error, trace)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None and self._reconnector.outage is not None:
-                await self._reconnector.add_why(error)
+                await self._reconnector.add_cause(error)
         finally:
             await super().__aexit__(kind, error, trace)
 

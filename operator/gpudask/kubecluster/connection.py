@@ -61,7 +61,7 @@ class SchedulerConnection:
         always_forwards: also inside Kubernetes.
         compares_versions: whether Python and packages of client, scheduler and workers are compared.
         progress: what shows a wait.
-        tell: called with why a way that there should be is not taken.
+        log: called with why a way that there should be is not taken.
         timing: intervals and deadlines.
 
     Attributes:
@@ -80,7 +80,7 @@ class SchedulerConnection:
         always_forwards: bool,
         compares_versions: bool,
         progress: Callable[[], Progress],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         timing: Timing,
     ) -> None:
         self.rpc: Any = None
@@ -94,25 +94,25 @@ class SchedulerConnection:
         self._compares_versions = compares_versions
         self._is_inside = False
         self._progress = progress
-        self._tell = tell
+        self._log = log
         self._timing = timing
 
-    # ------------------------------------------------------------------ made
+    # ------------------------------------------------------------------ connect
 
-    async def make(self, greet: Callable[[], Awaitable[None]]) -> None:
+    async def connect(self, start: Callable[[], Awaitable[None]]) -> None:
         """Find or create the cluster, wait for its scheduler, and set up what leads there.
 
         Args:
-            greet: Dask's own start, which asks the scheduler something by `rpc`.
+            start: Dask's own start, which makes its first requests by `rpc`.
 
         Raises:
             KubeClusterError: what did not work.
         """
-        way = await self._route()
-        self._take(way)
+        way = await self._find_route()
+        self._use(way)
         try:
             async with asyncio.timeout(self._timing.handshake_seconds):
-                await self._greet(greet)
+                await self._start_comm(start)
         except OSError as error:
             name, namespace = self._resource.name, self._resource.namespace
             raise KubeClusterError(
@@ -122,11 +122,11 @@ class SchedulerConnection:
                 f" -n {namespace}{_KEPT_OUT if self._is_inside else ''}",
             ) from error
 
-    async def _greet(self, greet: Callable[[], Awaitable[None]]) -> None:
-        """Greet it; again where a forwarded connection was cut because a busy scheduler did not answer."""
+    async def _start_comm(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Start it; again where a forwarded connection was cut because a busy scheduler did not answer."""
         while True:
             try:
-                await greet()
+                await start()
             except OSError:
                 if COMM_PORT not in self.forwards:
                     raise
@@ -134,9 +134,9 @@ class SchedulerConnection:
             else:
                 return
 
-    async def _route(self) -> Route:
+    async def _find_route(self) -> Route:
         self._is_inside = self._resource.is_inside() and not self._always_forwards
-        if not await self._resource.open(is_inside=self._is_inside, tell=self._tell):
+        if not await self._resource.open(is_inside=self._is_inside, log=self._log):
             metadata = {"name": self._resource.name, "namespace": self._resource.namespace}
             return route.inside({"metadata": metadata, "spec": {}})
         server, deadline = self._resource.require_server(), Deadline(self._timeout_seconds, self._timing)
@@ -161,10 +161,10 @@ class SchedulerConnection:
             forwards,
             dashboard_port=self._dashboard_port,
             connection_args=self._connection_args,
-            tell=self._tell,
+            log=self._log,
         )
 
-    def _take(self, way: Route) -> None:
+    def _use(self, way: Route) -> None:
         self.dashboard = way.dashboard
         self.rpc = rpc(way.address, connection_args=self._connection_args)
 
@@ -182,9 +182,9 @@ class SchedulerConnection:
             needs_pods=needs_pods,
             generation=generation,
         )
-        self._resource.show(body)
+        self._resource.update(body)
 
-    # ------------------------------------------------------------------ used
+    # ------------------------------------------------------------------ use
 
     async def resume(self, limit_seconds: float | str | None) -> None:
         """Resume a cluster, and wait until its scheduler is ready; by default as long as at the start.
@@ -197,7 +197,7 @@ class SchedulerConnection:
         generation = self._resource.body["metadata"].get("generation", 0)
         await self._wait_until_ready(deadline, needs_pods=bool(self.forwards), generation=generation)
 
-    async def answered(self, asked: Awaitable[T], at_most_seconds: float = math.inf) -> T:
+    async def call(self, request: Awaitable[T], at_most_seconds: float = math.inf) -> T:
         """Await a scheduler's answer with a timeout.
 
         Raises:
@@ -206,11 +206,11 @@ class SchedulerConnection:
         limit_seconds = min(self._timing.scheduler_seconds, at_most_seconds)
         try:
             async with asyncio.timeout(limit_seconds):
-                return await asked
+                return await request
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"no answer within {limit_seconds:g} s") from error
 
-    async def answers(self) -> bool:
+    async def is_reachable(self) -> bool:
         """True if a new connection would reach the scheduler."""
         return await route.answers(self.rpc.address, self._connection_args, self._timing.outage_answer_seconds)
 
@@ -241,7 +241,7 @@ class SchedulerConnection:
         """True if the scheduler is reached at an outside address, of which there may be another."""
         return not self._is_inside and COMM_PORT not in self.forwards
 
-    async def choose_again(self) -> None:
+    async def reroute(self) -> None:
         """Choose another way to a scheduler whose outside address does not answer, where there is one."""
         before, forwards = self.rpc, dict(self.forwards)
         try:
@@ -254,7 +254,7 @@ class SchedulerConnection:
             logger.info("no other way to the scheduler of cluster %s: %s", self._resource.name, error)
             return
         self.forwards.update(forwards)
-        self._take(way)
+        self._use(way)
         if before is not None:
             await before.close_rpc()
 
@@ -281,17 +281,17 @@ class SchedulerConnection:
         await route.stop(self.forwards)
 
 
-class _Seen(Enum):
+class _State(Enum):
     NOTHING = auto()
     STARTED = auto()
     READY = auto()
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Readiness:
     """The state of the scheduler's pod, and a line for each reason why it is not ready."""
 
-    seen: _Seen
+    state: _State
     lines: list[str]
     pod: str = ""  # that has started
 
@@ -328,21 +328,21 @@ async def scheduler_is_ready(
         while True:
             if body["spec"].get("suspend"):
                 raise _suspended(body)
-            look = await deadline.ask(_look(server, body, needs_pods, generation))
-            if look is not None and look.seen is _Seen.READY:
+            readiness = await deadline.attempt(_read_readiness(server, body, needs_pods, generation))
+            if readiness is not None and readiness.state is _State.READY:
                 return body
-            shown.show([deadline.trouble] if look is None else look.lines)
+            shown.show([deadline.trouble] if readiness is None else readiness.lines)
             if deadline.is_over:
                 raise _not_ready(body, deadline)
-            if look is not None and look.seen is _Seen.STARTED:
+            if readiness is not None and readiness.state is _State.STARTED:
                 started = started or timing.clock.monotonic()
                 pause_seconds = _pause(timing.clock.monotonic() - started, timing)
-                if await _is_up_soon(server, look.pod, pause_seconds=pause_seconds):
+                if await _is_up_soon(server, readiness.pod, pause_seconds=pause_seconds):
                     return body
             else:
                 started = None
             await timing.clock.sleep(timing.readiness_poll_seconds)
-            body = await deadline.ask(server.cluster(name)) or body
+            body = await deadline.attempt(server.cluster(name)) or body
 
 
 def _pause(asked_for_seconds: float, timing: Timing) -> float:
@@ -384,28 +384,28 @@ async def _is_answered(opened: PodPort) -> bool:
     return (await opened.receive()).startswith(b"HTTP/")  # nothing, where nothing listens yet
 
 
-async def _look(server: Server, body: Json, needs_pods: bool, generation: int) -> _Look:
+async def _read_readiness(server: Server, body: Json, needs_pods: bool, generation: int) -> _Readiness:
     try:
         # The pod's own readiness: it is known some hundred milliseconds before the status says so.
         pods = await list_pods(server, body["metadata"]["name"], component="scheduler")
     except KubeClusterError as error:
         if error.status != FORBIDDEN:
             raise
-        if _is_told_ready(body, generation):
-            return _Look(_Seen.READY, [])
+        if _status_is_ready(body, generation):
+            return _Readiness(_State.READY, [])
         if needs_pods:
             raise
-        return _Look(_Seen.NOTHING, [f"scheduler: {why_not_ready(body)}"])
+        return _Readiness(_State.NOTHING, [f"scheduler: {why_not_ready(body)}"])
     if any(is_ready(pod) for pod in pods):
-        return _Look(_Seen.READY, [])
+        return _Readiness(_State.READY, [])
     lines = waits_for(body, pods)
     youngest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     if youngest is None or not (needs_pods and has_started(youngest)):
-        return _Look(_Seen.NOTHING, lines)
-    return _Look(_Seen.STARTED, lines, youngest["metadata"]["name"])
+        return _Readiness(_State.NOTHING, lines)
+    return _Readiness(_State.STARTED, lines, youngest["metadata"]["name"])
 
 
-def _is_told_ready(body: Json, generation: int) -> bool:
+def _status_is_ready(body: Json, generation: int) -> bool:
     status = body.get("status") or {}
     is_of_now = status.get("observedGeneration", 0) >= generation
     return is_of_now and bool(status.get("scheduler", {}).get("ready", False))
@@ -413,11 +413,11 @@ def _is_told_ready(body: Json, generation: int) -> bool:
 
 def _not_ready(body: Json, deadline: Deadline) -> KubeClusterError:
     reason = deadline.trouble or why_no_scheduler(body)
-    look = OPERATOR_STEP if reason == OUTDATED else where_to_look(body)
+    step = OPERATOR_STEP if reason == OUTDATED else where_to_look(body)
     return KubeClusterError(
         f"the scheduler of cluster {body['metadata']['name']!r} was not ready within {deadline.limit_seconds:g} s",
         reason=reason,
-        next_step=ENVIRONMENT_STEP if deadline.trouble else f"{look}, or wait longer: timeout=600",
+        next_step=ENVIRONMENT_STEP if deadline.trouble else f"{step}, or wait longer: timeout=600",
     )
 
 

@@ -98,7 +98,7 @@ class Progress:
         self._quiet = quiet
         self._write = write
         self._live: Any = None
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._timing = timing
         self._began = timing.clock.monotonic()
 
@@ -117,14 +117,14 @@ class Progress:
         seconds = self._timing.clock.monotonic() - self._began
         if self._quiet or seconds < self._timing.progress_seconds:
             return
-        if self._live is None and not self._said:
+        if self._live is None and not self._printed:
             self._live = _live_display()
         if self._live is not None:
             self._live.update(_panel(self._title, lines, seconds), refresh=True)
             return
         for line in lines:
-            if line not in self._said:
-                self._said.add(line)
+            if line not in self._printed:
+                self._printed.add(line)
                 self._write(f"{self._title}: {line}")
 
 
@@ -147,7 +147,7 @@ def _live_display() -> Any:
 
 def _panel(title: str, lines: list[str], seconds: float) -> Any:
     from rich.panel import Panel  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415 - Text, not markup: the words are others'
+    from rich.text import Text  # noqa: PLC0415 - Text, not markup: the text is others'
 
     body = Text("\n".join(lines) or "nothing is wrong: it just takes a moment")
     return Panel(body, title=Text(title), subtitle=Text(f"{seconds:.0f} s"), width=100)

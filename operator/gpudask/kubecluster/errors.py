@@ -40,7 +40,7 @@ class KubeClusterError(RuntimeError):
         return self.unanswered or is_passing
 
 
-def unseen(body: Json) -> str:
+def not_observed(body: Json) -> str:
     """The reason that the operator has not observed the cluster's present generation; empty where it has.
 
     It does within a second: its messages about an earlier generation are no reason for anything.
@@ -56,7 +56,7 @@ def unseen(body: Json) -> str:
 
 def where_to_look(body: Json) -> str:
     """The command that tells more than `why_not_ready`."""
-    if unseen(body):
+    if not_observed(body):
         return OPERATOR_STEP
     name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
     return f"See kubectl describe gdc {name} -n {namespace}"
@@ -64,7 +64,7 @@ def where_to_look(body: Json) -> str:
 
 def why_not_ready(body: Json) -> str:
     """The operator's reason for what is not as it should be."""
-    if away := unseen(body):
+    if away := not_observed(body):
         return away
     status = body["status"]
     if bad := _bad_conditions(status):
@@ -76,20 +76,20 @@ def why_not_ready(body: Json) -> str:
 
 def why_no_scheduler(body: Json) -> str:
     """The same, where no scheduler is ready, which the operator may not have seen yet."""
-    return unseen(body) or (OUTDATED if _says_ready(body) else why_not_ready(body))
+    return not_observed(body) or (OUTDATED if _says_ready(body) else why_not_ready(body))
 
 
 def why_workers_wait(body: Json, pool: str | None) -> str:
     """The reason why workers of `pool` are missing or, where it is None, of the whole cluster."""
     reason = why_pool_waits(body, pool)
-    if pool is None and reason and not unseen(body):
+    if pool is None and reason and not not_observed(body):
         return "; ".join(part for part in (_bad_conditions(body["status"]), reason) if part)
     return reason or why_not_ready(body)
 
 
 def why_pool_waits(body: Json, pool: str | None) -> str:
     """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any."""
-    if away := unseen(body):
+    if away := not_observed(body):
         return away
     pools = body["status"].get("pools") or []
     if pool is None and len(pools) > 1:

@@ -30,7 +30,7 @@ from gpudask.kubecluster.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-_MOST_LETTERS = 120  # of `by` the API server takes 128
+_MAX_CHARACTERS = 120  # of `by` the API server takes 128
 
 
 class Hold:
@@ -59,7 +59,7 @@ class Hold:
         self._pods = n
         self._timeout_seconds = limit_of(timeout)
         self._by = _name_of_hold()
-        self._is_taken = False
+        self._is_acquired = False
         self._beginning: asyncio.Task[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -67,7 +67,7 @@ class Hold:
         try:
             workers: list[str] = self._sync(self._begin)
         except KeyboardInterrupt:
-            self._sync(self._give_up)  # else it goes on in the loop's thread
+            self._sync(self._cancel)  # else it goes on in the loop's thread
             raise
         return workers
 
@@ -82,7 +82,7 @@ class Hold:
     ) -> None:
         await self._end(error)
 
-    async def _give_up(self) -> None:
+    async def _cancel(self) -> None:
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.wait([self._beginning])
@@ -90,7 +90,7 @@ class Hold:
     async def _begin(self) -> list[str]:
         self._beginning = asyncio.current_task()
         try:
-            body = await self._write(self._take)
+            body = await self._write(self._acquire)
             self._renewing = asyncio.create_task(self._renew())
             section = overrides.section_of(body, self._pool)
             expected = self._pods * Pool.model_validate(section).workers_per_pod
@@ -102,13 +102,13 @@ class Hold:
     async def _write(self, write: Callable[[Json], Awaitable[Json]]) -> Json:
         """The cluster as it is after `write`."""
         body = (await self._resource.require_server().rewrite(self._resource.name, write))[1]
-        self._resource.show(body)
+        self._resource.update(body)
         return body
 
-    async def _take(self, body: Json) -> Json:
+    async def _acquire(self, body: Json) -> Json:
         overrides.choose_pool(body, self._pool)
         refuse_shared(body, self._pool)
-        self._is_taken = True  # before it is: an answer that is lost leaves a size that is set
+        self._is_acquired = True  # before it is: an answer that is lost leaves a size that is set
         return await self._put(body, self._holds_of(body).put(self._wanted()))
 
     def _holds_of(self, body: Json) -> Holds:
@@ -129,7 +129,7 @@ class Hold:
         while True:
             await self._timing.clock.sleep(pause_seconds)
             try:
-                holds = self._holds_of(await self._write(self._prolong))
+                holds = self._holds_of(await self._write(self._extend))
                 pause_seconds = _until_renewal(holds, self._timing)
                 if not holds.has(self._by):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
@@ -137,7 +137,7 @@ class Hold:
             except KubeClusterError as error:
                 logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
 
-    async def _prolong(self, body: Json) -> Json:
+    async def _extend(self, body: Json) -> Json:
         holds = self._holds_of(body)
         return await self._put(body, holds.put(self._wanted())) if holds.has(self._by) else body
 
@@ -145,13 +145,13 @@ class Hold:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-        if not self._is_taken:
+        if not self._is_acquired:
             return
-        deadline = Deadline(self._timing.hold_give_back_seconds, self._timing)
+        deadline = Deadline(self._timing.hold_release_seconds, self._timing)
         try:
-            while await deadline.ask(self._write(self._give_back)) is None:
+            while await deadline.attempt(self._write(self._release)) is None:
                 if deadline.is_over:
-                    raise self._not_given_back(deadline)
+                    raise self._not_released(deadline)
                 await self._timing.clock.sleep(self._timing.retry_seconds)
         except KubeClusterError as failure:
             if error is None:
@@ -159,7 +159,7 @@ class Hold:
             # The error of the program is what its author has to see.
             logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
 
-    async def _give_back(self, body: Json) -> Json:
+    async def _release(self, body: Json) -> Json:
         """Restore the override from before, whoever set it; one that somebody has set since stays."""
         holds = self._holds_of(body)
         if not holds.has(self._by):
@@ -169,7 +169,7 @@ class Hold:
             refuse_shared(body, self._pool)
         return await self._put(body, left)
 
-    def _not_given_back(self, deadline: Deadline) -> KubeClusterError:
+    def _not_released(self, deadline: Deadline) -> KubeClusterError:
         return KubeClusterError(
             f"the size of pool {self._pool!r} was not given back",
             reason=deadline.trouble,
@@ -256,4 +256,4 @@ def _until_renewal(holds: Holds, timing: Timing) -> float:
 
 def _name_of_hold() -> str:
     """A name for one hold, as status and table show it, unlike any other's: `hold:ada@notebook-7#3f2a1c`."""
-    return f"hold:{user()}@{socket.gethostname()}"[:_MOST_LETTERS] + f"#{secrets.token_hex(3)}"
+    return f"hold:{user()}@{socket.gethostname()}"[:_MAX_CHARACTERS] + f"#{secrets.token_hex(3)}"

@@ -141,7 +141,7 @@ def name_of(custom: Any) -> str:
     return str((metadata or {}).get("name", ""))
 
 
-def chosen(body: Json) -> str:
+def summary(body: Json) -> str:
     """The image and pools of a manifest, in one line."""
     pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
     return f"image {body['spec']['image']}, pools {pools}"

@@ -36,7 +36,7 @@ def convert_command(*, file: Manifest, strict: Strict = False, output_form: Form
         raise CliError(str(error)) from error
     typer.echo(output.documents(made, output_form, whole_list=False), nl=False)
     for note in notes.items:
-        output.say(str(note))
+        output.write_message(str(note))
     if strict and notes.counted:
         raise CliError(f"--strict: {len(notes.counted)} notes above are no hints")
 

@@ -64,9 +64,9 @@ def create_command(
         typer.echo(output.documents(made, output_form), nl=False)
     for body in made if output_form is None else []:
         typer.echo(f"{output.reference(body)} created")
-        output.say(f"gpudask wait {body['metadata']['name']} waits until it is ready")
+        output.write_message(f"gpudask wait {body['metadata']['name']} waits until it is ready")
     for error in refused[:-1]:
-        output.say(f"error: {error}")
+        output.write_message(f"error: {error}")
     if refused:
         raise refused[-1]
 

@@ -41,7 +41,7 @@ def delete_command(
 
     bodies = api_server.run(target, read)
     for body in bodies:
-        output.say(loss(body))
+        output.write_message(loss(body))
     if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
         raise CliError("nothing was deleted")
 

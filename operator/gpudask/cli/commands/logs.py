@@ -71,7 +71,7 @@ def logs_command(
             outcomes = [await _outcome(one(pod)) for pod in chosen]
         failed = [error for error in outcomes if isinstance(error, BaseException)]
         for error in failed:
-            output.say(f"error: {error}")
+            output.write_message(f"error: {error}")
         if failed:
             unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
             raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")

@@ -162,8 +162,8 @@ def _service(service: Json, source: str, notes: Notes) -> Json:
     for port in service.get("ports") or []:
         if port.get("port") not in _SERVICE_PORTS or "nodePort" in port:
             ours = " and ".join(map(str, _SERVICE_PORTS))
-            words = f"port {port.get('port')}: the Service has {ours}, node ports are Kubernetes' choice"
-            notes.lost(source, "spec.scheduler.service.ports", words)
+            text = f"port {port.get('port')}: the Service has {ours}, node ports are Kubernetes' choice"
+            notes.lost(source, "spec.scheduler.service.ports", text)
     for key in service:
         if key not in ("type", "ports", "selector"):
             notes.lost(source, f"spec.scheduler.service.{key}", "no field for it; service.annotations may do")

@@ -66,8 +66,8 @@ def _read_resources(container: Json, memory_flag: str, source: str, path: str, n
     for name in sorted({*limits, *requests}):
         _one(resources, name, requests.get(name), limits.get(name))
         if name != "cpu" and name not in limits:
-            words = f"not given: the request, {requests[name]}, is the limit too"
-            notes.assumed(source, f"{path}.resources.limits.{name}", words)
+            text = f"not given: the request, {requests[name]}, is the limit too"
+            notes.assumed(source, f"{path}.resources.limits.{name}", text)
     _memory(resources, memory_flag, (source, path), notes)
     return resources
 
@@ -231,8 +231,8 @@ def _scheduler_parts(main: Json, source: str, where: str, notes: Notes) -> None:
         notes.hint(source, f"{where}.livenessProbe", "left out: a scheduler that reads a large graph is busy, not dead")
 
 
-def _without(words: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
-    return {key: value for key, value in words.items() if not key.startswith(prefixes)}
+def _without(items: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {key: value for key, value in items.items() if not key.startswith(prefixes)}
 
 
 def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:

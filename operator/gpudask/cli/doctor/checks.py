@@ -29,10 +29,10 @@ def judge(facts: Facts, version: str) -> list[Finding]:
     return list(chain.from_iterable(found))
 
 
-def unreachable(words: str) -> list[Finding]:
+def unreachable(reason: str) -> list[Finding]:
     """The only finding where there is no server to ask."""
     mend = "see what kubectl version says; --kubeconfig and --context choose another server"
-    return [Finding("API server", Level.PROBLEM, words, mend)]
+    return [Finding("API server", Level.PROBLEM, reason, mend)]
 
 
 def _server(facts: Facts) -> list[Finding]:

@@ -63,8 +63,8 @@ def _condition(definition: Json) -> str:
     for kind in ("NamesAccepted", "Established"):
         found = conditions.get(kind, {})
         if found.get("status") == "False" or (kind == "Established" and not found):
-            words = found.get("message", "no word of it")
-            return f"{CRD} is not {'established' if kind == 'Established' else 'known by its names'}: {words}"
+            message = found.get("message", "no word of it")
+            return f"{CRD} is not {'established' if kind == 'Established' else 'known by its names'}: {message}"
     return ""
 
 
@@ -181,16 +181,16 @@ def _why(facts: Facts, item: Json) -> str:
         for pod in facts.operator_pods or []
         if pod["metadata"]["namespace"] == item["metadata"]["namespace"] and ours.items() <= labels(pod).items()
     ]
-    words = [f"{pod['metadata']['name']}: {why}{_last(pod)}" for pod in pods if (why := why_pod_waits(pod))]
+    reasons = [f"{pod['metadata']['name']}: {why}{_last_log_line(pod)}" for pod in pods if (why := why_pod_waits(pod))]
     conditions = (item.get("status") or {}).get("conditions") or []
     failed = [
         one.get("message", "") for one in conditions if (one["type"], one["status"]) == ("ReplicaFailure", "True")
     ]
     unknown = facts.refused.get("operator_pods", "")
-    return "; ".join([*words, *failed]) or (f"its pods could not be read: {unknown}" if unknown else "it has no pod")
+    return "; ".join([*reasons, *failed]) or (f"its pods could not be read: {unknown}" if unknown else "it has no pod")
 
 
-def _last(pod: Json) -> str:
+def _last_log_line(pod: Json) -> str:
     """The last line that the container wrote before it ended, where it did."""
     for container in (pod.get("status") or {}).get("containerStatuses") or []:
         ended = (container.get("lastState") or {}).get("terminated") or {}

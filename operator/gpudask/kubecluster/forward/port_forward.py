@@ -60,8 +60,8 @@ class PortForward:
         port: of its pod.
         local_port: of this machine; 0: any that is free.
         limit_seconds: a connection that has not reached a pod by then is cut; None: 8 s.
-        is_greeted: one to which the pod has said nothing by then is cut, too: a Dask scheduler answers a greeting,
-            while a browser may open a connection long before it asks for anything.
+        expects_handshake: one to which the pod has sent nothing by then is cut, too: a Dask scheduler answers a
+            handshake, while a browser may open a connection long before it asks for anything.
 
     Attributes:
         trouble: why the last connection did not reach the scheduler; empty where it did.
@@ -75,13 +75,13 @@ class PortForward:
         local_port: int = 0,
         *,
         limit_seconds: float | None = None,
-        is_greeted: bool = False,
+        expects_handshake: bool = False,
     ) -> None:
         self.local_port = local_port
         self.trouble = ""
         self._timing = server.timing
         self._limit_seconds = self._timing.forward_seconds if limit_seconds is None else limit_seconds
-        self._is_greeted = is_greeted
+        self._expects_handshake = expects_handshake
         self._server = server
         self._cluster = cluster
         self._port = port
@@ -102,7 +102,7 @@ class PortForward:
         if check:
             await self._check()
         try:
-            self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.local_port)
+            self._listener = await asyncio.start_server(self._serve_connection, "127.0.0.1", self.local_port)
         except OSError as error:
             raise KubeClusterError(
                 f"cannot listen on port {self.local_port}",
@@ -166,7 +166,7 @@ class PortForward:
         async with open_port(self._server, self._pod.name, self._port):
             pass
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = ""
@@ -184,14 +184,14 @@ class PortForward:
         pause_seconds = self._timing.forward_retry_seconds
         try:
             async with asyncio.timeout(self._limit_seconds) as limit:
-                while not await self._served(task, reader, writer, limit):
+                while not await self._try_pod(task, reader, writer, limit):
                     await self._timing.clock.sleep(pause_seconds)
                     pause_seconds = min(self._timing.forward_most_seconds, 2 * pause_seconds)
         except TimeoutError:
             self.trouble = self.trouble or f"no word from it within {self._limit_seconds:g} s"
             logger.debug("forwarding to %s, port %d, is given up: %s", self._cluster, self._port, self.trouble)
 
-    async def _served(
+    async def _try_pod(
         self,
         task: asyncio.Task[None],
         reader: asyncio.StreamReader,
@@ -212,7 +212,7 @@ class PortForward:
             async with open_port(self._server, pod.name, self._port, limit_seconds=self._limit_seconds) as opened:
                 self._pod, self._connections[task] = pod, pod.uid
                 self.trouble = f"nothing answers at port {self._port} of pod {pod.name}"
-                if not self._is_greeted:
+                if not self._expects_handshake:
                     reach()
                 await pump(reader, writer, opened, reach)
         except (KubeClusterError, OSError) as error:

@@ -143,13 +143,13 @@ def _plugin_failed(context: str, plugin: Json, error: Exception, plugin_seconds:
     elif isinstance(error, OSError):
         reason, step = f"{command!r} cannot be started: {error.strerror or error}", install
     elif isinstance(error, RuntimeError):
-        reason, step = f"{command!r} says: {_said(error)}", run
+        reason, step = f"{command!r} says: {_plugin_message(error)}", run
     else:
         reason, step = f"{command!r} gave no token and no certificate ({type(error).__name__}: {error})", run
     return KubeClusterError(f"no credentials for context {context!r} of the kubeconfig", reason=reason, next_step=step)
 
 
-def _said(error: RuntimeError) -> str:
+def _plugin_message(error: RuntimeError) -> str:
     """The plugin's standard error, after kr8s' own line."""
     first, _, rest = str(error).partition("\n")
     return rest.strip() or first

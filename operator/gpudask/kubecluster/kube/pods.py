@@ -136,10 +136,10 @@ async def read_logs(
     unread = [text for text in texts if isinstance(text, KubeClusterError)]
     if unread and len(unread) == len(pods):
         raise unread[0]
-    return {pod["metadata"]["name"]: _told(text) for pod, text in zip(pods, texts, strict=True)}
+    return {pod["metadata"]["name"]: _log_or_reason(text) for pod, text in zip(pods, texts, strict=True)}
 
 
-def _told(text: str | KubeClusterError) -> str:
+def _log_or_reason(text: str | KubeClusterError) -> str:
     return text if isinstance(text, str) else f"not read: {text.reason}"
 
 

@@ -70,11 +70,11 @@ class Session:
         options["timeout"] = _limits(self.timing, silence_seconds)
         async with AsyncExitStack() as stack:
             pool = self._pool
-            answer = await stack.enter_async_context(pool.ask(method, path, options))
+            answer = await stack.enter_async_context(pool.request(method, path, options))
             if answer.status_code == _UNAUTHORIZED:
                 await stack.aclose()
                 pool = await self._renewed(pool)
-                answer = await stack.enter_async_context(pool.ask(method, path, options))
+                answer = await stack.enter_async_context(pool.request(method, path, options))
             yield answer
 
     @asynccontextmanager
@@ -120,20 +120,20 @@ class _Pool:
     def __init__(self, credentials: Credentials, timing: Timing) -> None:
         self.credentials = credentials
         self._client = _client(credentials, timing)
-        self._asking = 0
+        self._open_requests = 0
         self._is_retired = False
 
     @asynccontextmanager
-    async def ask(self, method: str, path: str, options: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+    async def request(self, method: str, path: str, options: dict[str, Any]) -> AsyncIterator[httpx.Response]:
         """The answer to one request."""
-        self._asking += 1
+        self._open_requests += 1
         try:
             async with self._client.stream(
                 method, path, follow_redirects=True, extensions=_extensions(self.credentials), **options
             ) as response:
                 yield response
         finally:
-            self._asking -= 1
+            self._open_requests -= 1
             await self._close_if_done()
 
     async def retire(self) -> None:
@@ -142,7 +142,7 @@ class _Pool:
         await self._close_if_done()
 
     async def _close_if_done(self) -> None:
-        if self._is_retired and not self._asking:
+        if self._is_retired and not self._open_requests:
             await self._client.aclose()
 
 
