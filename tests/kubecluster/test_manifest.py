@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[Arguments, str]] = {
         Arguments(n_workers=-1),
         r"n_workers=-1 is no size: .* Write n_workers=2, or n_workers=\(0, 8",
     ),
-    "limits the wrong way round": (Arguments(gpus=(8, 0)), r"gpus=\(8, 0\) has no room"),
+    "limits the wrong way round": (Arguments(gpus=(8, 0)), r"gpus=\(8, 0\) is no range"),
     "no worker at all": (Arguments(n_workers=0), r"without any worker.*Write n_workers=\(0, 4\) or gpus=8"),
     "a whole manifest and words": (
         Arguments(custom_cluster_spec=WHOLE, image="i", gpus=2),

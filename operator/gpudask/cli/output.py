@@ -32,7 +32,7 @@ class Exit(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """Its meaning."""
+        """The meaning of the code, for help and docs."""
         return _MEANINGS[self]
 
 
@@ -48,7 +48,7 @@ _MEANINGS = {
 
 
 def ended(text: str) -> str:
-    """`text` as a sentence that another may follow; others' words come with and without an end."""
+    """`text` as a sentence that another may follow; others' messages come with and without an end."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
@@ -82,7 +82,7 @@ def documents(bodies: list[Json], form: str, *, whole_list: bool = True) -> str:
 
 
 def listed(bodies: list[Json], form: str) -> str:
-    """The same, json and yaml as a List however many there are: a program need not tell one from several."""
+    """Objects as `documents` has them, json and yaml as a List even of one: programs need not tell one from several."""
     if form == "name":
         return documents(bodies, form)
     items = [_without_bookkeeping(body) for body in bodies]
@@ -104,7 +104,7 @@ def reference(body: Json) -> str:
 
 
 def cluster_reference(name: str) -> str:
-    """The same of a GpuDaskCluster, by its name."""
+    """The reference of a GpuDaskCluster, by its name."""
     return f"{SINGULAR}.{GROUP}/{name}"
 
 

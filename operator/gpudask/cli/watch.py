@@ -124,7 +124,7 @@ async def _changes(
                 return
             except (TimeoutError, json.JSONDecodeError) as error:  # silent for too long, or cut off within a line
                 raise KubeClusterError(
-                    "the watch broke", reason=str(error) or "no word", next_step="", unanswered=True
+                    "the watch broke", reason=str(error) or "no answer", next_step="", unanswered=True
                 ) from error
             if not names or body["metadata"]["name"] in names:
                 yield kind, body

@@ -117,13 +117,13 @@ class SchedulerConnection:
             name, namespace = self._resource.name, self._resource.namespace
             raise KubeClusterError(
                 f"the scheduler of cluster {name!r} does not answer at {way.address}",
-                reason=str(error) or f"no word within {self._timing.handshake_seconds:g} s",
+                reason=str(error) or f"no answer within {self._timing.handshake_seconds:g} s",
                 next_step=f"See its log: kubectl logs -l gpudask.dev/cluster={name},dask.org/component=scheduler"
                 f" -n {namespace}{_KEPT_OUT if self._is_inside else ''}",
             ) from error
 
     async def _start_comm(self, start: Callable[[], Awaitable[None]]) -> None:
-        """Start it; again where a forwarded connection was cut because a busy scheduler did not answer."""
+        """Run Dask's start; again where a forwarded connection was cut because a busy scheduler did not answer."""
         while True:
             try:
                 await start()
@@ -268,7 +268,7 @@ class SchedulerConnection:
             await check_versions(self.rpc, self._resource.name, self._resource.body, self._timing)
 
     async def compare_versions_again(self) -> None:
-        """The same with workers that came later, where a pool has an image of its own.
+        """Compare versions again with workers that came later, where a pool has an image of its own.
 
         Raises:
             KubeClusterError: nothing would pass.

@@ -75,7 +75,7 @@ def why_not_ready(body: Json) -> str:
 
 
 def why_no_scheduler(body: Json) -> str:
-    """The same, where no scheduler is ready, which the operator may not have seen yet."""
+    """The operator's reason why no scheduler is ready, which the operator may not have seen yet."""
     return not_observed(body) or (OUTDATED if _says_ready(body) else why_not_ready(body))
 
 

@@ -1,4 +1,4 @@
-"""A pool held at a fixed set of workers for a while: what XGBoost, PyTorch and cuML want.
+"""Holds: a pool kept at a fixed set of workers for a while, as XGBoost, PyTorch and cuML need it.
 
 `spec.overrides` has one entry for a pool: the newest hold's. What is below it is noted beside it, in an annotation of
 the cluster, because holds may end in any order, and those of several programs know nothing of each other.
@@ -100,7 +100,7 @@ class Hold:
             raise
 
     async def _write(self, write: Callable[[Json], Awaitable[Json]]) -> Json:
-        """The cluster as it is after `write`."""
+        """Write the cluster, and return it as it is then."""
         body = (await self._resource.require_server().rewrite(self._resource.name, write))[1]
         self._resource.update(body)
         return body
@@ -124,7 +124,7 @@ class Hold:
         return {"pool": self._pool, "replicas": self._pods, "by": self._by, "until": ending}
 
     async def _renew(self) -> None:
-        """Until it is ended, or somebody sets another size."""
+        """Renew the hold until it ends, or somebody sets another size."""
         pause_seconds = self._timing.hold_renew_seconds
         while True:
             await self._timing.clock.sleep(pause_seconds)

@@ -278,7 +278,7 @@ async def cause_of(server: Server, name: str, trouble: str) -> Cause:
             body = await server.cluster(name)
             pods = await _pods(server, name)
     except TimeoutError:
-        reason = f"the API server does not answer: no word within {server.timing.cause_seconds:g} s"
+        reason = f"the API server does not answer: no answer within {server.timing.cause_seconds:g} s"
         return Cause(reason, "Check that `kubectl version` answers")
     except KubeClusterError as error:
         if error.status == NOT_FOUND:

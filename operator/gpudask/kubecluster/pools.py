@@ -43,7 +43,7 @@ def size(argument: str, value: Any) -> Json:
     least, most = numbers
     if least > most or most < 1:
         raise KubeClusterError(
-            f"{argument}={value!r} has no room",
+            f"{argument}={value!r} is no range",
             reason="the first is the least number of pods, the second the most, which is at least 1",
             next_step=f"Write {argument}=(0, 8)",
         )

@@ -223,7 +223,7 @@ class Deadline:
             async with asyncio.timeout(within_seconds):
                 answer = await request
         except TimeoutError:
-            self.trouble = f"the API server does not answer: no word within {within_seconds:g} s"
+            self.trouble = f"the API server does not answer: no answer within {within_seconds:g} s"
             return None
         except KubeClusterError as error:
             if not error.may_pass:

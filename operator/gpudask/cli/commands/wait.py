@@ -70,7 +70,7 @@ def wait_command(
             async with asyncio.timeout(timeout_seconds):
                 await waiting.follow(server)
         except TimeoutError as error:
-            what = f"{name}: not {goal} within {timeout}: {waiting.why or 'no word of it came'}"
+            what = f"{name}: not {goal} within {timeout}: {waiting.why or 'its status was never read'}"
             step = f" {where_to_look(waiting.body)}, or wait longer: --timeout 30m" if waiting.body else ""
             raise CliError(ended(what) + step, Exit.TIMED_OUT) from error
 

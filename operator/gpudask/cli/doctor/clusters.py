@@ -23,7 +23,7 @@ _AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 
 
 def clusters(facts: Facts) -> list[Finding]:
-    """The clusters that nobody runs, or not as they are meant; and whether one in the own namespace would be run."""
+    """Check that an operator runs each cluster as it is meant, and would run one in the own namespace."""
     if facts.clusters is None:
         return [facts.unread("clusters", "clusters")] if facts.served else []
     findings = [finding for body in facts.clusters for finding in _cluster(facts, body)]
@@ -79,7 +79,7 @@ def _watch_too(facts: Facts, namespace: str) -> str:
 
 
 def pools(facts: Facts) -> list[Finding]:
-    """Each pool of each valid cluster: whether any node could take its pods."""
+    """Check for each pool of each valid cluster that a node could take its pods."""
     if not facts.nodes or not facts.clusters:
         return []
     grower = _grower(facts)

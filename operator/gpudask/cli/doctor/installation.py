@@ -63,7 +63,7 @@ def _condition(definition: Json) -> str:
     for kind in ("NamesAccepted", "Established"):
         found = conditions.get(kind, {})
         if found.get("status") == "False" or (kind == "Established" and not found):
-            message = found.get("message", "no word of it")
+            message = found.get("message", "without a message")
             return f"{CRD} is not {'established' if kind == 'Established' else 'known by its names'}: {message}"
     return ""
 
@@ -174,7 +174,7 @@ def _deployment(facts: Facts, item: Json, version: str) -> Finding:
 
 
 def _why(facts: Facts, item: Json) -> str:
-    """Kubernetes' words: of the pods, or of what keeps them from being made."""
+    """Kubernetes' reason: that of the pods, or of what keeps them from being made."""
     ours = item["spec"]["template"].get("metadata", {}).get("labels") or {}
     pods = [
         pod

@@ -188,7 +188,7 @@ class PortForward:
                     await self._timing.clock.sleep(pause_seconds)
                     pause_seconds = min(self._timing.forward_most_seconds, 2 * pause_seconds)
         except TimeoutError:
-            self.trouble = self.trouble or f"no word from it within {self._limit_seconds:g} s"
+            self.trouble = self.trouble or f"no answer from it within {self._limit_seconds:g} s"
             logger.debug("forwarding to %s, port %d, is given up: %s", self._cluster, self._port, self.trouble)
 
     async def _try_pod(

@@ -234,7 +234,7 @@ def give_up_seconds() -> float:
 
 
 def _limit_seconds(timing: Timing) -> float:
-    """So long that a client tries several times before it gives up, and that a busy scheduler can answer."""
+    """Seconds in which a client tries several times before it gives up, and that a busy scheduler can answer."""
     given = timing.forward_scheduler_seconds
     return max(timing.forward_least_seconds, give_up_seconds() / _TRIES) if given is None else given
 

@@ -1,4 +1,4 @@
-"""What users read: reasons, versions that differ, how pools look, what is discovered."""
+"""Messages: reasons, versions that differ, how pools look, what is discovered."""
 
 import contextlib
 import re
