@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from gpudask.cli.main import COMMANDS
 from gpudask.cli.reference import reference
 from tests.cli.invoke import invoke

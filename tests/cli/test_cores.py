@@ -13,7 +13,7 @@ from gpudask.cli import tables
 from gpudask.cli.commands import scale
 from gpudask.cli.commands.connect import client_line
 from gpudask.cli.commands.delete import loss
-from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.output import CliError, Exit
 from gpudask.cli.commands.wait import Goal, Kind, read_goal
 from gpudask.cli.commands.logs import choose
 from gpudask.cli.options import verb_first
@@ -104,7 +104,10 @@ def test_an_unknown_pool_is_answered_with_those_there_are(asked: Json, said: str
 def test_sizes_are_told_in_words():
     body = a_body(overrides=[{"pool": "gpu", "replicas": 1, "until": "2026-12-01T18:00:00Z"}])
 
-    assert scale.told(body, {"gpu": 1, "cpu": None}) == "gpu 1 pod until 2026-12-01T18:00:00Z, cpu as its manifest says"
+    assert (
+        scale.sizes_text(body, {"gpu": 1, "cpu": None})
+        == "gpu 1 pod until 2026-12-01T18:00:00Z, cpu as its manifest says"
+    )
 
 
 READY = {"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True", "reason": "AllReady"}]}

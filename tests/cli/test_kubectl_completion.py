@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.cli.kubectl_completion import answer, candidates
+from gpudask.cli.completion import candidates, kubectl_answer
+from gpudask.cli.main import make_app
 
 
 @pytest.fixture(autouse=True)
@@ -18,11 +19,11 @@ def _no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     [(["sc"], ["scale"]), (["re"], ["resume", "render"]), (["get", "--all"], ["--all-namespaces"])],
 )
 def test_commands_and_flags_are_offered(words: list[str], expected: list[str]):
-    assert candidates(words) == expected
+    assert candidates(make_app(), words) == expected
 
 
 def test_before_the_first_letter_every_command_is_offered():
-    assert {"get", "create", "doctor"} <= set(candidates([""]))
+    assert {"get", "create", "doctor"} <= set(candidates(make_app(), [""]))
 
 
 @pytest.mark.parametrize(
@@ -35,4 +36,4 @@ def test_before_the_first_letter_every_command_is_offered():
     ids=["a word", "the beginning of one", "nothing: files may fit"],
 )
 def test_kubectl_is_told_what_to_do(found: list[str], expected: str):
-    assert answer(found) == expected
+    assert kubectl_answer(found) == expected

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpudask.cli import completion
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from tests.kubectl import Done, Kubectl
 
 pytestmark = pytest.mark.api

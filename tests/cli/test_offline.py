@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from gpudask.cli.commands.render import objects
 from tests.builders import a_cluster, a_manifest, a_pool
 from tests.cli.invoke import invoke

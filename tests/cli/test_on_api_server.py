@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from tests.cli.invoke import invoke
 from tests.eventually import eventually
 from tests.kubectl import Kubectl

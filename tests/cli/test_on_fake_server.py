@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from distributed import Client, SpecCluster
 
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from tests.cli.invoke import invoke
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import add_scheduler, dask, server  # noqa: F401 - fixtures

@@ -172,7 +172,7 @@ def test_a_deletion_that_is_refused_is_said_and_tried_again_when_the_interpreter
 
     assert "tried again when this program ends" in caplog.text
     (left,) = [created for created in resource._to_delete if created.name == "mine"]
-    resource.keep(left)
+    resource.keep_at_exit(left)
 
 
 def test_another_cluster_of_the_same_name_is_not_deleted(operated: fake.FakeServer):

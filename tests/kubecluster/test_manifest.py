@@ -9,7 +9,7 @@ import pytest
 from gpudask import KubeClusterError
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, chosen, manifest
+from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, summary, manifest
 from gpudask.kubecluster.manifest import read_manifest
 from gpudask.kubecluster.manifest import cluster_name
 
@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[Arguments, str]] = {
         Arguments(n_workers=-1),
         r"n_workers=-1 is no size: .* Write n_workers=2, or n_workers=\(0, 8",
     ),
-    "limits the wrong way round": (Arguments(gpus=(8, 0)), r"gpus=\(8, 0\) has no room"),
+    "limits the wrong way round": (Arguments(gpus=(8, 0)), r"gpus=\(8, 0\) is no range"),
     "no worker at all": (Arguments(n_workers=0), r"without any worker.*Write n_workers=\(0, 4\) or gpus=8"),
     "a whole manifest and words": (
         Arguments(custom_cluster_spec=WHOLE, image="i", gpus=2),
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_there_is_named():
 def test_what_was_chosen_is_one_line():
     body = manifest("demo", Arguments(image="i", n_workers=2, gpus=8))
 
-    assert chosen(body) == "image i, pools cpu (2 pods), gpu (0 to 8 pods of 1 GPU)"
+    assert summary(body) == "image i, pools cpu (2 pods), gpu (0 to 8 pods of 1 GPU)"
 
 
 def test_the_default_image_is_of_this_version():

@@ -9,7 +9,7 @@ import yaml
 
 from gpudask import KubeClusterError
 from gpudask.api.resource import MIRROR_MANAGER
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Arguments, manifest
 from gpudask.kubecluster.kube.server import Server

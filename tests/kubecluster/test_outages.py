@@ -23,7 +23,7 @@ from tests.kubecluster.conftest import add_scheduler
 CAUSE = "scheduler: no node can take it: 0/3 nodes are available"
 READY = fake.scheduler_pod("demo-scheduler-11111")
 TIMING = Timing(  # everything is as it is in 30 s, in three
-    outage_tell_seconds=0.2,
+    outage_warn_seconds=0.2,
     outage_look_seconds=0.1,
     outage_idle_seconds=0.1,
     outage_tick_seconds=0.05,
@@ -156,7 +156,7 @@ def test_an_outage_is_told_of_twice_and_a_moment_not_at_all(demo: fake.FakeServe
         return [record.getMessage() for record in caplog.records if record.name.startswith("gpudask")]
 
     caplog.set_level(logging.WARNING)
-    patient = replace(TIMING, outage_tell_seconds=60.0)
+    patient = replace(TIMING, outage_warn_seconds=60.0)
     with KubeCluster.from_name("demo", quiet=True, timing=patient) as cluster:
         before = len(demo.forwards)
         demo.cut_connections()

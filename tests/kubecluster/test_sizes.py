@@ -3,7 +3,7 @@ import getpass
 import pytest
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.reasons import why_pool_waits, why_workers_wait
+from gpudask.kubecluster.errors import why_pool_waits, why_workers_wait
 from tests.kubecluster import fake_server as fake
 
 

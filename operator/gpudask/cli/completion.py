@@ -1,14 +1,20 @@
-"""Completion in the shell, after TAB: contexts, namespaces, clusters, pools, goals.
+"""Completion after TAB, in the shell and in kubectl: contexts, namespaces, clusters, pools, goals.
 
 Whatever goes wrong, nothing is offered and nothing is said: the words that stand there are for the command to refuse.
 And a shell is not kept waiting: what is not known after two seconds (GPUDASK_COMPLETION_SECONDS) is not offered.
+
+kubectl (1.26 and newer) starts `kubectl_complete-gpudask` with the words after the plugin's name, the last one
+unfinished or empty. It reads candidates, a line each, then `:` and a number that says what the shell does with them, in
+Cobra's protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +33,7 @@ VARIABLE = "_GPUDASK_COMPLETE"
 TIMEOUT_VARIABLE = "GPUDASK_COMPLETION_SECONDS"
 TIMEOUT_SECONDS = 2.0
 _MOST_SECONDS = 3600.0
+_FILES, _NO_SPACE, _NO_FILES = 0, 2, 4  # Cobra's ShellCompDirective: Default, NoSpace, NoFileComp
 
 
 def contexts(ctx: typer.Context) -> list[str]:
@@ -46,7 +53,7 @@ def namespaces(ctx: typer.Context) -> list[str]:
         answer = await server.call("list", "namespaces", namespace="")
         return [item["metadata"]["name"] for item in answer["items"]]
 
-    return _asked(ctx, listed)
+    return _query(ctx, listed)
 
 
 def clusters(ctx: typer.Context) -> list[str]:
@@ -92,21 +99,41 @@ def answer_alone(app: Callable[[], Any]) -> None:
     os._exit(code)
 
 
+def candidates(app: Callable[..., Any], words: list[str]) -> list[str]:
+    """The candidates for the last of `words`, as the completion of the shells has it."""
+    unfinished = words or [""]
+    os.environ[VARIABLE] = "complete_bash"
+    os.environ["COMP_WORDS"] = shlex.join(["gpudask", *unfinished])
+    os.environ["COMP_CWORD"] = str(len(unfinished))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        app(args=[], prog_name="gpudask")
+    return [line for line in printed.getvalue().splitlines() if line]
+
+
+def kubectl_answer(found: list[str]) -> str:
+    """`found` in Cobra's protocol. Where nothing is known the shell offers files, for `-f` and FILE."""
+    directive = _NO_FILES if found else _FILES
+    if found and all(item.endswith("=") for item in found):
+        directive |= _NO_SPACE  # the number follows at once: gpu=4
+    return "".join(f"{line}\n" for line in [*found, f":{directive}"])
+
+
 def _bodies(ctx: typer.Context) -> list[Json]:
     async def listed(server: Server) -> list[Json]:
         return await server.clusters()
 
-    return _asked(ctx, listed)
+    return _query(ctx, listed)
 
 
-def _asked(ctx: typer.Context, question: Callable[[Server], Any]) -> list[Any]:
+def _query(ctx: typer.Context, query: Callable[[Server], Any]) -> list[Any]:
     target = api_server.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
 
-    async def ask() -> list[Any]:
-        found: list[Any] = await question(await api_server.connect(target))
+    async def connected() -> list[Any]:
+        found: list[Any] = await query(await api_server.connect(target))
         return found
 
-    return _quietly(lambda: asyncio.run(ask()))
+    return _quietly(lambda: asyncio.run(connected()))
 
 
 def _timeout_seconds() -> float:

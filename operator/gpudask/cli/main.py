@@ -28,14 +28,13 @@ from gpudask.cli.commands.scale import scale_command
 from gpudask.cli.commands.suspend import resume_command, suspend_command
 from gpudask.cli.commands.top import top_command
 from gpudask.cli.commands.wait import wait_command
-from gpudask.cli.exits import CliError, Exit, ended
 from gpudask.cli.options import verb_first
-from gpudask.cli.output import say
+from gpudask.cli.output import CliError, Exit, ended, write_message
 from gpudask.kubecluster.errors import KubeClusterError
 
 PLUGIN = "kubectl-gpudask"
 _NAMESPACE = "another namespace=", "another namespace, with -n"  # as Python's words are written in a shell
-CODES = "Exit codes: " + "; ".join(f"{code.value} {code.words}" for code in Exit) + "."
+CODES = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in Exit) + "."
 COMMANDS: dict[str, Callable[..., None]] = {
     "get": get_command,
     "create": create_command,
@@ -84,22 +83,22 @@ def _one_line() -> Iterator[None]:
                 raise
             raise _usage_error(error) from error
     except CliError as error:
-        _tell(str(error))
+        _print_error(str(error))
         raise typer.Exit(error.code) from error
     except KubeClusterError as error:
-        _tell(str(error).replace(*_NAMESPACE))
+        _print_error(str(error).replace(*_NAMESPACE))
         raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         raise typer.Exit(Exit.INTERRUPTED) from error
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     """An error, as the one line that a script's log has of it; what others said may have more."""
-    say(f"error: {' '.join(text.split())}")
+    write_message(f"error: {' '.join(text.split())}")
 
 
 def _is_help(error: Exception) -> bool:
-    """Whether it is no error but the help of a command that was given no words."""
+    """True if it is no error but the help of a command without arguments."""
     return type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -152,3 +151,10 @@ def main() -> None:
         completion.answer_alone(lambda: app(prog_name="gpudask"))
     plugin = Path(sys.argv[0]).name.startswith(PLUGIN)
     app(prog_name="kubectl gpudask" if plugin else "gpudask")
+
+
+def complete_for_kubectl() -> None:
+    """Answer kubectl after TAB on `kubectl gpudask`: the program `kubectl_complete-gpudask`."""
+    completion.answer_alone(
+        lambda: sys.stdout.write(completion.kubectl_answer(completion.candidates(make_app(), sys.argv[1:])))
+    )

@@ -10,7 +10,7 @@ import yaml
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import API_VERSION, KIND, Cluster, InvalidSpecError, parse
-from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.output import CliError, Exit
 
 _SHAPES: dict[type, str] = {list: "list", str: "plain text"}
 

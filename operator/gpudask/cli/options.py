@@ -9,7 +9,7 @@ import typer
 
 from gpudask.api.model import seconds
 from gpudask.cli.completion import clusters, contexts, namespaces
-from gpudask.cli.exits import CliError, Exit
+from gpudask.cli.output import CliError, Exit
 
 Kubeconfig = Annotated[
     str | None, typer.Option(help="The kubeconfig file; by default KUBECONFIG's, then ~/.kube/config.")

@@ -1,9 +1,10 @@
-"""Output: results go to standard output, messages for people to standard error."""
+"""Output: results go to standard output, messages for people to standard error; and exit codes."""
 
 from __future__ import annotations
 
 import json
 import sys
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,7 +19,48 @@ if TYPE_CHECKING:
 _PIPE_COLUMNS = 10_000
 
 
-def say(text: str) -> None:
+class Exit(IntEnum):
+    """The exit codes, which a script may compare."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    TIMED_OUT = 4
+    PROBLEM_FOUND = 5
+    INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        """The meaning of the code, for help and docs."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "done",
+    Exit.FAILED: "refused, not valid, or the API server cannot be reached",
+    Exit.USAGE: "the command line is not right",
+    Exit.NOT_FOUND: "no such cluster, pool or pod",
+    Exit.TIMED_OUT: "what was waited for did not come in time",
+    Exit.PROBLEM_FOUND: "doctor found a problem",
+    Exit.INTERRUPTED: "interrupted (ctrl-C)",
+}
+
+
+def ended(text: str) -> str:
+    """`text` as a sentence that another may follow; others' messages come with and without an end."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+class CliError(Exception):
+    """The error that ends a command: a message for people, and the exit code."""
+
+    def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def write_message(text: str) -> None:
     """Write a message that is not the result."""
     typer.echo(text, err=True)
 
@@ -40,7 +82,7 @@ def documents(bodies: list[Json], form: str, *, whole_list: bool = True) -> str:
 
 
 def listed(bodies: list[Json], form: str) -> str:
-    """The same, json and yaml as a List however many there are: a program need not tell one from several."""
+    """Objects as `documents` has them, json and yaml as a List even of one: programs need not tell one from several."""
     if form == "name":
         return documents(bodies, form)
     items = [_without_bookkeeping(body) for body in bodies]
@@ -62,7 +104,7 @@ def reference(body: Json) -> str:
 
 
 def cluster_reference(name: str) -> str:
-    """The same of a GpuDaskCluster, by its name."""
+    """The reference of a GpuDaskCluster, by its name."""
     return f"{SINGULAR}.{GROUP}/{name}"
 
 

@@ -21,8 +21,8 @@ _NUMBERS = dict.fromkeys(("desired", "pods", "ready", "workers", "gpusHeld", "gp
 _GOOD_WHEN_FALSE = {"Degraded"}
 _WIDTHS = {"NAMESPACE": 12, "NAME": 16, "PHASE": 10, "CPU": 5, "GPU": 5, "AGE": 4, "ADDRESS": 44}
 _GAP = 3
-_WORDS = ("WHY", "REASON")
-_LEAST_WORDS = 30  # columns in which words can be read
+_MESSAGES = ("WHY", "REASON")
+_MIN_MESSAGE_COLUMNS = 30  # columns in which a message can be read
 _KEYS = ("NAMESPACE", "NAME", "CLUSTER", "POOL")
 
 
@@ -118,7 +118,7 @@ def _gpus(body: Json, pool: str) -> bool:
 
 def _pool(pool: Json, gpus: bool) -> list[str]:
     demand = pool.get("demand") or {}
-    words = [pool[key] for key in ("reason", "message", "held", "leaving") if pool.get(key)]
+    messages = [pool[key] for key in ("reason", "message", "held", "leaving") if pool.get(key)]
     held = f"{pool.get('gpusBusy', 0)}/{pool.get('gpusHeld', 0)}" if gpus or pool.get("gpusHeld") else "-"
     name = f"{pool['name']} (removed)" if pool.get("removed") else pool["name"]
     return [
@@ -129,15 +129,15 @@ def _pool(pool: Json, gpus: bool) -> list[str]:
         str(demand.get("waiting", 0)),
         str(demand.get("running", 0)),
         pool.get("sizeSetBy", ""),
-        "; ".join(words),
+        "; ".join(messages),
     ]
 
 
 def table(columns: list[str], rows: list[list[str]], width: int) -> Group:
-    """A table, and under it the words of its rows where they have no room in it.
+    """A table, and under it the messages of its rows where they have no room in it.
 
     Args:
-        columns: the heads; a last one of words may be cut from the table.
+        columns: the heads; a last one of messages may be cut from the table.
         rows: a cell for each column.
         width: of the terminal, in characters. Cells are never broken: what has no room runs over, as kubectl's.
     """
@@ -146,12 +146,12 @@ def table(columns: list[str], rows: list[list[str]], width: int) -> Group:
 
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
     taken = sum(size + _GAP for size in widths[:-1])
-    has_words = columns[-1] in _WORDS
-    if not has_words or taken + min(widths[-1], _LEAST_WORDS) <= width:
-        return Group(_drawn(columns, rows, widths, has_words=has_words))
+    has_message = columns[-1] in _MESSAGES
+    if not has_message or taken + min(widths[-1], _MIN_MESSAGE_COLUMNS) <= width:
+        return Group(_drawn(columns, rows, widths, has_message=has_message))
     named = [index for index, column in enumerate(columns) if column in _KEYS]
     notes = [Text(f"{'/'.join(row[index] for index in named)}: {row[-1]}") for row in rows if row[-1]]
-    return Group(_drawn(columns[:-1], [row[:-1] for row in rows], widths[:-1], has_words=False), Text(), *notes)
+    return Group(_drawn(columns[:-1], [row[:-1] for row in rows], widths[:-1], has_message=False), Text(), *notes)
 
 
 def show(console: Console, drawn: Group) -> None:
@@ -160,16 +160,16 @@ def show(console: Console, drawn: Group) -> None:
         console.print(part, crop=False)
 
 
-def _drawn(columns: list[str], rows: list[list[str]], widths: list[int], *, has_words: bool) -> Table:
+def _drawn(columns: list[str], rows: list[list[str]], widths: list[int], *, has_message: bool) -> Table:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415 - Text, not markup: a message may hold [brackets]
 
     # Left to itself, rich drops columns that have no room.
-    natural = None if has_words else sum(size + _GAP for size in widths) - _GAP
+    natural = None if has_message else sum(size + _GAP for size in widths) - _GAP
     made = Table(width=natural, box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column, size in zip(columns, widths, strict=True):
-        words = has_words and column == columns[-1]
-        made.add_column(column, no_wrap=not words, min_width=None if words else size)
+        is_message = has_message and column == columns[-1]
+        made.add_column(column, no_wrap=not is_message, min_width=None if is_message else size)
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made

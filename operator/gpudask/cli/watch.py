@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import PLURAL
-from gpudask.cli.output import say
+from gpudask.cli.output import write_message
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -75,27 +75,27 @@ async def follow(
 
 
 class _Trouble:
-    """Requests that failed in a row: each reason is told once, and the pauses grow."""
+    """Requests that failed in a row: each reason is printed once, and the pauses grow."""
 
     def __init__(self) -> None:
-        self._told = ""
+        self._reported = ""
         self._pause = _LEAST_PAUSE_SECONDS
 
     async def wait_after(self, error: KubeClusterError) -> None:
-        """Tell what failed and wait; raise it where it would fail again."""
+        """Print what failed and wait; raise it where it would fail again."""
         if not error.may_pass:
             raise error
-        if error.reason != self._told:
-            self._told = error.reason
-            say(f"the API server does not answer, trying again: {error.reason}")
+        if error.reason != self._reported:
+            self._reported = error.reason
+            write_message(f"the API server does not answer, trying again: {error.reason}")
         await asyncio.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 
     def is_over(self) -> None:
-        """It answers again."""
-        if self._told:
-            say("the API server answers again")
-        self._told, self._pause = "", _LEAST_PAUSE_SECONDS
+        """Report that the API server answers again."""
+        if self._reported:
+            write_message("the API server answers again")
+        self._reported, self._pause = "", _LEAST_PAUSE_SECONDS
 
 
 async def _look(server: Server, names: list[str], namespace: str | None) -> tuple[dict[str, Json], str]:
@@ -124,7 +124,7 @@ async def _changes(
                 return
             except (TimeoutError, json.JSONDecodeError) as error:  # silent for too long, or cut off within a line
                 raise KubeClusterError(
-                    "the watch broke", reason=str(error) or "no word", next_step="", unanswered=True
+                    "the watch broke", reason=str(error) or "no answer", next_step="", unanswered=True
                 ) from error
             if not names or body["metadata"]["name"] in names:
                 yield kind, body

@@ -1,4 +1,4 @@
-"""What a program uses: `KubeCluster`, its one error type, and `has_gpu` for tasks.
+"""The client API: `KubeCluster`, its one error type, and `has_gpu` for tasks.
 
 Importing this package imports neither distributed nor kr8s: the operator's image has none of them, and a
 worker's image has no Kubernetes client. Names load on first use. Nothing here is used by the operator.
@@ -9,12 +9,12 @@ the scheduler's pod.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.cluster import KubeCluster
-    from gpudask.kubecluster.discovery import discover
     from gpudask.kubecluster.errors import KubeClusterError
     from gpudask.kubecluster.placement import has_gpu
     from gpudask.kubecluster.resource import CreateMode
@@ -25,7 +25,6 @@ _MODULES = {
     "CreateMode": "resource",
     "KubeCluster": "cluster",
     "KubeClusterError": "errors",
-    "discover": "discovery",
     "has_gpu": "placement",
 }
 
@@ -35,3 +34,23 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"gpudask.kubecluster.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+async def discover(namespace: str | None = None) -> AsyncIterator[tuple[str, type[KubeCluster]]]:
+    """The name of each GpuDaskCluster of a namespace, and the class whose `from_name` connects to it.
+
+    For dask-ctl, too (entry point `dask_cluster_discovery`). Nothing where no API server answers or it refuses: a
+    listing of all kinds of clusters does not end for one.
+    """
+    from gpudask.kubecluster.errors import KubeClusterError  # noqa: PLC0415 - see the module's docstring
+
+    try:
+        from gpudask.kubecluster.cluster import KubeCluster  # noqa: PLC0415 - without the extra `client` there is none
+        from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415
+
+        server = await Server.connect(namespace)
+        bodies = await server.clusters()
+    except (ImportError, KubeClusterError):
+        return
+    for body in bodies:
+        yield body["metadata"]["name"], KubeCluster

@@ -20,21 +20,17 @@ from distributed.security import Security
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
-from gpudask.kubecluster.connection import SchedulerConnection, start_limit
+from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.kube.pods import read_logs
 from gpudask.kubecluster.kube.request import FORBIDDEN
-from gpudask.kubecluster.manifest import (
-    Arguments,
-    Size,
-    read_manifest,
-)
+from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Timing, start_limit
 from gpudask.kubecluster.workers import Workers
 
 
@@ -143,7 +139,7 @@ class KubeCluster(Cluster):
             always_forwards=bool(port_forward_cluster_ip),
             compares_versions=compare_versions,
             progress=self._progress,
-            tell=self._log,
+            log=self._log,
             timing=timing,
         )
         self._reconnector = Reconnector(
@@ -165,7 +161,7 @@ class KubeCluster(Cluster):
     def _progress(self) -> Progress:
         return Progress(f"cluster {self._resource.name}", self._timing, quiet=self.quiet)
 
-    # ------------------------------------------------------------------ coming and going
+    # ------------------------------------------------------------------ start and close
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
@@ -190,7 +186,7 @@ class KubeCluster(Cluster):
 
         async def started() -> Self:
             if self.status == Status.running:
-                await self._reconnector.be_reached()
+                await self._reconnector.wait_until_reachable()
             elif self.status == Status.created:
                 await self._start()
             return self
@@ -199,7 +195,7 @@ class KubeCluster(Cluster):
 
     async def _start(self) -> None:
         try:
-            await self._connection.make(super()._start)
+            await self._connection.connect(super()._start)
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource.name
             await self._connection.compare_versions()
@@ -209,7 +205,7 @@ class KubeCluster(Cluster):
 
     @property
     def shutdown_on_close(self) -> bool:
-        """Whether the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
+        """True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
         return self._resource.shutdown_on_close
 
     @shutdown_on_close.setter
@@ -237,14 +233,14 @@ class KubeCluster(Cluster):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None and self._reconnector.outage is not None:
-                self.sync(self._reconnector.add_why, error)
+                self.sync(self._reconnector.add_cause, error)
         finally:
             super().__exit__(kind, error, trace)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None and self._reconnector.outage is not None:
-                await self._reconnector.add_why(error)
+                await self._reconnector.add_cause(error)
         finally:
             await super().__aexit__(kind, error, trace)
 
@@ -257,7 +253,7 @@ class KubeCluster(Cluster):
 
     @property
     def scheduler_address(self) -> str:
-        """Where the scheduler is dialled.
+        """The address of the scheduler as this program reaches it.
 
         Raises:
             KubeClusterError: to a `Client` that is being made and waited for the scheduler in vain.
@@ -281,7 +277,7 @@ class KubeCluster(Cluster):
 
     @property
     def scheduler_info(self) -> Any:
-        """What the scheduler says of itself and its workers."""
+        """The scheduler's identity, with its workers."""
         return self._workers.info
 
     @scheduler_info.setter
@@ -491,7 +487,7 @@ class KubeCluster(Cluster):
         return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
 
     def _scaling_status(self) -> str:
-        """What the widget says beside its status: the base's words know no pools, and call every cluster's manual."""
+        """HTML rows of pools for the widget: the base class knows none, and calls every cluster manually scaled."""
         return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
 
     def _repr_html_(self, cluster_status: Any = None) -> str:

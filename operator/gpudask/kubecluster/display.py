@@ -1,4 +1,4 @@
-"""What a program shows: a cluster's pools as text and as HTML, and what it waits for.
+"""Display: a cluster's pools as text and as HTML, and the progress of a wait.
 
 A wait is a live panel on a terminal or in a notebook, else a line for each change.
 """
@@ -84,7 +84,7 @@ def _count(number: Any, what: str) -> str:
 
 
 class Progress:
-    """Shows what is waited for; nothing where it is quiet, or where the wait ends at once.
+    """Progress of a wait, shown while it lasts; nothing where it is quiet, or where the wait ends at once.
 
     Args:
         title: what is being done.
@@ -98,7 +98,7 @@ class Progress:
         self._quiet = quiet
         self._write = write
         self._live: Any = None
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._timing = timing
         self._began = timing.clock.monotonic()
 
@@ -113,18 +113,18 @@ class Progress:
             self._live = None
 
     def show(self, lines: list[str]) -> None:
-        """What keeps it now, a line each."""
+        """Show the present reasons for the wait, a line each."""
         seconds = self._timing.clock.monotonic() - self._began
         if self._quiet or seconds < self._timing.progress_seconds:
             return
-        if self._live is None and not self._said:
+        if self._live is None and not self._printed:
             self._live = _live_display()
         if self._live is not None:
             self._live.update(_panel(self._title, lines, seconds), refresh=True)
             return
         for line in lines:
-            if line not in self._said:
-                self._said.add(line)
+            if line not in self._printed:
+                self._printed.add(line)
                 self._write(f"{self._title}: {line}")
 
 
@@ -147,7 +147,7 @@ def _live_display() -> Any:
 
 def _panel(title: str, lines: list[str], seconds: float) -> Any:
     from rich.panel import Panel  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415 - Text, not markup: the words are others'
+    from rich.text import Text  # noqa: PLC0415 - Text, not markup: the text is others'
 
     body = Text("\n".join(lines) or "nothing is wrong: it just takes a moment")
     return Panel(body, title=Text(title), subtitle=Text(f"{seconds:.0f} s"), width=100)

@@ -1,12 +1,23 @@
-"""The one error that a user of `KubeCluster` meets."""
+"""The one error type of the client, and the reasons that it gives. Pure.
+
+A reason is the operator's message in a cluster's status, or Kubernetes' own on a pod.
+"""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
+from gpudask.api.json_object import Json
+
+SILENT = "the operator has reported nothing yet: is it running?"
+OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
+OPERATOR_STEP = (
+    "See whether the operator runs: kubectl get pods -A -l app.kubernetes.io/name=gpudask, or gpudask doctor"
+)
+
 
 class KubeClusterError(RuntimeError):
-    """What did not work, why, and what to do next.
+    """An operation that failed: what did not work, the reason, and the next step.
 
     Attributes:
         reason: why, as whoever said it put it (the API server, the operator's status).
@@ -24,6 +35,125 @@ class KubeClusterError(RuntimeError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same may be answered a little later: the API server was silent, fails (5xx) or is busy (429)."""
+        """True if a retry may succeed: the API server was silent, failed (5xx) or is busy (429)."""
         is_passing = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         return self.unanswered or is_passing
+
+
+def not_observed(body: Json) -> str:
+    """The reason that the operator has not observed the cluster's present generation; empty where it has.
+
+    It does within a second: its messages about an earlier generation are no reason for anything.
+    """
+    status = body.get("status") or {}
+    if not status:
+        return SILENT
+    wanted, seen = body["metadata"].get("generation", 0), status.get("observedGeneration", 0)
+    if seen >= wanted:
+        return ""
+    return f"the operator has not looked at generation {wanted} of the cluster yet, only at {seen}: is it running?"
+
+
+def where_to_look(body: Json) -> str:
+    """The command that tells more than `why_not_ready`."""
+    if not_observed(body):
+        return OPERATOR_STEP
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    return f"See kubectl describe gdc {name} -n {namespace}"
+
+
+def why_not_ready(body: Json) -> str:
+    """The operator's reason for what is not as it should be."""
+    if away := not_observed(body):
+        return away
+    status = body["status"]
+    if bad := _bad_conditions(status):
+        return bad
+    if status.get("reason"):
+        return f"{status.get('phase', '')}, {status['reason']}"
+    return "the operator gives no reason"
+
+
+def why_no_scheduler(body: Json) -> str:
+    """The operator's reason why no scheduler is ready, which the operator may not have seen yet."""
+    return not_observed(body) or (OUTDATED if _says_ready(body) else why_not_ready(body))
+
+
+def why_workers_wait(body: Json, pool: str | None) -> str:
+    """The reason why workers of `pool` are missing or, where it is None, of the whole cluster."""
+    reason = why_pool_waits(body, pool)
+    if pool is None and reason and not not_observed(body):
+        return "; ".join(part for part in (_bad_conditions(body["status"]), reason) if part)
+    return reason or why_not_ready(body)
+
+
+def why_pool_waits(body: Json, pool: str | None) -> str:
+    """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any."""
+    if away := not_observed(body):
+        return away
+    pools = body["status"].get("pools") or []
+    if pool is None and len(pools) > 1:
+        return "; ".join(f"pool {item['name']}: {_size_and_why(item)}" for item in pools)
+    return next((_size_and_why(item) for item in pools if pool in (None, item["name"])), "")
+
+
+def why_pod_waits(pod: Json) -> str:
+    """Kubernetes' reason for a pod that is not ready; empty for one that is."""
+    status = pod.get("status", {})
+    conditions = {item["type"]: item for item in status.get("conditions", [])}
+    placed = conditions.get("PodScheduled", {})
+    if placed.get("status") == "False":
+        return f"no node can take it: {placed.get('message', placed.get('reason', ''))}"
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        waiting = container.get("state", {}).get("waiting")
+        if waiting:
+            return _why_container_waits(waiting, container)
+    if conditions.get("Ready", {}).get("status") == "True":
+        return ""
+    if status.get("phase") == "Running":
+        return "it runs, but does not answer yet"
+    return str(status.get("message") or status.get("reason") or f"phase {status.get('phase', 'unknown')}")
+
+
+def waits_for(body: Json, pods: list[Json]) -> list[str]:
+    """The reasons why a cluster is not ready, a line each: the scheduler, then each pool that is short of pods."""
+    status = body.get("status") or {}
+    schedulers = [pod for pod in pods if pod["metadata"]["labels"].get("dask.org/component") == "scheduler"]
+    lines = why_scheduler_waits(body, schedulers)
+    for item in status.get("pools", []):
+        if item.get("ready", 0) < item.get("desired", 0) or item.get("message"):
+            lines.append(f"pool {item['name']}: {why_pool_waits(body, item['name'])}")
+    return lines
+
+
+def why_scheduler_waits(body: Json, pods: list[Json]) -> list[str]:
+    """The reasons why a scheduler is not ready, a line each; `pods` are the scheduler's alone."""
+    lines = []
+    if body["spec"].get("suspend"):
+        lines.append("the cluster is suspended: resume() starts it")
+    elif not pods:
+        lines.append(f"scheduler: no pod yet: {why_no_scheduler(body)}")
+    return lines + [f"scheduler: {reason}" for pod in pods if (reason := why_pod_waits(pod))]
+
+
+def _bad_conditions(status: Json) -> str:
+    bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
+    # `Ready` only sums the others up.
+    bad = [item for item in bad if item["type"] != "Ready"] or bad
+    return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
+
+
+def _size_and_why(pool: Json) -> str:
+    parts = [f"{pool.get('ready', 0)} of {pool.get('desired', 0)} desired pods are ready"]
+    return ", ".join(parts + [pool[key] for key in ("message", "reason") if pool.get(key)])
+
+
+def _why_container_waits(waiting: Json, container: Json) -> str:
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason == "ContainerCreating":
+        return f"its node pulls image {container.get('image', '')} or prepares its volumes"
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def _says_ready(body: Json) -> bool:
+    return bool(((body.get("status") or {}).get("scheduler") or {}).get("ready"))

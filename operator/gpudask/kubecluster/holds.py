@@ -1,4 +1,4 @@
-"""A pool held at a fixed set of workers for a while: what XGBoost, PyTorch and cuML want.
+"""Holds: a pool kept at a fixed set of workers for a while, as XGBoost, PyTorch and cuML need it.
 
 `spec.overrides` has one entry for a pool: the newest hold's. What is below it is noted beside it, in an annotation of
 the cluster, because holds may end in any order, and those of several programs know nothing of each other.
@@ -30,7 +30,7 @@ from gpudask.kubecluster.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-_MOST_LETTERS = 120  # of `by` the API server takes 128
+_MAX_CHARACTERS = 120  # of `by` the API server takes 128
 
 
 class Hold:
@@ -59,7 +59,7 @@ class Hold:
         self._pods = n
         self._timeout_seconds = limit_of(timeout)
         self._by = _name_of_hold()
-        self._is_taken = False
+        self._is_acquired = False
         self._beginning: asyncio.Task[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -67,7 +67,7 @@ class Hold:
         try:
             workers: list[str] = self._sync(self._begin)
         except KeyboardInterrupt:
-            self._sync(self._give_up)  # else it goes on in the loop's thread
+            self._sync(self._cancel)  # else it goes on in the loop's thread
             raise
         return workers
 
@@ -82,7 +82,7 @@ class Hold:
     ) -> None:
         await self._end(error)
 
-    async def _give_up(self) -> None:
+    async def _cancel(self) -> None:
         if self._beginning is not None:
             self._beginning.cancel()
             await asyncio.wait([self._beginning])
@@ -90,7 +90,7 @@ class Hold:
     async def _begin(self) -> list[str]:
         self._beginning = asyncio.current_task()
         try:
-            body = await self._write(self._take)
+            body = await self._write(self._acquire)
             self._renewing = asyncio.create_task(self._renew())
             section = overrides.section_of(body, self._pool)
             expected = self._pods * Pool.model_validate(section).workers_per_pod
@@ -100,15 +100,15 @@ class Hold:
             raise
 
     async def _write(self, write: Callable[[Json], Awaitable[Json]]) -> Json:
-        """The cluster as it is after `write`."""
+        """Write the cluster, and return it as it is then."""
         body = (await self._resource.require_server().rewrite(self._resource.name, write))[1]
-        self._resource.show(body)
+        self._resource.update(body)
         return body
 
-    async def _take(self, body: Json) -> Json:
+    async def _acquire(self, body: Json) -> Json:
         overrides.choose_pool(body, self._pool)
         refuse_shared(body, self._pool)
-        self._is_taken = True  # before it is: an answer that is lost leaves a size that is set
+        self._is_acquired = True  # before it is: an answer that is lost leaves a size that is set
         return await self._put(body, self._holds_of(body).put(self._wanted()))
 
     def _holds_of(self, body: Json) -> Holds:
@@ -124,12 +124,12 @@ class Hold:
         return {"pool": self._pool, "replicas": self._pods, "by": self._by, "until": ending}
 
     async def _renew(self) -> None:
-        """Until it is ended, or somebody sets another size."""
+        """Renew the hold until it ends, or somebody sets another size."""
         pause_seconds = self._timing.hold_renew_seconds
         while True:
             await self._timing.clock.sleep(pause_seconds)
             try:
-                holds = self._holds_of(await self._write(self._prolong))
+                holds = self._holds_of(await self._write(self._extend))
                 pause_seconds = _until_renewal(holds, self._timing)
                 if not holds.has(self._by):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)
@@ -137,7 +137,7 @@ class Hold:
             except KubeClusterError as error:
                 logger.warning("gpudask: the hold of pool %s was not renewed: %s", self._pool, error)
 
-    async def _prolong(self, body: Json) -> Json:
+    async def _extend(self, body: Json) -> Json:
         holds = self._holds_of(body)
         return await self._put(body, holds.put(self._wanted())) if holds.has(self._by) else body
 
@@ -145,13 +145,13 @@ class Hold:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-        if not self._is_taken:
+        if not self._is_acquired:
             return
-        deadline = Deadline(self._timing.hold_give_back_seconds, self._timing)
+        deadline = Deadline(self._timing.hold_release_seconds, self._timing)
         try:
-            while await deadline.ask(self._write(self._give_back)) is None:
+            while await deadline.attempt(self._write(self._release)) is None:
                 if deadline.is_over:
-                    raise self._not_given_back(deadline)
+                    raise self._not_released(deadline)
                 await self._timing.clock.sleep(self._timing.retry_seconds)
         except KubeClusterError as failure:
             if error is None:
@@ -159,8 +159,8 @@ class Hold:
             # The error of the program is what its author has to see.
             logger.warning("gpudask: the size of pool %s was not given back: %s", self._pool, failure)
 
-    async def _give_back(self, body: Json) -> Json:
-        """What stood before stands again, whoever set it; but what somebody has set since is theirs to give back."""
+    async def _release(self, body: Json) -> Json:
+        """Restore the override from before, whoever set it; one that somebody has set since stays."""
         holds = self._holds_of(body)
         if not holds.has(self._by):
             return body
@@ -169,7 +169,7 @@ class Hold:
             refuse_shared(body, self._pool)
         return await self._put(body, left)
 
-    def _not_given_back(self, deadline: Deadline) -> KubeClusterError:
+    def _not_released(self, deadline: Deadline) -> KubeClusterError:
         return KubeClusterError(
             f"the size of pool {self._pool!r} was not given back",
             reason=deadline.trouble,
@@ -215,11 +215,11 @@ class Holds(BaseModel):
         return None if self.before is None or _has_ended(self.before, now) else self.before
 
     def note(self) -> str | None:
-        """What to note on the cluster; None: nothing."""
+        """The annotation to write on the cluster; None: none."""
         return self.model_dump_json() if self.entries else None
 
     def has(self, by: str) -> bool:
-        """Whether the hold `by` is among them."""
+        """True if the hold `by` is among them."""
         return any(item.get("by") == by for item in self.entries)
 
     def put(self, entry: Json) -> Self:
@@ -255,5 +255,5 @@ def _until_renewal(holds: Holds, timing: Timing) -> float:
 
 
 def _name_of_hold() -> str:
-    """Who holds, in the words of status and table, and no other hold's: `hold:ada@notebook-7#3f2a1c`."""
-    return f"hold:{user()}@{socket.gethostname()}"[:_MOST_LETTERS] + f"#{secrets.token_hex(3)}"
+    """A name for one hold, as status and table show it, unlike any other's: `hold:ada@notebook-7#3f2a1c`."""
+    return f"hold:{user()}@{socket.gethostname()}"[:_MAX_CHARACTERS] + f"#{secrets.token_hex(3)}"

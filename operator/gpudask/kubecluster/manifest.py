@@ -34,7 +34,7 @@ _NONCE_LENGTH = 5
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a program said about the cluster to create; None: nothing. The class `KubeCluster` explains each."""
+    """The arguments for the cluster to create; None: not given. The class `KubeCluster` explains each."""
 
     image: str | None = None
     n_workers: Size | None = None
@@ -100,7 +100,7 @@ def cluster_name(wanted: str | None, *, user: str, nonce: str) -> str:
 
 
 def user() -> str:
-    """Who runs this program, for people who ask who set a size."""
+    """The user who runs this program, for people who ask who set a size."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user id without a name
@@ -108,7 +108,7 @@ def user() -> str:
 
 
 def read_manifest(custom: Any) -> Any:
-    """What a path leads to: the GpuDaskCluster of a YAML file. Anything else as it is.
+    """The GpuDaskCluster of a YAML file, where `custom` is a path. Anything else as it is.
 
     Raises:
         KubeClusterError: no such file, no YAML, or not one GpuDaskCluster in it.
@@ -141,8 +141,8 @@ def name_of(custom: Any) -> str:
     return str((metadata or {}).get("name", ""))
 
 
-def chosen(body: Json) -> str:
-    """What a manifest asks for, in one line: image and pools."""
+def summary(body: Json) -> str:
+    """The image and pools of a manifest, in one line."""
     pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
     return f"image {body['spec']['image']}, pools {pools}"
 

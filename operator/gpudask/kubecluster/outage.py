@@ -1,4 +1,4 @@
-"""A time without a scheduler: why, from what the API server knows of its pod; who is told; and the way back to it.
+"""An outage of the scheduler: its cause as the API server knows it, warnings, and the reconnect.
 
 Dask itself says no more than that a connection was lost: the futures that were pending are cancelled at once, and a
 `Client` that finds no scheduler for 30 s closes for good.
@@ -21,12 +21,11 @@ from distributed.client import Client, default_client
 from gpudask.api.json_object import Json
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_no_scheduler, why_scheduler_waits
 from gpudask.kubecluster.forward.route import give_up_seconds
 from gpudask.kubecluster.kube.pods import is_ready, list_pods
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
-from gpudask.kubecluster.reasons import where_to_look, why_no_scheduler, why_scheduler_waits
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Clock, Timing
 
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Cause:
-    """What keeps a scheduler away.
+    """The cause of an outage.
 
     Attributes:
         reason: as whoever said it put it.
@@ -52,19 +51,19 @@ class Cause:
 
 @dataclass(frozen=True)
 class Outage:
-    """A time without a scheduler; `began` is of the monotonic clock, in seconds."""
+    """An outage of the scheduler; `began` is of the monotonic clock, in seconds."""
 
     clock: Clock
     began: float
 
     @classmethod
     def now(cls, clock: Clock) -> Outage:
-        """One that begins."""
+        """An outage that begins now."""
         return cls(clock, clock.monotonic())
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """Seconds since it began."""
         return self.clock.monotonic() - self.began
 
 
@@ -74,7 +73,7 @@ _raised: ContextVar[KubeClusterError | None] = ContextVar("raised", default=None
 
 
 class Reconnector:
-    """What a program does while its scheduler is away: it says why, to whoever waits, and looks for another way there.
+    """Reconnects to a scheduler that is away, tries other routes, and gives the cause to whoever waits.
 
     Args:
         resource: the cluster.
@@ -120,7 +119,7 @@ class Reconnector:
             self._following = asyncio.create_task(self._follow(self.outage))
         while is_running():
             try:
-                comm = await self._connection.answered(subscribe())
+                comm = await self._connection.call(subscribe())
             except OSError:
                 await self._timing.clock.sleep(self._timing.retry_seconds)
             else:
@@ -129,7 +128,7 @@ class Reconnector:
         return None
 
     def end(self) -> None:
-        """There is another one, or none is wanted any more."""
+        """End the outage: there is a new connection, or none is wanted any more."""
         if self._following is not None:
             self._following.cancel()
         self.outage = self._following = self._refused = None
@@ -145,21 +144,21 @@ class Reconnector:
         if refused is not None and refused is self._refused:
             raise refused
 
-    async def why_away(self) -> Cause:
-        """Why the scheduler is not reached."""
+    async def find_cause(self) -> Cause:
+        """Find the cause for which the scheduler is not reached."""
         if self._resource.server is None:
             return _NO_SERVER
         cause = await cause_of(self._resource.server, self._resource.name, self._connection.trouble)
-        self._resource.show(cause.body or self._resource.body)
+        self._resource.update(cause.body or self._resource.body)
         return cause
 
-    async def add_why(self, error: BaseException) -> None:
+    async def add_cause(self, error: BaseException) -> None:
         """Let an error that leaves the block say that the scheduler was away: Dask's own do not say why."""
         outage = self.outage
         if outage is not None and not isinstance(error, KubeClusterError):
-            error.add_note(f"gpudask: {self._error(outage, await self.why_away())}")
+            error.add_note(f"gpudask: {self._error(outage, await self.find_cause())}")
 
-    async def be_reached(self) -> None:
+    async def wait_until_reachable(self) -> None:
         """Wait until somebody new would reach the scheduler, almost as long as a `Client` that is being made would.
 
         Raises:
@@ -167,19 +166,19 @@ class Reconnector:
         """
         clock = self._timing.clock
         outage = self.outage or Outage.now(clock)  # one that was not seen so far
-        waiting, limit_seconds = Outage.now(clock), _limit_seconds(self._unmade())
+        waiting, limit_seconds = Outage.now(clock), _limit_seconds(self._starting_client())
         with self._progress() as progress:
-            while not await self._connection.answers():
-                cause = await self.why_away()
+            while not await self._connection.is_reachable():
+                cause = await self.find_cause()
                 error = self._error(outage, cause)
                 if waiting.seconds > limit_seconds:
-                    if (client := self._unmade()) is not None:
+                    if (client := self._starting_client()) is not None:
                         await client._close()  # noqa: SLF001 - it does so itself only where a connection fails
                     self._refused = error
                     _raised.set(error)
                     raise error
                 progress.show([f"the scheduler is away: {cause.reason}"])
-                await self._find_another_way(cause)
+                await self._try_another_route(cause)
                 await clock.sleep(self._timing.outage_pause_seconds)
         self._refused = None
 
@@ -187,36 +186,38 @@ class Reconnector:
 
     async def _follow(self, outage: Outage) -> None:
         """Say why when it lasts longer than a restart, and go on finding out; look for another way meanwhile."""
-        await self._timing.clock.sleep(self._timing.outage_tell_seconds)
-        self._cause = await self.why_away()
+        await self._timing.clock.sleep(self._timing.outage_warn_seconds)
+        self._cause = await self.find_cause()
         logger.warning("gpudask: %s", self._error(outage, self._cause))
-        telling = asyncio.create_task(self._tell_in_time(outage))
+        warning = asyncio.create_task(self._warn_clients(outage))
         try:
             while True:
-                await self._find_another_way(self._cause)
+                await self._try_another_route(self._cause)
                 timing = self._timing
-                await timing.clock.sleep(timing.outage_look_seconds if self._waiting() else timing.outage_idle_seconds)
-                self._cause = await self.why_away()
+                await timing.clock.sleep(
+                    timing.outage_look_seconds if self._connecting_clients() else timing.outage_idle_seconds
+                )
+                self._cause = await self.find_cause()
         finally:
-            telling.cancel()
+            warning.cancel()
 
-    async def _tell_in_time(self, outage: Outage) -> None:
+    async def _warn_clients(self, outage: Outage) -> None:
         """Say why again when Dask's clients are about to give up, and to each whose own deadline is near.
 
         What was found out last is said: asking now could take longer than they wait.
         """
-        is_told = False
+        has_warned = False
         while True:
             error = self._error(outage, self._cause)
-            if not is_told and outage.seconds >= _limit_seconds():
-                is_told = True
+            if not has_warned and outage.seconds >= _limit_seconds():
+                has_warned = True
                 logger.warning("gpudask: %s", error)
-            for client in self._waiting():
+            for client in self._connecting_clients():
                 if outage.seconds >= _limit_seconds(client):
                     _cancel_pending(client, error)
             await self._timing.clock.sleep(self._timing.outage_tick_seconds)
 
-    def _waiting(self) -> list[Any]:
+    def _connecting_clients(self) -> list[Any]:
         """The clients of this cluster that look for the scheduler."""
         clients = list(Client._instances)  # noqa: SLF001 - Dask keeps no list of a cluster's clients
         return [client for client in clients if client.cluster is self._cluster and client.status == "connecting"]
@@ -229,7 +230,7 @@ class Reconnector:
             next_step=f"{cause.next_step}. {give_up}: once it is back, make a new Client(cluster)",
         )
 
-    def _unmade(self) -> Any:
+    def _starting_client(self) -> Any:
         """The `Client` of this cluster that is just being made, where it is to be the default one; else None."""
         with contextlib.suppress(ValueError):  # there is none
             client = default_client()
@@ -237,18 +238,18 @@ class Reconnector:
                 return client
         return None
 
-    async def _find_another_way(self, cause: Cause) -> None:
+    async def _try_another_route(self, cause: Cause) -> None:
         """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
         async with self._choosing:
             now = self._timing.clock.monotonic()
             is_due = now > self._chosen + self._timing.outage_choose_seconds
             if cause.has_ready_pod and self._connection.is_by_outside_address and is_due:
                 self._chosen = now
-                await self._connection.choose_again()
+                await self._connection.reroute()
 
 
 def _limit_seconds(client: Any = None) -> float:
-    """How long a scheduler is waited for: a little less than this client of Dask's does, or any that says nothing."""
+    """Seconds to wait for a scheduler: a little less than `client` of Dask does, or any client by default."""
     seconds = give_up_seconds() if client is None else float(client._timeout)  # noqa: SLF001 - its `timeout=`
     return seconds * 5 / 6
 
@@ -265,7 +266,7 @@ def _cancel_pending(client: Any, error: KubeClusterError) -> None:
 
 
 async def cause_of(server: Server, name: str, trouble: str) -> Cause:
-    """Why the scheduler of cluster `name` is away, found out within 5 s.
+    """Find the cause for which the scheduler of cluster `name` is away, within 5 s.
 
     Args:
         server: where it is.
@@ -277,7 +278,7 @@ async def cause_of(server: Server, name: str, trouble: str) -> Cause:
             body = await server.cluster(name)
             pods = await _pods(server, name)
     except TimeoutError:
-        reason = f"the API server does not answer: no word within {server.timing.cause_seconds:g} s"
+        reason = f"the API server does not answer: no answer within {server.timing.cause_seconds:g} s"
         return Cause(reason, "Check that `kubectl version` answers")
     except KubeClusterError as error:
         if error.status == NOT_FOUND:

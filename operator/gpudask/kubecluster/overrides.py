@@ -54,7 +54,7 @@ def choose_pool(body: Json, pool: str | None) -> str:
 
 
 def section_of(body: Json, pool: str) -> Json:
-    """What the manifest says of `pool`, one that there is."""
+    """The manifest's section for `pool`, which exists."""
     return next(section for section in body["spec"]["pools"] if section["name"] == pool)
 
 
@@ -80,13 +80,13 @@ def other_owners(body: Json, pool: str) -> list[str]:
 
 
 def note_of(body: Json, pool: str) -> str | None:
-    """What the holds of `pool` have noted on the cluster; holds.py reads it."""
+    """The annotation in which the holds of `pool` keep what is below them; holds.py reads it."""
     note: str | None = (body["metadata"].get("annotations") or {}).get(ANNOTATION_HOLDS + pool)
     return note
 
 
 def changed(body: Json, entries: Entries, notes: Notes) -> Json:
-    """What to apply so that our overrides of these pools become `entries`, None: none, and our others stay.
+    """The body to apply so that our overrides of these pools become `entries`, None: none, and our others stay.
 
     Their notes become `notes`: a pool that is not in it has none. The resourceVersion that was read is named: two
     clients that write at once get a 409, not a lost entry.
@@ -105,7 +105,7 @@ def changed(body: Json, entries: Entries, notes: Notes) -> Json:
 
 
 def may_apply(body: Json, entries: Entries) -> bool:
-    """Whether an apply of ours makes these overrides, whole.
+    """True if an apply of ours can make these overrides as a whole.
 
     Not where one of them was set by the mirror, or by an update of ours. Nor where none is left and somebody else has
     written the list, empty, say: the API server makes a null of the list then, and refuses it.

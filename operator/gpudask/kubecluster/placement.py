@@ -1,4 +1,4 @@
-"""Where a task runs, and from which pool a worker is.
+"""The pool of a worker, and whether the present task has a GPU.
 
 Used inside Dask workers, where only gpudask itself is installed: standard library only, and what the
 worker has loaded.
@@ -15,7 +15,7 @@ _WORKER_NAME = re.compile(r"^(?P<cluster>.+)-(?P<pool>[a-z][a-z0-9]{0,14})-worke
 
 
 def has_gpu() -> bool:
-    """Whether the task that asks runs on a worker that offers the Dask resource `GPU`.
+    """True if the calling task runs on a worker that offers the Dask resource `GPU`.
 
     A worker of another pool on which GPU tasks fall back (`fallback` in the pool) offers it too, but has none: False.
     Cheap enough to call in every task. The device may be real or a stand-in (dask-cuda's device-less mode).

@@ -25,27 +25,27 @@ _CUDA = ("dask-cuda-worker", "dask cuda worker")
 _PLAIN = ("dask-worker", "dask worker")
 
 
-def size(word: str, value: Any) -> Json:
+def size(argument: str, value: Any) -> Json:
     """`replicas` for a number of pods, `autoscale` for two.
 
     Raises:
-        KubeClusterError: it is neither; `word` is named.
+        KubeClusterError: it is neither; `argument` is named.
     """
     numbers = [value] if _is_count(value) else list(value) if isinstance(value, tuple | list) else []
     if len(numbers) not in (1, 2) or not all(_is_count(number) for number in numbers):
         raise KubeClusterError(
-            f"{word}={value!r} is no size",
+            f"{argument}={value!r} is no size",
             reason="it is a number of pods, or the least and the most",
-            next_step=f"Write {word}=2, or {word}=(0, 8) to follow demand",
+            next_step=f"Write {argument}=2, or {argument}=(0, 8) to follow demand",
         )
     if len(numbers) == 1:
         return {"replicas": numbers[0]}
     least, most = numbers
     if least > most or most < 1:
         raise KubeClusterError(
-            f"{word}={value!r} has no room",
+            f"{argument}={value!r} is no range",
             reason="the first is the least number of pods, the second the most, which is at least 1",
-            next_step=f"Write {word}=(0, 8)",
+            next_step=f"Write {argument}=(0, 8)",
         )
     return {"autoscale": {"min": least, "max": most}}
 
@@ -80,20 +80,20 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
     return {"resources": asked}
 
 
-def duration(word: str, value: Any) -> str:
+def duration(argument: str, value: Any) -> str:
     """A length of time as a manifest has it, of seconds or of such a text.
 
     Raises:
-        KubeClusterError: it is neither; `word` is named.
+        KubeClusterError: it is neither; `argument` is named.
     """
     try:
         text = value if isinstance(value, str) else _in_seconds(value)
         seconds(text)
     except (TypeError, ValueError) as error:
         raise KubeClusterError(
-            f"{word}={value!r} is no length of time",
+            f"{argument}={value!r} is no length of time",
             reason="it is a number of seconds, or a text such as '1h30m'",
-            next_step=f"Write {word}=3600 or {word}='1h'",
+            next_step=f"Write {argument}=3600 or {argument}='1h'",
         ) from error
     return text
 
@@ -192,7 +192,7 @@ def pool_of_group(
     """The pool that `add_worker_group` asks for.
 
     Raises:
-        KubeClusterError: a word cannot be used.
+        KubeClusterError: an argument cannot be used.
     """
     if custom_spec is not None:
         raise KubeClusterError(

@@ -25,11 +25,11 @@ from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import (
     DEFAULT_IMAGE,
     Arguments,
-    chosen,
     cluster_name,
     manifest,
     name_of,
     open_to,
+    summary,
     user,
 )
 from gpudask.kubecluster.timing import Timing
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class CreateMode(Enum):
-    """What a name means, in the stock client's words."""
+    """The modes of connecting to an existing cluster or creating one; as in the stock client."""
 
     CREATE_ONLY = "CREATE_ONLY"
     CREATE_OR_CONNECT = "CREATE_OR_CONNECT"
@@ -136,24 +136,24 @@ class Resource:
             )
         return self.server
 
-    def show(self, body: Json) -> None:
+    def update(self, body: Json) -> None:
         """Note the cluster as it is now, for the table that people see."""
         self.body = body
 
     def is_inside(self) -> bool:
-        """Whether this program is a pod of the same Kubernetes.
+        """True if this program is a pod of the same Kubernetes.
 
         Raises:
             KubeClusterError: as `Access.choice`.
         """
         return Access(self._kubeconfig, self._context).is_inside()
 
-    async def open(self, *, is_inside: bool, tell: Callable[[str], None]) -> bool:
+    async def open(self, *, is_inside: bool, log: Callable[[str], None]) -> bool:
         """Connect to the API server, and find or create the cluster there; whether that worked.
 
         Args:
             is_inside: whether the scheduler is dialled from a pod, which its NetworkPolicy has to let in.
-            tell: called with what was created, or why the program's arguments do not count.
+            log: called with what was created, or why the program's arguments do not count.
 
         Raises:
             KubeClusterError: it exists or does not, and the mode says otherwise; or the server refuses. But not where
@@ -164,7 +164,7 @@ class Resource:
                 self._wanted_namespace, self._kubeconfig, self._context, timing=self._timing
             )
             self.namespace = self.server.namespace
-            await self._find(self.server, is_inside=is_inside, tell=tell)
+            await self._find(self.server, is_inside=is_inside, log=log)
         except KubeClusterError as error:
             may_be_blind = is_inside and self._wanted_namespace and not self.may_create
             if not may_be_blind or error.status == NOT_FOUND:
@@ -174,7 +174,7 @@ class Resource:
             return False
         return True
 
-    async def _find(self, server: Server, *, is_inside: bool, tell: Callable[[str], None]) -> None:
+    async def _find(self, server: Server, *, is_inside: bool, log: Callable[[str], None]) -> None:
         wanted = self._manifest or {"metadata": {"name": self.name}}
         program = pod_namespace() if is_inside else ""
         if program and self._manifest and self._arguments.custom_cluster_spec is None:
@@ -183,12 +183,12 @@ class Resource:
         if self._shutdown_on_close is None:
             self._shutdown_on_close = is_new
         if is_new:
-            tell(f"created cluster {self.name!r} in namespace {self.namespace!r}: {chosen(self.body)}")
+            log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {summary(self.body)}")
         elif given := self._arguments.given():
-            tell(f"cluster {self.name!r} exists already: it keeps its own {', '.join(given)}")
+            log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(given)}")
         uid = self.body["metadata"]["uid"]
         self._found = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
-        self._note_end()
+        self._register_deletion()
 
     async def suspend(self, *, on: bool) -> None:
         """Give up every pod, or take that back.
@@ -199,19 +199,19 @@ class Resource:
         self.body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
 
     async def scale(self, n: int | None, pool: str | None, *, is_group: bool = False) -> None:
-        """Set a pool to `n` pods, or give its size back; `is_group`: it is named in the stock client's words."""
+        """Set a pool to `n` pods, or give its size back; `is_group`: it is named as the stock client does."""
         server, name = self.require_server(), self.name
         if is_group and pool == DEFAULT_GROUP:
             pool = pools.default_pool(await server.cluster(name))
-        self.show(await overrides.set_size(server, name, n, pool, by=user()))
+        self.update(await overrides.set_size(server, name, n, pool, by=user()))
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
         """Let a pool follow demand between limits."""
-        self.show(await overrides.set_limits(self.require_server(), self.name, minimum, maximum, pool, by=user()))
+        self.update(await overrides.set_limits(self.require_server(), self.name, minimum, maximum, pool, by=user()))
 
     async def add_pool(self, pool: Json) -> None:
         """Add a pool."""
-        self.show(await pools.add_pool(self.require_server(), self.name, pool))
+        self.update(await pools.add_pool(self.require_server(), self.name, pool))
 
     async def remove_pool(self, pool: str) -> None:
         """Remove a pool, with the size that this client set."""
@@ -219,22 +219,22 @@ class Resource:
         body = await server.cluster(name)
         if overrides.entry_of(body, pool) is not None and not overrides.other_owners(body, pool):
             await overrides.set_size(server, name, None, pool, by=user())
-        self.show(await pools.remove_pool(server, name, pool))
+        self.update(await pools.remove_pool(server, name, pool))
 
     @property
     def shutdown_on_close(self) -> bool:
-        """Whether it is deleted at the end. It may be set later."""
+        """True if it is deleted at the end. It may be set later."""
         return bool(self._shutdown_on_close)
 
     @shutdown_on_close.setter
     def shutdown_on_close(self, value: bool) -> None:
         self._shutdown_on_close = value
-        self._note_end()
+        self._register_deletion()
 
-    def _note_end(self) -> None:
+    def _register_deletion(self) -> None:
         """Note for the interpreter's end whether the cluster goes then."""
         if self._found is not None:
-            (delete_at_exit if self._shutdown_on_close else keep)(self._found)
+            (delete_at_exit if self._shutdown_on_close else keep_at_exit)(self._found)
 
     async def close(self) -> None:
         """Delete it, where it is to be deleted at the end."""
@@ -246,7 +246,7 @@ class Resource:
             except KubeClusterError as error:  # not raised: it would hide why a start failed
                 logger.warning("gpudask: %s; it is tried again when this program ends", error)
                 return
-        keep(self._found)
+        keep_at_exit(self._found)
         self._found = None
 
 
@@ -273,11 +273,11 @@ async def find_or_create(server: Server, body: Json, mode: CreateMode) -> tuple[
 
 
 def delete_at_exit(created: Created) -> None:
-    """Delete it when this interpreter ends, unless `keep` is called for it before."""
+    """Delete it when this interpreter ends, unless `keep_at_exit` is called for it before."""
     _to_delete.add(created)
 
 
-def keep(created: Created) -> None:
+def keep_at_exit(created: Created) -> None:
     """Take back `delete_at_exit`."""
     _to_delete.discard(created)
 

@@ -1,4 +1,4 @@
-"""How long things take: every interval and deadline of the client in one value, the clock, and a wait's deadline."""
+"""Timing: every interval and deadline of the client in one value, the clock, and the deadline of a wait."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Timing:
         answer_seconds: for which the API server may be silent, before and within its answer.
         watch_seconds: after which the API server is asked to end a watch.
         plugin_seconds: for a credential plugin: a person may have to log in in a browser meanwhile.
-        question_seconds: for one question to the API server within a longer wait.
-        least_question_seconds: that a question is given though the wait is over before: else a short wait hears none.
+        request_seconds: for one request to the API server within a longer wait.
+        least_request_seconds: that a request is given though the wait is over before: else a short wait gets no answer.
 
         found_seconds: to wait for the scheduler of a cluster that exists, where the program does not say.
         created_seconds: the same of a cluster that may be created.
@@ -64,10 +64,10 @@ class Timing:
             unseen is waited for as long as TCP tries: for ever.
         outside_seconds: for a scheduler to answer at an outside address.
 
-        outage_tell_seconds: for which a scheduler may be away before that is told: it may just restart.
+        outage_warn_seconds: for which a scheduler may be away before a warning: it may just restart.
         outage_look_seconds: between two looks for its cause while somebody waits.
         outage_idle_seconds: the same while nobody does.
-        outage_tick_seconds: between two looks for clients that have to be told.
+        outage_tick_seconds: between two looks for clients that are about to give up.
         outage_pause_seconds: between two tries to reach it while a new client waits.
         outage_choose_seconds: between two choices of another way to it.
         outage_answer_seconds: for it to answer such a try.
@@ -76,7 +76,7 @@ class Timing:
         workers_poll_seconds: between two questions how many workers run, if none comes or goes.
         workers_least_seconds: between two questions in any case.
         workers_most_seconds: between two questions where asking takes long.
-        workers_tell_seconds: between two lines of what is waited for.
+        workers_progress_seconds: between two lines of what is waited for.
         workers_answer_seconds: for the scheduler's answer, where the wait itself is not shorter.
         progress_seconds: of a wait of which nothing is shown.
 
@@ -92,7 +92,7 @@ class Timing:
 
         hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
         hold_renew_seconds: between two renewals by a program that lives.
-        hold_give_back_seconds: for an API server that restarts to be back when a hold ends.
+        hold_release_seconds: for an API server that restarts to be back when a hold ends.
         exit_seconds: that the end of the interpreter waits for clusters to be deleted.
     """
 
@@ -102,8 +102,8 @@ class Timing:
     answer_seconds: float = 30.0
     watch_seconds: float = 240.0
     plugin_seconds: float = 120.0
-    question_seconds: float = 30.0
-    least_question_seconds: float = 5.0
+    request_seconds: float = 30.0
+    least_request_seconds: float = 5.0
 
     found_seconds: float = 120.0
     created_seconds: float = 600.0
@@ -121,7 +121,7 @@ class Timing:
     scheduler_seconds: float = 10.0
     outside_seconds: float = 3.0
 
-    outage_tell_seconds: float = 5.0
+    outage_warn_seconds: float = 5.0
     outage_look_seconds: float = 2.0
     outage_idle_seconds: float = 30.0
     outage_tick_seconds: float = 0.5
@@ -133,7 +133,7 @@ class Timing:
     workers_poll_seconds: float = 0.25
     workers_least_seconds: float = 0.02
     workers_most_seconds: float = 2.0
-    workers_tell_seconds: float = 2.0
+    workers_progress_seconds: float = 2.0
     workers_answer_seconds: float = 30.0
     progress_seconds: float = 1.0
 
@@ -148,12 +148,12 @@ class Timing:
 
     hold_lease_seconds: float = 900.0
     hold_renew_seconds: float = 240.0
-    hold_give_back_seconds: float = 30.0
+    hold_release_seconds: float = 30.0
     exit_seconds: float = 15.0
 
 
 def limit_of(timeout: float | str | None) -> float | None:
-    """The seconds of a time limit as a user writes it: a number, or a duration in Dask's words, such as `10m`.
+    """The seconds of a time limit as a user writes it: a number, or a duration as Dask reads it, such as `10m`.
 
     Raises:
         KubeClusterError: it is neither.
@@ -168,12 +168,31 @@ def limit_of(timeout: float | str | None) -> float | None:
         ) from error
 
 
+def start_limit(
+    timeout: float | str | None, resource_timeout: float | str | None, *, creates: bool, timing: Timing
+) -> float:
+    """The seconds to wait for the scheduler: by either argument, or by whether the cluster may be created.
+
+    Raises:
+        KubeClusterError: both are given, or what is given is no time limit.
+    """
+    if timeout is not None and resource_timeout is not None:
+        raise KubeClusterError(
+            f"timeout={timeout} beside resource_timeout={resource_timeout}",
+            reason="both are the seconds to wait for the scheduler",
+            next_step="Write timeout= alone",
+        )
+    given = limit_of(resource_timeout if timeout is None else timeout)
+    default = timing.created_seconds if creates else timing.found_seconds
+    return default if given is None else given
+
+
 class Deadline:
-    """The end of one wait, and why the API server's last answer did not come: one that restarts is asked again.
+    """The end of one wait, and the reason why the last request failed: an API server that restarts is asked again.
 
     Attributes:
         limit_seconds: of the whole wait, which may be given as a duration; None: it goes on for ever.
-        trouble: why the question that was asked last was not answered; empty where it was.
+        trouble: why the last request was not answered; empty where it was.
     """
 
     def __init__(self, limit_seconds: float | str | None, timing: Timing) -> None:
@@ -184,27 +203,27 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has passed; never without a limit."""
+        """True if it has passed; never without a limit."""
         return self._end is not None and self._timing.clock.monotonic() > self._end
 
     def within(self, most_seconds: float) -> float:
-        """Seconds for one question: `most_seconds`, or less where the deadline is near."""
+        """Seconds for one request: `most_seconds`, or less where the deadline is near."""
         if self._end is None:
             return most_seconds
-        return min(most_seconds, max(self._timing.least_question_seconds, self._end - self._timing.clock.monotonic()))
+        return min(most_seconds, max(self._timing.least_request_seconds, self._end - self._timing.clock.monotonic()))
 
-    async def ask(self, question: Awaitable[T]) -> T | None:
-        """What the API server answers; None where it did not, and may do so later: `trouble` has why.
+    async def attempt(self, request: Awaitable[T]) -> T | None:
+        """Await one answer of the API server; None where it did not come, and may later: `trouble` has the reason.
 
         Raises:
             KubeClusterError: its answer is no, and will be: a right is missing, there is no such object.
         """
-        within_seconds = self.within(self._timing.question_seconds)
+        within_seconds = self.within(self._timing.request_seconds)
         try:
             async with asyncio.timeout(within_seconds):
-                answer = await question
+                answer = await request
         except TimeoutError:
-            self.trouble = f"the API server does not answer: no word within {within_seconds:g} s"
+            self.trouble = f"the API server does not answer: no answer within {within_seconds:g} s"
             return None
         except KubeClusterError as error:
             if not error.may_pass:

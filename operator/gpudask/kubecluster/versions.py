@@ -1,4 +1,4 @@
-"""Whether client, scheduler and workers run the same Python and packages; said once where they do not."""
+"""Comparison of the Python and package versions of client, scheduler and workers; a warning where they differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GRAPHS_CHANGED: Release = (2025, 4)
 
 @dataclass(frozen=True)
 class Disagreement:
-    """What differs.
+    """A difference of versions.
 
     Attributes:
         table: a line for each package, with the versions of all three.
@@ -114,7 +114,7 @@ async def check_versions(scheduler: Any, name: str, body: Json, timing: Timing) 
 
 
 def _failure(name: str, found: Disagreement, images: str) -> KubeClusterError:
-    """What an error says, and a warning too."""
+    """The message of an error, and of a warning too."""
     cure = f"Run this program in {images}, or create the cluster with an image= that has what it has"
     if found.inside:
         cure = f"Give the scheduler and all pools images with the same versions (now {images}), and this program too"
@@ -141,7 +141,7 @@ def own() -> Json:
 
 
 def disagreement(client: Json, scheduler: Json, workers: dict[str, Json]) -> Disagreement | None:
-    """What differs between client, scheduler and workers; None where nothing does.
+    """The difference of versions between client, scheduler and workers; None where there is none.
 
     Args:
         client: Dask's `get_versions()`, as the other two.

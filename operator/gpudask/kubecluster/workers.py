@@ -20,10 +20,9 @@ from distributed.objects import SchedulerInfo
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_workers_wait
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.placement import pool_of
-from gpudask.kubecluster.reasons import where_to_look, why_workers_wait
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Deadline, Timing
 
@@ -97,7 +96,7 @@ class Workers:
 
     async def _wait(self, enough: Callable[[int], bool], wait: _Wait) -> list[str]:
         clock = self._timing.clock
-        told = clock.monotonic()
+        shown_at = clock.monotonic()
         with self._progress() as progress:
             while True:
                 asked = clock.monotonic()
@@ -107,8 +106,8 @@ class Workers:
                     break
                 if wait.deadline.is_over:
                     raise await self._too_late(len(running), wait)
-                if now - told > self._timing.workers_tell_seconds:
-                    told = now
+                if now - shown_at > self._timing.workers_progress_seconds:
+                    shown_at = now
                     what = _not_reached(wait) if wait.unreached else f"{len(running)} of {wait.whose} run"
                     progress.show([f"{what}: {await self._why(wait)}"])
                 await self._pause(now - asked)
@@ -128,10 +127,10 @@ class Workers:
                 await self.news.wait()
 
     async def _running(self, wait: _Wait) -> list[str]:
-        self.news.clear()  # what is told from now on may not be in the answer
+        self.news.clear()  # what is shown_at from now on may not be in the answer
         try:
             within_seconds = wait.deadline.within(self._timing.workers_answer_seconds)
-            answer = self._connection.answered(self._connection.rpc.identity(), within_seconds)
+            answer = self._connection.call(self._connection.rpc.identity(), within_seconds)
             self.info = SchedulerInfo(await answer)
         except OSError as error:  # the scheduler or the connection is being replaced: none is known to run
             wait.unreached = str(error) or type(error).__name__
@@ -152,20 +151,20 @@ class Workers:
         if self._resource.server is None or wait.refusal is not None:
             return
         try:
-            body = await wait.deadline.ask(self._resource.server.cluster(self._resource.name))
+            body = await wait.deadline.attempt(self._resource.server.cluster(self._resource.name))
         except KubeClusterError as error:
             if error.status not in _REFUSED:
                 raise
             wait.refusal = error
             return
-        self._resource.show(body or self._resource.body)
+        self._resource.update(body or self._resource.body)
         if body is not None and wait.pool is not None:
             overrides.choose_pool(body, wait.pool)
 
     async def _why(self, wait: _Wait) -> str:
         await self._read_for(wait)
         if wait.unreached:
-            return (await self._reconnector.why_away()).reason
+            return (await self._reconnector.find_cause()).reason
         if wait.refusal is not None:
             return f"why is not known, {wait.refusal.reason}"
         if self._resource.server is None or not self._resource.body:
@@ -175,7 +174,7 @@ class Workers:
     async def _too_late(self, running: int, wait: _Wait) -> KubeClusterError:
         limit = f"within {wait.deadline.limit_seconds:g} s"
         if wait.unreached:
-            cause = await self._reconnector.why_away()
+            cause = await self._reconnector.find_cause()
             reason = f"{_not_reached(wait)}; {cause.reason}"
             return KubeClusterError(f"{wait.whose} did not come {limit}", reason=reason, next_step=cause.next_step)
         why = await self._why(wait)

@@ -10,7 +10,7 @@ import httpx_ws
 import pytest
 
 from gpudask.kubecluster.forward.port_forward import PortForward
-from gpudask.kubecluster.forward.websocket import open_port
+from gpudask.kubecluster.forward.port_forward import open_port
 from gpudask.kubecluster.kube.server import Server
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until
@@ -34,8 +34,10 @@ async def silent(server: fake.FakeServer) -> AsyncIterator[fake.FakeServer]:
 
 
 @asynccontextmanager
-async def forwarded(*, is_greeted: bool = False, limit_seconds: float = 0.5) -> AsyncIterator[PortForward]:
-    forward = PortForward(await Server.connect(None), "demo", 8786, limit_seconds=limit_seconds, is_greeted=is_greeted)
+async def forwarded(*, expects_handshake: bool = False, limit_seconds: float = 0.5) -> AsyncIterator[PortForward]:
+    forward = PortForward(
+        await Server.connect(None), "demo", 8786, limit_seconds=limit_seconds, expects_handshake=expects_handshake
+    )
     await forward.start()
     try:
         yield forward
@@ -68,7 +70,7 @@ async def test_one_that_the_api_server_does_not_open_is_cut_in_time(silent: fake
 
 
 async def test_one_to_which_a_scheduler_does_not_answer_is_cut_in_time(silent: fake.FakeServer):
-    async with forwarded(is_greeted=True, limit_seconds=3) as forward:
+    async with forwarded(expects_handshake=True, limit_seconds=3) as forward:
         assert await cut_after(forward) > 0.4
         assert forward.trouble == f"nothing answers at port 8786 of pod {SCHEDULER}"
 

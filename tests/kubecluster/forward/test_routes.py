@@ -73,7 +73,7 @@ async def test_a_node_port_that_answers_is_dialled(server: fake.FakeServer, dask
     server.services["demo-scheduler"] = a_service("NodePort", port)
     server.nodes = [a_node("127.0.0.2"), a_node(host)]
 
-    route = await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append)
+    route = await routes.outside(exposed("NodePort"), await Server.connect(None), log=told.append)
 
     assert route == routes.Route(f"tcp://{host}:{port}", f"http://{host}:30002/status")
     assert told == []
@@ -86,7 +86,7 @@ async def test_one_that_does_not_answer_is_not_and_that_is_said(
     server.services["demo-scheduler"] = a_service("NodePort", unused_tcp_port)
     server.nodes = [a_node("127.0.0.1")]
 
-    assert await routes.outside(exposed("NodePort"), api, tell=told.append) is None
+    assert await routes.outside(exposed("NodePort"), api, log=told.append) is None
     address = f"tcp://127.0.0.1:{unused_tcp_port}"
     assert told == [f"no scheduler answers at {address} within 0.5 s: a port is forwarded instead"]
 
@@ -114,7 +114,7 @@ async def test_an_address_at_which_something_else_answers_is_not_taken(server: f
     server.services["demo-scheduler"] = a_service("NodePort", listener.sockets[0].getsockname()[1])
     server.nodes = [a_node("127.0.0.1")]
     async with listener:
-        assert await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append) is None
+        assert await routes.outside(exposed("NodePort"), await Server.connect(None), log=told.append) is None
     assert "no scheduler answers at" in told[0]
 
 
@@ -130,7 +130,7 @@ async def test_a_load_balancer_that_answers_is_dialled(server: fake.FakeServer, 
 async def test_a_load_balancer_without_an_address_yet_is_said(server: fake.FakeServer, told: list[str]):
     server.services["demo-scheduler"] = a_service("LoadBalancer", 0)
 
-    assert await routes.outside(exposed("LoadBalancer"), await Server.connect(None), tell=told.append) is None
+    assert await routes.outside(exposed("LoadBalancer"), await Server.connect(None), log=told.append) is None
     assert told == ["service demo-scheduler of type LoadBalancer has no outside address: a port is forwarded instead"]
 
 
@@ -141,7 +141,7 @@ async def test_without_permission_to_look_a_port_is_forwarded_and_the_rule_is_sa
     server.services["demo-scheduler"] = a_service("NodePort", 1)
     server.forbidden.add(forbidden)
 
-    assert await routes.outside(exposed("NodePort"), await Server.connect(None), tell=told.append) is None
+    assert await routes.outside(exposed("NodePort"), await Server.connect(None), log=told.append) is None
     assert "Role" in told[0]
     assert told[0].endswith("Until then a port is forwarded instead")
 
@@ -252,7 +252,7 @@ async def test_an_ingress_behind_which_no_scheduler_answers_is_not_taken_and_tha
     controller = f"127.0.0.1:{server.port}"  # it speaks HTTP, and knows no such page
     server.ingresses = [an_ingress("demo-scheduler", {"number": 8786}, host=controller)]
 
-    assert await routes.outside(speaking("ws"), api, tell=told.append) is None
+    assert await routes.outside(speaking("ws"), api, log=told.append) is None
     assert told == [f"no scheduler answers at ws://{controller} within 0.5 s: a port is forwarded instead"]
 
 

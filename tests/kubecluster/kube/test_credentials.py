@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gpudask import KubeClusterError
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from gpudask.kubecluster.kube import credentials
 from gpudask.kubecluster.kube.config import Access
 from gpudask.kubecluster.forward.port_forward import PortForward

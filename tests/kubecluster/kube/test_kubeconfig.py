@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpudask import KubeClusterError
-from gpudask.cli.exits import Exit
+from gpudask.cli.output import Exit
 from gpudask.kubecluster.kube import config as kubeconfig
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl

@@ -11,9 +11,9 @@ import typer
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT, UCXX
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
-from gpudask.cli.exits import CliError, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
-from gpudask.kubecluster.reasons import why_not_ready
+from gpudask.cli.output import CliError, ended
+from gpudask.kubecluster.errors import why_not_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def dashboard_command(
         url = f"http://127.0.0.1:{port}/status"
         typer.echo(url)
         if open_browser and not webbrowser.open(url):
-            output.say("no browser could be opened: go to the address above")
+            output.write_message("no browser could be opened: go to the address above")
 
     target = api_server.Target(kubeconfig, context, namespace)
     api_server.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
@@ -70,7 +70,7 @@ def connect_command(
 
     def tell(body: Json, port: int) -> None:
         typer.echo(client_line(body, port))
-        output.say("it leads to the scheduler until ctrl-C")
+        output.write_message("it leads to the scheduler until ctrl-C")
 
     target = api_server.Target(kubeconfig, context, namespace)
     api_server.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
@@ -105,7 +105,7 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
     if port == COMM_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 
-    forward = PortForward(server, name, port, limit_seconds=_LIMIT_SECONDS, is_greeted=port == COMM_PORT)
+    forward = PortForward(server, name, port, limit_seconds=_LIMIT_SECONDS, expects_handshake=port == COMM_PORT)
     await forward.start()
     try:
         tell(body, forward.local_port)

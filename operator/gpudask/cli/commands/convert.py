@@ -9,9 +9,9 @@ import typer
 from gpudask.cli import output
 from gpudask.cli.convert.documents import NotConvertibleError, convert
 from gpudask.cli.convert.notes import Notes
-from gpudask.cli.exits import CliError
 from gpudask.cli.manifests import read_documents
 from gpudask.cli.options import Document, Manifest
+from gpudask.cli.output import CliError
 
 Strict = Annotated[bool, typer.Option(help="Fail where anything was not carried over, or had to be assumed.")]
 Form = Annotated[Document, typer.Option("--output", "-o", help="What to write.")]
@@ -36,7 +36,7 @@ def convert_command(*, file: Manifest, strict: Strict = False, output_form: Form
         raise CliError(str(error)) from error
     typer.echo(output.documents(made, output_form, whole_list=False), nl=False)
     for note in notes.items:
-        output.say(str(note))
+        output.write_message(str(note))
     if strict and notes.counted:
         raise CliError(f"--strict: {len(notes.counted)} notes above are no hints")
 

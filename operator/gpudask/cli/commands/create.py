@@ -11,9 +11,9 @@ import typer
 
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster import manifest as kubecluster
 from gpudask.kubecluster.errors import KubeClusterError
 
@@ -64,9 +64,9 @@ def create_command(
         typer.echo(output.documents(made, output_form), nl=False)
     for body in made if output_form is None else []:
         typer.echo(f"{output.reference(body)} created")
-        output.say(f"gpudask wait {body['metadata']['name']} waits until it is ready")
+        output.write_message(f"gpudask wait {body['metadata']['name']} waits until it is ready")
     for error in refused[:-1]:
-        output.say(f"error: {error}")
+        output.write_message(f"error: {error}")
     if refused:
         raise refused[-1]
 
@@ -119,7 +119,7 @@ class Flags:
 
     @property
     def given(self) -> bool:
-        """Whether there is any."""
+        """True if any flag is given."""
         return any(astuple(self))
 
 

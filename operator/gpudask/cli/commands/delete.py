@@ -9,8 +9,8 @@ import typer
 
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
-from gpudask.cli.exits import CliError
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
+from gpudask.cli.output import CliError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
@@ -41,7 +41,7 @@ def delete_command(
 
     bodies = api_server.run(target, read)
     for body in bodies:
-        output.say(loss(body))
+        output.write_message(loss(body))
     if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
         raise CliError("nothing was deleted")
 

@@ -10,8 +10,8 @@ import typer
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
+from gpudask.cli.output import CliError, Exit
 from gpudask.cli.watch import follow
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def get_command(
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
         return
     if not bodies:
-        output.say(f"no clusters found in {place}; gpudask create makes one")
+        output.write_message(f"no clusters found in {place}; gpudask create makes one")
         return
     now = datetime.now(UTC)
     console = output.console()
@@ -85,7 +85,7 @@ async def _watch(server: Server, names: list[str], form: Listing | None, *, all_
     began = False
     async for body, is_there in follow(server, names, all_namespaces=all_namespaces):
         if not is_there:
-            output.say(f"{output.reference(body)} deleted")
+            output.write_message(f"{output.reference(body)} deleted")
             continue
         if form is not None and form != Listing.WIDE:
             typer.echo(("---\n" if form == Listing.YAML else "") + output.documents([body], form), nl=False)

@@ -11,8 +11,8 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import pools
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def logs_command(
             outcomes = [await _outcome(one(pod)) for pod in chosen]
         failed = [error for error in outcomes if isinstance(error, BaseException)]
         for error in failed:
-            output.say(f"error: {error}")
+            output.write_message(f"error: {error}")
         if failed:
             unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
             raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")

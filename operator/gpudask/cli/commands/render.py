@@ -11,9 +11,9 @@ from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.cli import output
-from gpudask.cli.exits import CliError
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Format, Manifest, Namespace
+from gpudask.cli.output import CliError
 from gpudask.desired import disruption, names, network, preload
 from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
 from gpudask.desired.workers import worker_pod

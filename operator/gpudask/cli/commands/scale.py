@@ -13,8 +13,8 @@ import typer
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import sizes as complete_sizes
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.manifest import user
 
@@ -52,10 +52,10 @@ def scale_command(
       gpudask scale demo gpu=4 cpu=10 --for 2h
       gpudask scale demo gpu=auto
     """  # noqa: D301
-    words = [*(pool_sizes or []), *([] if replicas is None else [replicas])]
-    if not words:
+    entries = [*(pool_sizes or []), *([] if replicas is None else [replicas])]
+    if not entries:
         raise CliError(f"say which pool is to have how many pods: gpudask scale {name} gpu=4", Exit.USAGE)
-    asked = read_sizes(words)
+    asked = read_sizes(entries)
     until = datetime.now(UTC) + timedelta(seconds=read_length(lasting)) if lasting else None
 
     async def scale(server: Server) -> Json:
@@ -65,24 +65,24 @@ def scale_command(
     if output_form is not None:
         typer.echo(output.documents([body], output_form), nl=False)
         return
-    typer.echo(f"{output.cluster_reference(name)} scaled: {told(body, asked)}")
+    typer.echo(f"{output.cluster_reference(name)} scaled: {sizes_text(body, asked)}")
     if body["spec"].get("suspend"):
-        output.say(f"the cluster is suspended: sizes hold once it is resumed, gpudask resume {name}")
+        output.write_message(f"the cluster is suspended: sizes hold once it is resumed, gpudask resume {name}")
 
 
-def read_sizes(words: list[str]) -> dict[str, int | None]:
+def read_sizes(entries: list[str]) -> dict[str, int | None]:
     """`gpu=4` as 4 pods, `gpu=auto` as None. A bare number is under the empty name: the only pool there is.
 
     Raises:
-        CliError: a word is no size, or a pool is named twice.
+        CliError: an entry is no size, or a pool is named twice.
     """
     found: dict[str, int | None] = {}
-    for word in words:
-        pool, _, size = word.rpartition("=")
+    for entry in entries:
+        pool, _, size = entry.rpartition("=")
         if size != AUTO and not (size.isascii() and size.isdecimal()):
-            raise CliError(f"{word!r}: write POOL=N with a number of pods, such as gpu=4, or POOL=auto", Exit.USAGE)
+            raise CliError(f"{entry!r}: write POOL=N with a number of pods, such as gpu=4, or POOL=auto", Exit.USAGE)
         if pool in found or (found and "" in (pool, *found)):
-            raise CliError(f"{word!r}: each pool once, by its name", Exit.USAGE)
+            raise CliError(f"{entry!r}: each pool once, by its name", Exit.USAGE)
         found[pool] = None if size == AUTO else int(size)
     return found
 
@@ -94,8 +94,8 @@ def wanted(body: Json, sizes: dict[str, int | None], until: datetime | None, by:
         CliError: no such pool, or one that is given back is somebody else's as well.
     """
     entries: dict[str, Json | None] = {}
-    for word, size in sizes.items():
-        pool = _choose(body, word)
+    for entry, size in sizes.items():
+        pool = _choose(body, entry)
         if size is None:
             _refuse_others(body, pool)
             entries[pool] = None
@@ -105,18 +105,18 @@ def wanted(body: Json, sizes: dict[str, int | None], until: datetime | None, by:
     return entries
 
 
-def told(body: Json, sizes: dict[str, int | None]) -> str:
+def sizes_text(body: Json, sizes: dict[str, int | None]) -> str:
     """A message about the sizes, with until when."""
     entries = {entry["pool"]: entry for entry in body["spec"].get("overrides", [])}
-    words = []
-    for word, size in sizes.items():
-        pool = _choose(body, word)
+    texts = []
+    for entry, size in sizes.items():
+        pool = _choose(body, entry)
         until = entries.get(pool, {}).get("until")
         count = f"{size} pods" if size != 1 else "1 pod"
-        words.append(f"{pool} as its manifest says" if size is None else f"{pool} {count}")
+        texts.append(f"{pool} as its manifest says" if size is None else f"{pool} {count}")
         if size is not None and until:
-            words[-1] += f" until {until}"
-    return ", ".join(words)
+            texts[-1] += f" until {until}"
+    return ", ".join(texts)
 
 
 async def write(server: Server, name: str, sizes: dict[str, int | None], until: datetime | None) -> Json:

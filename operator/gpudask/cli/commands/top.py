@@ -12,8 +12,8 @@ import typer
 from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
-from gpudask.cli.exits import CliError, Exit
 from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
+from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:

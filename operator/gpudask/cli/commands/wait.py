@@ -15,12 +15,18 @@ from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import goals
-from gpudask.cli.exits import CliError, Exit, ended
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
+from gpudask.cli.output import CliError, Exit, ended
 from gpudask.cli.watch import follow
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import (
+    KubeClusterError,
+    not_observed,
+    where_to_look,
+    why_not_ready,
+    why_pod_waits,
+    why_pool_waits,
+)
 from gpudask.kubecluster.overrides import pool_names
-from gpudask.kubecluster.reasons import unseen, where_to_look, why_not_ready, why_pod_waits, why_pool_waits
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
@@ -64,7 +70,7 @@ def wait_command(
             async with asyncio.timeout(timeout_seconds):
                 await waiting.follow(server)
         except TimeoutError as error:
-            what = f"{name}: not {goal} within {timeout}: {waiting.why or 'no word of it came'}"
+            what = f"{name}: not {goal} within {timeout}: {waiting.why or 'its status was never read'}"
             step = f" {where_to_look(waiting.body)}, or wait longer: --timeout 30m" if waiting.body else ""
             raise CliError(ended(what) + step, Exit.TIMED_OUT) from error
 
@@ -105,7 +111,7 @@ class _Waiting:
                             return
                         pending = asyncio.ensure_future(anext(changes))
                     if self.body is not None:
-                        self._say(self._goal.why(self.body, await self._pods(server)))
+                        self._report(self._goal.why(self.body, await self._pods(server)))
             finally:
                 pending.cancel()
                 await asyncio.wait({pending})
@@ -137,9 +143,9 @@ class _Waiting:
             self._may_list_pods = error.may_pass
             return []
 
-    def _say(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         if why != self.why:
-            output.say(f"waiting: {why}")
+            output.write_message(f"waiting: {why}")
         self.why = why
 
 
@@ -161,7 +167,7 @@ class Goal:
     workers: int = 0
 
     def reached(self, body: Json) -> bool:
-        """Whether a cluster that exists is there. What the operator said of an older spec does not count.
+        """True if a cluster that exists has reached it. The status of an older generation does not count.
 
         Raises:
             CliError: the cluster has no such pool.
@@ -182,8 +188,8 @@ class Goal:
         name = body["metadata"]["name"]
         if self.kind == Kind.WORKERS:
             running = f"{self._running(body)} of {self.workers} workers of pool {self.pool}"
-            words = why_pool_waits(body, self.pool) or why_not_ready(body)
-            return "; ".join([f"{running} run", words, *_unsaid(body, pods or [], {self.pool})])
+            reason = why_pool_waits(body, self.pool) or why_not_ready(body)
+            return "; ".join([f"{running} run", reason, *_pod_reasons(body, pods or [], {self.pool})])
         if self.kind == Kind.SUSPENDED and not body["spec"].get("suspend"):
             return f"nobody suspends it: gpudask suspend {name}"
         if self.kind == Kind.DELETED and "deletionTimestamp" not in body["metadata"]:
@@ -192,7 +198,7 @@ class Goal:
             return f"it is suspended: gpudask resume {name}"
         if self.kind != Kind.READY:
             return why_not_ready(body)
-        return "; ".join([why_not_ready(body), *_short(body), *_unsaid(body, pods or [], set(pool_names(body)))])
+        return "; ".join([why_not_ready(body), *_short(body), *_pod_reasons(body, pods or [], set(pool_names(body)))])
 
     def _running(self, body: Json) -> int:
         if self.pool not in pool_names(body):
@@ -205,7 +211,7 @@ class Goal:
 
 def _short(body: Json) -> list[str]:
     """The pools that miss pods, with what the operator says keeps them."""
-    if unseen(body):
+    if not_observed(body):
         return []
     return [
         f"pool {pool['name']}: {why_pool_waits(body, pool['name'])}"
@@ -214,19 +220,19 @@ def _short(body: Json) -> list[str]:
     ]
 
 
-def _unsaid(body: Json, pods: list[Json], pools: set[str]) -> list[str]:
+def _pod_reasons(body: Json, pods: list[Json], pools: set[str]) -> list[str]:
     """The reasons why pods wait of which the operator says nothing, as while it is away; alike ones are one entry."""
-    told = {pool["name"] for pool in (body.get("status") or {}).get("pools") or [] if pool.get("message")}
+    explained = {pool["name"] for pool in (body.get("status") or {}).get("pools") or [] if pool.get("message")}
     waiting: dict[str, list[str]] = {}
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
         pool = labels.get(LABEL_POOL)
-        meant = pool in pools - told or (pool is None and bool(unseen(body)))
-        if meant and "deletionTimestamp" not in pod["metadata"] and (words := why_pod_waits(pod)):
-            waiting.setdefault(words, []).append(pod["metadata"]["name"])
+        meant = pool in pools - explained or (pool is None and bool(not_observed(body)))
+        if meant and "deletionTimestamp" not in pod["metadata"] and (reason := why_pod_waits(pod)):
+            waiting.setdefault(reason, []).append(pod["metadata"]["name"])
     return [
-        f"pod {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {words}"
-        for words, names in waiting.items()
+        f"pod {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}"
+        for reason, names in waiting.items()
     ]
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
+from pydantic import BaseModel, StrictInt, ValidationError
+
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.json_object import Json
-from gpudask.api.model import number
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
-from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, parse
+from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, advice, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
 from gpudask.cli.commands.render import objects
 from gpudask.cli.convert.notes import Notes
-from gpudask.cli.convert.schema import misshapen
-from gpudask.cli.convert.section import Resources, Section, preload_env, read_section, template_metadata
+from gpudask.cli.convert.section import Section, pool_fields, preload_env, read_section, template_metadata
 from gpudask.mirror.objects import GROUP
 
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
@@ -42,7 +41,7 @@ def convert(documents: list[Any], notes: Notes) -> list[Json]:
             " Give the cluster's own manifest, with its DaskWorkerGroups and DaskAutoscaler"
         )
     for body in ours:
-        if wrong := misshapen(body):
+        if wrong := _wrong_fields(body):
             raise NotConvertibleError(f"{_name_of(body)}: {wrong}")
     _name_others(documents, clusters, notes)
     return [_checked(_cluster(body, ours, notes), body) for body in clusters]
@@ -96,7 +95,7 @@ def _cluster(body: Json, documents: list[Json], notes: Notes) -> Json:
     taken: set[str] = set()
     spec["pools"] = []
     for (group, part, named, path), section in zip(groups, sections, strict=True):
-        pool = _make_pool(_pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
+        pool = pool_fields(_pool_name(group, taken, named, notes), part, section, source=named, path=path, notes=notes)
         spec["pools"].append(_pruned({**pool, **_own(section, spec)}))
     _size_by_autoscaler(spec["pools"][0], autoscalers, notes)
     _hint_fence(spec["pools"], source, notes)
@@ -163,8 +162,8 @@ def _service(service: Json, source: str, notes: Notes) -> Json:
     for port in service.get("ports") or []:
         if port.get("port") not in _SERVICE_PORTS or "nodePort" in port:
             ours = " and ".join(map(str, _SERVICE_PORTS))
-            words = f"port {port.get('port')}: the Service has {ours}, node ports are Kubernetes' choice"
-            notes.lost(source, "spec.scheduler.service.ports", words)
+            text = f"port {port.get('port')}: the Service has {ours}, node ports are Kubernetes' choice"
+            notes.lost(source, "spec.scheduler.service.ports", text)
     for key in service:
         if key not in ("type", "ports", "selector"):
             notes.lost(source, f"spec.scheduler.service.{key}", "no field for it; service.annotations may do")
@@ -190,39 +189,6 @@ def _pruned(value: Any) -> Any:
 
 def _key(body: Json, cluster: Any) -> tuple[str, Any]:
     return str(body.get("metadata", {}).get("namespace") or ""), cluster
-
-
-def _make_pool(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
-    """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
-    replicas = part.get("replicas")
-    if isinstance(replicas, int) and replicas > MAX_REPLICAS:
-        notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
-        replicas = MAX_REPLICAS
-    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
-    if section.resources.gpu is not None:
-        pool["gpu"] = section.resources.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
-        if not section.launch.offers:
-            pool["accepts"] = "any"
-    elif section.launch.kind == "cuda":
-        field = f"{path}.spec.containers[0].resources.limits"
-        notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
-    for key in ("nthreads", "offers"):
-        if value := getattr(section.launch, key):
-            pool[key] = value
-    if section.launch.nthreads is None and section.launch.kind == "worker":
-        _threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
-    return pool
-
-
-def _threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
-    """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
-    limit = resources.template.get("limits", {}).get("cpu")
-    ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
-    if limit is None:
-        threads = f"{ours} thread{'' if ours == 1 else 's'}"
-        notes.assumed(*where, f"neither --nthreads nor a cpu limit: {threads}, not as many as the node has cores")
-    elif math.ceil(number(limit)) != ours:
-        pool["nthreads"] = math.ceil(number(limit))
 
 
 def _size_by_autoscaler(pool: Json, autoscalers: list[Json], notes: Notes) -> None:
@@ -286,3 +252,105 @@ def _cluster_name(name: str, source: str, notes: Notes) -> str:
         notes.assumed(source, "metadata.name", f"the cluster is called {plain}: letters, digits, hyphens, 35 at most")
     assert re.fullmatch(CLUSTER_NAME, plain or "x")
     return plain or "dask"
+
+
+# The stock operator's resources, as far as they are read here.
+
+
+class _Metadata(BaseModel):
+    name: str
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Variable(BaseModel):
+    name: str
+
+
+class _Resources(BaseModel):
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
+class _Container(BaseModel):
+    image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    ports: list[Json] | None = None
+    resources: _Resources | None = None
+    securityContext: Json | None = None  # noqa: N815 - Kubernetes' names
+
+
+class _Pod(BaseModel):
+    containers: list[_Container] | None = None
+    securityContext: Json | None = None  # noqa: N815
+
+
+class _Template(BaseModel):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Service(BaseModel):
+    type: str | None = None
+    ports: list[Json] | None = None
+
+
+class _Part(BaseModel):
+    replicas: StrictInt | None = None
+    metadata: _Template | None = None
+    spec: _Pod | None = None
+    service: _Service | None = None
+
+
+class _Cluster(BaseModel):
+    idleTimeout: StrictInt | None = None  # noqa: N815
+    worker: _Part | None = None
+    scheduler: _Part | None = None
+
+
+class _Group(BaseModel):
+    cluster: str
+    worker: _Part | None = None
+
+
+class _Autoscaler(BaseModel):
+    cluster: str
+    minimum: StrictInt | None = None
+    maximum: StrictInt | None = None
+
+
+class _DaskCluster(BaseModel):
+    metadata: _Metadata
+    spec: _Cluster
+
+
+class _DaskWorkerGroup(BaseModel):
+    metadata: _Metadata
+    spec: _Group
+
+
+class _DaskAutoscaler(BaseModel):
+    metadata: _Metadata
+    spec: _Autoscaler
+
+
+_SHAPES: dict[str, type[BaseModel]] = {
+    "DaskCluster": _DaskCluster,
+    "DaskWorkerGroup": _DaskWorkerGroup,
+    "DaskAutoscaler": _DaskAutoscaler,
+}
+
+
+def _wrong_fields(body: Json) -> str:
+    """The fields of a stock object that have another type than they must, and what is expected; empty: none."""
+    shape = _SHAPES.get(str(body.get("kind")))
+    if shape is None:
+        return ""
+    try:
+        shape.model_validate(body)
+    except ValidationError as error:
+        return advice(error, root="")
+    return ""

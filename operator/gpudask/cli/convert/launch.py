@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.cli.convert.notes import Notes
 
-_WORDS = {
+_COMMANDS = {
     ("dask", "scheduler"): "scheduler",
     ("dask-scheduler",): "scheduler",
     ("dask", "cuda", "worker"): "cuda",
@@ -47,23 +47,23 @@ class Launch:
     extra: list[str] = field(default_factory=list)
 
 
-def read(words: list[str], where: tuple[str, str], notes: Notes) -> Launch:
-    """The launch of `words`, a container's command and args in one; `where`: the object and the field, for notes."""
-    start, length, kind = _launcher(words)
+def read(command: list[str], where: tuple[str, str], notes: Notes) -> Launch:
+    """The launch of `command`, a container's command and args in one; `where`: the object and the field, for notes."""
+    start, length, kind = _launcher(command)
     if not kind:
-        if words:
-            notes.lost(*where, f"{' '.join(words)!r} is no Dask command that is known; the operator starts its own")
+        if command:
+            notes.lost(*where, f"{' '.join(command)!r} is no Dask command that is known; the operator starts its own")
         return Launch()
     if start:
-        wrapper = " ".join(words[:start])
+        wrapper = " ".join(command[:start])
         notes.lost(*where, f"{wrapper!r} before the Dask command: make it the image's entrypoint")
-    return _Reader(kind, where, notes).read(words[start + length :])
+    return _Reader(kind, where, notes).read(command[start + length :])
 
 
-def _launcher(words: list[str]) -> tuple[int, int, str]:
-    for start in range(len(words)):
-        for pattern, kind in _WORDS.items():
-            if tuple(word.rpartition("/")[2] for word in words[start : start + len(pattern)]) == pattern:
+def _launcher(command: list[str]) -> tuple[int, int, str]:
+    for start in range(len(command)):
+        for pattern, kind in _COMMANDS.items():
+            if tuple(word.rpartition("/")[2] for word in command[start : start + len(pattern)]) == pattern:
                 return start, len(pattern), kind
     return 0, 0, ""
 
@@ -116,7 +116,7 @@ class _Reader:
         elif flag == "--dashboard-prefix":
             self._lose(f"{flag} {value}: the operator reads the scheduler's routes at their usual place")
         elif flag == "--protocol":
-            self._speak(value)
+            self._set_protocol(value)
         elif flag not in _SILENT_SWITCHES:
             self._extra += [flag, *values]
 
@@ -126,7 +126,7 @@ class _Reader:
             "--nthreads": self._threads,
             "--memory-limit": self._limit,
             "--resources": self._resources,
-            "--protocol": self._speak,
+            "--protocol": self._set_protocol,
         }
         if flag in readers:
             readers[flag](value)
@@ -140,7 +140,7 @@ class _Reader:
         elif flag not in _SILENT_SWITCHES | _SILENT_VALUES:
             self._extra += [flag, *values]
 
-    def _speak(self, value: str) -> None:
+    def _set_protocol(self, value: str) -> None:
         self._protocol = value
 
     def _resources(self, value: str) -> None:

@@ -36,15 +36,15 @@ class Notes:
     items: list[Note] = field(default_factory=list)
 
     def lost(self, source: str, path: Path, text: str) -> None:
-        """Something has no counterpart."""
+        """Note what has no counterpart."""
         self.items.append(Note(Kind.LOST, source, path, text))
 
     def assumed(self, source: str, path: Path, text: str) -> None:
-        """Something had to be decided that the manifest leaves open."""
+        """Note a decision that the manifest leaves open."""
         self.items.append(Note(Kind.ASSUMED, source, path, text))
 
     def hint(self, source: str, path: Path, text: str) -> None:
-        """It was carried over; this operator could do it better."""
+        """Note what was carried over, and what this operator could do better."""
         self.items.append(Note(Kind.HINT, source, path, text))
 
     @property

@@ -1,8 +1,9 @@
-"""One stock pod, of the scheduler or of a worker group, as a section of our spec."""
+"""One stock pod, of the scheduler or of a worker group, as a section of our spec; and a worker group as a pool."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.json_object import Json
+from gpudask.api.model import number
+from gpudask.api.pool import MAX_REPLICAS
 from gpudask.cli.convert import launch
 from gpudask.cli.convert.notes import Notes
 
@@ -30,7 +33,7 @@ class Resources:
 
 
 def _is_gpu(resource: str) -> bool:
-    """Whether an extended resource is a GPU or a slice of one."""
+    """True if an extended resource is a GPU or a slice of one."""
     return resource.startswith("nvidia.com/") or resource.endswith("/gpu")
 
 
@@ -63,8 +66,8 @@ def _read_resources(container: Json, memory_flag: str, source: str, path: str, n
     for name in sorted({*limits, *requests}):
         _one(resources, name, requests.get(name), limits.get(name))
         if name != "cpu" and name not in limits:
-            words = f"not given: the request, {requests[name]}, is the limit too"
-            notes.assumed(source, f"{path}.resources.limits.{name}", words)
+            text = f"not given: the request, {requests[name]}, is the limit too"
+            notes.assumed(source, f"{path}.resources.limits.{name}", text)
     _memory(resources, memory_flag, (source, path), notes)
     return resources
 
@@ -228,5 +231,38 @@ def _scheduler_parts(main: Json, source: str, where: str, notes: Notes) -> None:
         notes.hint(source, f"{where}.livenessProbe", "left out: a scheduler that reads a large graph is busy, not dead")
 
 
-def _without(words: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
-    return {key: value for key, value in words.items() if not key.startswith(prefixes)}
+def _without(items: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {key: value for key, value in items.items() if not key.startswith(prefixes)}
+
+
+def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
+    """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
+    replicas = part.get("replicas")
+    if isinstance(replicas, int) and replicas > MAX_REPLICAS:
+        notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
+        replicas = MAX_REPLICAS
+    pool: Json = {"name": name, "replicas": 1 if replicas is None else replicas}
+    if section.resources.gpu is not None:
+        pool["gpu"] = section.resources.gpu | ({} if section.launch.kind == "cuda" else {"launcher": "dask"})
+        if not section.launch.offers:
+            pool["accepts"] = "any"
+    elif section.launch.kind == "cuda":
+        field = f"{path}.spec.containers[0].resources.limits"
+        notes.lost(source, field, "`dask cuda worker` without a GPU's limit: write gpu: {count: 1} into the pool")
+    for key in ("nthreads", "offers"):
+        if value := getattr(section.launch, key):
+            pool[key] = value
+    if section.launch.nthreads is None and section.launch.kind == "worker":
+        _threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
+    return pool
+
+
+def _threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
+    """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
+    limit = resources.template.get("limits", {}).get("cpu")
+    ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
+    if limit is None:
+        threads = f"{ours} thread{'' if ours == 1 else 's'}"
+        notes.assumed(*where, f"neither --nthreads nor a cpu limit: {threads}, not as many as the node has cores")
+    elif math.ceil(number(limit)) != ours:
+        pool["nthreads"] = math.ceil(number(limit))

@@ -1,1 +1,1 @@
-"""The checks of `gpudask doctor`: `reading` asks the API server for `facts`, the rest judges them and is pure."""
+"""The checks of `gpudask doctor`: `commands/doctor.py` reads the `facts`, and the rest judges them and is pure."""

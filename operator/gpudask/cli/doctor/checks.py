@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from itertools import chain
 
-from gpudask.cli.doctor import clusters, definition, gpus, operator, stock
+from gpudask.cli.doctor import clusters, gpus, installation
 from gpudask.cli.doctor.facts import Facts, Finding, Level
 from gpudask.cli.doctor.rights import USER
 
@@ -16,12 +16,12 @@ def judge(facts: Facts, version: str) -> list[Finding]:
     """All findings; `version` is this program's."""
     found = (
         _server(facts),
-        definition.definition(facts),
-        operator.deployments(facts, version),
-        operator.rights(facts),
+        installation.definition(facts),
+        installation.deployments(facts, version),
+        installation.rights(facts),
         _own_rights(facts),
-        stock.operator(facts),
-        stock.mirror(facts),
+        installation.stock_operator(facts),
+        installation.mirror(facts),
         gpus.nodes(facts),
         clusters.clusters(facts),
         clusters.pools(facts),
@@ -29,10 +29,10 @@ def judge(facts: Facts, version: str) -> list[Finding]:
     return list(chain.from_iterable(found))
 
 
-def unreachable(words: str) -> list[Finding]:
+def unreachable(reason: str) -> list[Finding]:
     """The only finding where there is no server to ask."""
     mend = "see what kubectl version says; --kubeconfig and --context choose another server"
-    return [Finding("API server", Level.PROBLEM, words, mend)]
+    return [Finding("API server", Level.PROBLEM, reason, mend)]
 
 
 def _server(facts: Facts) -> list[Finding]:

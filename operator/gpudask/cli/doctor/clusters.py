@@ -11,9 +11,9 @@ from gpudask.api.resource import Cluster, InvalidSpecError, parse
 from gpudask.cli.doctor import gpus
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched
 from gpudask.desired.workers import worker_pod
-from gpudask.kubecluster.reasons import unseen
+from gpudask.kubecluster.errors import not_observed
 
-_TOLD = ("Accepted", "Mirrored")
+_REPORTED = ("Accepted", "Mirrored")
 _BLOCKING = ("NoSchedule", "NoExecute")
 _CORDONED, _AWAY = (
     "node.kubernetes.io/unschedulable",
@@ -23,7 +23,7 @@ _AUTOSCALERS = ("cluster-autoscaler", "karpenter")
 
 
 def clusters(facts: Facts) -> list[Finding]:
-    """The clusters that nobody runs, or not as they are meant; and whether one in the own namespace would be run."""
+    """Check that an operator runs each cluster as it is meant, and would run one in the own namespace."""
     if facts.clusters is None:
         return [facts.unread("clusters", "clusters")] if facts.served else []
     findings = [finding for body in facts.clusters for finding in _cluster(facts, body)]
@@ -47,23 +47,23 @@ def _cluster(facts: Facts, body: Json) -> list[Finding]:
         parse(body)
     except InvalidSpecError as error:
         return [Finding(check, Level.PROBLEM, str(error), f"correct it: {edit}")]
-    if words := unseen(body):
-        return _unseen(facts, check, words.removesuffix(": is it running?"))
+    if reason := not_observed(body):
+        return _not_observed(facts, check, reason.removesuffix(": is it running?"))
     conditions = (body.get("status") or {}).get("conditions") or []
-    bad = [item for item in conditions if item["type"] in _TOLD and item["status"] == "False"]
+    bad = [item for item in conditions if item["type"] in _REPORTED and item["status"] == "False"]
     return [
         Finding(check, Level.WARNING, f"{item['type']} is False, {item['reason']}: {item.get('message', '')}", edit)
         for item in bad
     ]
 
 
-def _unseen(facts: Facts, check: str, words: str) -> list[Finding]:
+def _not_observed(facts: Facts, check: str, reason: str) -> list[Finding]:
     if facts.deployments is None:
-        return [Finding(check, Level.WARNING, words, "let an administrator see whether it runs: gpudask doctor")]
+        return [Finding(check, Level.WARNING, reason, "let an administrator see whether it runs: gpudask doctor")]
     if not facts.running:
         return []  # the check of the operator says so
     home = facts.running[0]["metadata"]
-    return [Finding(check, Level.WARNING, words, f"kubectl logs deployment/{home['name']} -n {home['namespace']}")]
+    return [Finding(check, Level.WARNING, reason, f"kubectl logs deployment/{home['name']} -n {home['namespace']}")]
 
 
 def _is_run(facts: Facts, namespace: str) -> bool:
@@ -79,7 +79,7 @@ def _watch_too(facts: Facts, namespace: str) -> str:
 
 
 def pools(facts: Facts) -> list[Finding]:
-    """Each pool of each valid cluster: whether any node could take its pods."""
+    """Check for each pool of each valid cluster that a node could take its pods."""
     if not facts.nodes or not facts.clusters:
         return []
     grower = _grower(facts)
@@ -144,10 +144,10 @@ def _large_enough(spec: Json, there: list[Json]) -> tuple[list[Json], str, str]:
         node for node in there if all(number(_room(node).get(name, 0)) >= most for name, (most, _) in asked.items())
     ]
     text = "no node of it has room for all that a pod asks for"
-    for name, (most, words) in asked.items():
+    for name, (most, quantity) in asked.items():
         largest = max((_room(node).get(name, 0) for node in there), key=number, default=0)
         if number(largest) < most:
-            text = f"a pod wants {words} of {name}, no node of it offers more than {largest}"
+            text = f"a pod wants {quantity} of {name}, no node of it offers more than {largest}"
     gpu = any(gpus.is_gpu(name) for name in asked)
     mend = "lower the pool's resources" + (" or gpu.count, correct gpu.resourceName" if gpu else "")
     return left, text, f"{mend}, or add larger nodes"

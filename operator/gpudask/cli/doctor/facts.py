@@ -68,7 +68,7 @@ class Facts:
 
     @property
     def running(self) -> list[Json]:
-        """Those that are not scaled to nothing."""
+        """The operators that are not scaled to 0."""
         return [item for item in self.operators if item["spec"].get("replicas", 1) != 0]
 
     @property
@@ -105,5 +105,5 @@ def watched(deployment: Json) -> list[str]:
 
 
 def mirrors(deployment: Json) -> bool:
-    """Whether an operator shows its clusters to the stock Dask client."""
+    """True if an operator mirrors its clusters for the stock Dask client."""
     return setting(deployment, "GPUDASK_MIRROR") == "true"

@@ -27,7 +27,7 @@ Group = tuple[list[Json], str]
 
 
 def nodes(facts: Facts) -> list[Finding]:
-    """GPU nodes: whether pools find them, and whether they have GPUs to offer."""
+    """Check that pools find the GPU nodes, and that these have GPUs to offer."""
     if facts.nodes is None:
         return [facts.unread(_NODES, "nodes")]
     wanted = _resources(facts)
@@ -36,21 +36,24 @@ def nodes(facts: Facts) -> list[Finding]:
     if not offering and not silent:
         return [_none(bool(_gpu_pools(facts)))]
     away = [node for node in silent if not is_ready(node)]
-    sick = [node for node in silent if node not in away and _amounts(node, "capacity", wanted)]
-    mute = [node for node in silent if node not in away and node not in sick]
+    unhealthy = [node for node in silent if node not in away and _amounts(node, "capacity", wanted)]
+    unserved = [node for node in silent if node not in away and node not in unhealthy]
     found = [_away(group) for group in _grouped(away, lambda _: "")]
-    found += [_sick(group, facts) for group in _grouped(sick, lambda node: _told(_amounts(node, "capacity", wanted)))]
-    found += [_mute(group, facts) for group in _grouped(mute, _mark)]
-    found += _partly_sick(offering, wanted, facts)
+    found += [
+        _unhealthy(group, facts)
+        for group in _grouped(unhealthy, lambda node: _amounts_text(_amounts(node, "capacity", wanted)))
+    ]
+    found += [_unserved(group, facts) for group in _grouped(unserved, _mark)]
+    found += _partly_unhealthy(offering, wanted, facts)
     plain = [node for node in offering if labels(node).get(_PRESENT) != "true"]
     marked = [node for node in offering if node not in plain]
     found += [_unlabelled(group, facts) for group in _grouped(plain, lambda node: _offer(node, wanted))]
-    found += [Finding(_NODES, Level.OK, _words(group)) for group in _grouped(marked, lambda node: _offer(node, wanted))]
+    found += [Finding(_NODES, Level.OK, _text(group)) for group in _grouped(marked, lambda node: _offer(node, wanted))]
     return found
 
 
 def is_ready(node: Json) -> bool:
-    """Whether the kubelet of a node answers; one that says nothing of it counts as ready."""
+    """True if the kubelet of a node answers; one that says nothing of it counts as ready."""
     conditions = {item["type"]: item["status"] for item in (node.get("status") or {}).get("conditions") or []}
     return bool(conditions.get("Ready", "True") == "True")
 
@@ -79,7 +82,7 @@ def _away(group: Group) -> Finding:
     return Finding(_NODES, Level.WARNING, text, f"kubectl describe node {group[0][0]['metadata']['name']}")
 
 
-def _sick(group: Group, facts: Facts) -> Finding:
+def _unhealthy(group: Group, facts: Facts) -> Finding:
     text = f"{_subject(group[0])} registered with {group[1]}, of which none can be used now"
     return Finding(
         _PLUGIN,
@@ -89,7 +92,7 @@ def _sick(group: Group, facts: Facts) -> Finding:
     )
 
 
-def _mute(group: Group, facts: Facts) -> Finding:
+def _unserved(group: Group, facts: Facts) -> Finding:
     text = f"{_subject(group[0])} labelled {group[1]}, but offers no {DEFAULT_GPU_RESOURCE}"
     return Finding(_PLUGIN, Level.PROBLEM, text, _see(facts))
 
@@ -103,16 +106,16 @@ def _see(facts: Facts, *, registered: bool = False) -> str:
         return "see the driver on the node (nvidia-smi), and its plugin: kubectl get pods -A -o wide | grep plugin"
     if not plugins:
         return "install NVIDIA's device plugin or GPU operator: https://github.com/NVIDIA/k8s-device-plugin"
-    words = []
+    commands = []
     for item in plugins:
         status, home = item.get("status") or {}, item["metadata"]["namespace"]
         ready, wanted = status.get("numberReady", 0), status.get("desiredNumberScheduled", 0)
         name = item["metadata"]["name"]
-        words.append(f"kubectl logs -n {home} daemonset/{name} ({ready} of {wanted} pods of it are ready)")
-    return f"see the driver on the node (nvidia-smi), and {'; '.join(words)}"
+        commands.append(f"kubectl logs -n {home} daemonset/{name} ({ready} of {wanted} pods of it are ready)")
+    return f"see the driver on the node (nvidia-smi), and {'; '.join(commands)}"
 
 
-def _partly_sick(offering: list[Json], wanted: set[str], facts: Facts) -> list[Finding]:
+def _partly_unhealthy(offering: list[Json], wanted: set[str], facts: Facts) -> list[Finding]:
     def lost(node: Json) -> str:
         there, usable = _amounts(node, "capacity", wanted), _amounts(node, "allocatable", wanted)
         short = {name: count - usable.get(name, 0) for name, count in there.items() if count > usable.get(name, 0)}
@@ -133,14 +136,14 @@ def _unlabelled(group: Group, facts: Facts) -> Finding:
     pools = _gpu_pools(facts)
     foreign = not any(name.startswith("nvidia.com/") for name in group[1].replace(",", " ").split())
     if foreign or (pools and all("nodeSelector" in (pool["gpu"] or {}) for pool in pools)):
-        return Finding(_NODES, Level.OK, _words(group))
-    text = f"{_words(group)}, but without the label {_PRESENT}=true, by which pools find them"
+        return Finding(_NODES, Level.OK, _text(group))
+    text = f"{_text(group)}, but without the label {_PRESENT}=true, by which pools find them"
     listed = " ".join(str(node["metadata"]["name"]) for node in group[0][:_NAMED])
     mend = f"kubectl label node {listed} {_PRESENT}=true (GPU feature discovery does), or set gpu.nodeSelector"
     return Finding(_NODES, Level.WARNING, text, mend)
 
 
-def _words(group: Group) -> str:
+def _text(group: Group) -> str:
     found, offer = group
     return f"{'nodes' if len(found) > 1 else 'node'} {names(found)}: {offer}{' each' if len(found) > 1 else ''}"
 
@@ -151,18 +154,18 @@ def _subject(found: list[Json]) -> str:
 
 def _offer(node: Json, wanted: set[str]) -> str:
     taints = ", ".join(taint(item) for item in (node.get("spec") or {}).get("taints") or [])
-    return f"{_told(_amounts(node, 'allocatable', wanted))}{f', taints {taints}' if taints else ''}"
+    return f"{_amounts_text(_amounts(node, 'allocatable', wanted))}{f', taints {taints}' if taints else ''}"
 
 
-def _told(amounts: dict[str, float]) -> str:
+def _amounts_text(amounts: dict[str, float]) -> str:
     return ", ".join(f"{count:g} {name}" for name, count in sorted(amounts.items()))
 
 
-def _grouped(found: Iterable[Json], words: Callable[[Json], str]) -> list[Group]:
+def _grouped(found: Iterable[Json], text: Callable[[Json], str]) -> list[Group]:
     """Nodes of which the same is to be said, with it."""
     groups: dict[str, list[Json]] = {}
     for node in found:
-        groups.setdefault(words(node), []).append(node)
+        groups.setdefault(text(node), []).append(node)
     return [(group, said) for said, group in groups.items()]
 
 
@@ -174,7 +177,7 @@ def _amounts(node: Json, key: str, wanted: set[str]) -> dict[str, float]:
 
 
 def is_gpu(resource: str) -> bool:
-    """Whether a resource of this name is a GPU."""
+    """True if a resource of this name is a GPU."""
     return resource.startswith(_FAMILIES) or resource.endswith("/gpu")
 
 

@@ -8,6 +8,10 @@ A pod's end does not always end what is forwarded to it: its network can go befo
 sides wait. So while anything is open the pod is looked up every few seconds, and when it is gone all is cut.
 
 Dask gives a connection that was taken all the time it has: what leads nowhere is cut soon, so that it tries again.
+
+The websocket to a pod speaks Kubernetes' port-forward protocol. Each frame begins with its channel: 0 for what goes to
+the port and comes from it, 1 for why it ended. The first frame of each channel only names the port:
+https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/kubelet/pkg/cri/streaming/portforward/websocket.go
 """
 
 from __future__ import annotations
@@ -15,16 +19,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import httpcore
+import httpx
+import httpx_ws
+from wsproto.utilities import ProtocolError
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.forward.websocket import open_port, pump
 from gpudask.kubecluster.kube.pods import SchedulerPod, scheduler_pods
-from gpudask.kubecluster.kube.request import NOT_FOUND
+from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND, Connection, path_of, rbac_step
 from gpudask.kubecluster.kube.server import Server
 
 logger = logging.getLogger(__name__)
 
 _NO_POD = "it has no pod that runs"
+_DATA, _ERROR = b"\x00", 1
+_CHUNK_BYTES = 256 * 1024
+# How a connection breaks: by the operating system, and in each layer of the library's.
+_BROKEN = (
+    OSError,
+    httpx.HTTPError,
+    httpx_ws.HTTPXWSException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.TimeoutException,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    ProtocolError,
+)
 
 
 class PortForward:
@@ -36,8 +60,8 @@ class PortForward:
         port: of its pod.
         local_port: of this machine; 0: any that is free.
         limit_seconds: a connection that has not reached a pod by then is cut; None: 8 s.
-        is_greeted: one to which the pod has said nothing by then is cut, too: a Dask scheduler answers a greeting,
-            while a browser may open a connection long before it asks for anything.
+        expects_handshake: one to which the pod has sent nothing by then is cut, too: a Dask scheduler answers a
+            handshake, while a browser may open a connection long before it asks for anything.
 
     Attributes:
         trouble: why the last connection did not reach the scheduler; empty where it did.
@@ -51,13 +75,13 @@ class PortForward:
         local_port: int = 0,
         *,
         limit_seconds: float | None = None,
-        is_greeted: bool = False,
+        expects_handshake: bool = False,
     ) -> None:
         self.local_port = local_port
         self.trouble = ""
         self._timing = server.timing
         self._limit_seconds = self._timing.forward_seconds if limit_seconds is None else limit_seconds
-        self._is_greeted = is_greeted
+        self._expects_handshake = expects_handshake
         self._server = server
         self._cluster = cluster
         self._port = port
@@ -78,7 +102,7 @@ class PortForward:
         if check:
             await self._check()
         try:
-            self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.local_port)
+            self._listener = await asyncio.start_server(self._serve_connection, "127.0.0.1", self.local_port)
         except OSError as error:
             raise KubeClusterError(
                 f"cannot listen on port {self.local_port}",
@@ -142,7 +166,7 @@ class PortForward:
         async with open_port(self._server, self._pod.name, self._port):
             pass
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = ""
@@ -160,21 +184,21 @@ class PortForward:
         pause_seconds = self._timing.forward_retry_seconds
         try:
             async with asyncio.timeout(self._limit_seconds) as limit:
-                while not await self._served(task, reader, writer, limit):
+                while not await self._try_pod(task, reader, writer, limit):
                     await self._timing.clock.sleep(pause_seconds)
                     pause_seconds = min(self._timing.forward_most_seconds, 2 * pause_seconds)
         except TimeoutError:
-            self.trouble = self.trouble or f"no word from it within {self._limit_seconds:g} s"
+            self.trouble = self.trouble or f"no answer from it within {self._limit_seconds:g} s"
             logger.debug("forwarding to %s, port %d, is given up: %s", self._cluster, self._port, self.trouble)
 
-    async def _served(
+    async def _try_pod(
         self,
         task: asyncio.Task[None],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         limit: asyncio.Timeout,
     ) -> bool:
-        """Whether the connection reached a pod, and is over; else it may be tried again."""
+        """True if the connection reached a pod, and is over; else it may be tried again."""
 
         def reach() -> None:
             self.trouble = ""
@@ -188,7 +212,7 @@ class PortForward:
             async with open_port(self._server, pod.name, self._port, limit_seconds=self._limit_seconds) as opened:
                 self._pod, self._connections[task] = pod, pod.uid
                 self.trouble = f"nothing answers at port {self._port} of pod {pod.name}"
-                if not self._is_greeted:
+                if not self._expects_handshake:
                     reach()
                 await pump(reader, writer, opened, reach)
         except (KubeClusterError, OSError) as error:
@@ -197,3 +221,110 @@ class PortForward:
                 return False
             logger.debug("what was forwarded to %s broke: %r", self._cluster, error)
         return True  # also where it broke: bytes may have been lost
+
+
+class PodPort:
+    """An open connection to a port of a pod, for bytes in both directions."""
+
+    def __init__(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
+        self._socket = socket
+        self._named: set[int] = set()
+
+    async def send(self, data: bytes) -> None:
+        """Send some bytes.
+
+        Raises:
+            ConnectionError: the connection broke.
+        """
+        try:
+            await self._socket.send_bytes(_DATA + data)
+        except httpx_ws.HTTPXWSException as error:
+            raise ConnectionError(f"the connection to the pod broke: {error!r}") from error
+
+    async def receive(self) -> bytes:
+        """The next bytes that come; empty when the connection has ended, whichever way."""
+        while True:
+            try:
+                message = await self._socket.receive_bytes()
+            except httpx_ws.HTTPXWSException as error:
+                logger.debug("the port-forward broke: %r", error)
+                return b""
+            channel, content = message[0], message[1:]
+            if channel not in self._named:
+                self._named.add(channel)
+            elif channel == _ERROR:
+                logger.debug("the port-forward ended: %s", content.decode(errors="replace"))
+                return b""
+            elif content:
+                return content
+
+
+@contextlib.asynccontextmanager
+async def open_port(
+    server: Connection, pod: str, port: int, *, limit_seconds: float | None = None
+) -> AsyncIterator[PodPort]:
+    """Connect to `port` of `pod`, through the API server. Whether something listens there is not known yet.
+
+    Raises:
+        KubeClusterError: the server refuses (the message has the rule that is missing), cannot be reached, or has not
+            opened it within `limit_seconds`, without it 20 s.
+        ConnectionError: it broke while the block ran.
+    """
+    limit_seconds = limit_seconds or server.timing.forward_open_seconds
+    path = f"{path_of('v1', server.namespace)}/pods/{pod}/portforward"
+    what = f"cannot forward port {port} of pod {pod}"
+    is_open = False
+    try:
+        opening = server.session.websocket(path, params={"ports": str(port)}, limit_seconds=limit_seconds)
+        async with opening as socket:
+            is_open = True
+            yield PodPort(socket)
+    except httpx_ws.WebSocketUpgradeError as error:
+        status = error.response.status_code
+        raise KubeClusterError(
+            what,
+            reason=f"the API server answers {status}",
+            # Forwarding over websockets is a GET, over SPDY it was a POST: kubectl's users know `create`.
+            next_step=rbac_step("pods/portforward", server.namespace, "get", "create")
+            if status == FORBIDDEN
+            else "See the pod's events: kubectl describe pod",
+            status=status,
+        ) from error
+    except (*_BROKEN, ExceptionGroup) as error:  # a websocket's tasks run in a group
+        if isinstance(error, ExceptionGroup) and error.split(_BROKEN)[1] is not None:
+            raise
+        if is_open:
+            raise ConnectionError(f"the connection to pod {pod} broke: {error!r}") from error
+        late = f"{server.session.address} did not open it within {limit_seconds:g} s"
+        raise KubeClusterError(
+            what,
+            reason=late if isinstance(error, TimeoutError) else server.session.reason(error),
+            next_step="Check that `kubectl port-forward` works on this cluster, or run inside it",
+            unanswered=True,
+        ) from error
+
+
+async def pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: PodPort, answered: Callable[[], None]
+) -> None:
+    """Copy both ways until either side ends, and close `writer`; `answered` is called when bytes come from the pod."""
+    ways = [asyncio.create_task(_upstream(reader, opened)), asyncio.create_task(_downstream(opened, writer, answered))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        writer.close()  # at once: saying goodbye to the pod may take a while
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _upstream(reader: asyncio.StreamReader, opened: PodPort) -> None:
+    while data := await reader.read(_CHUNK_BYTES):
+        await opened.send(data)
+
+
+async def _downstream(opened: PodPort, writer: asyncio.StreamWriter, answered: Callable[[], None]) -> None:
+    while data := await opened.receive():
+        answered()
+        writer.write(data)
+        await writer.drain()

@@ -36,7 +36,7 @@ _INSTEAD = "a port is forwarded instead"
 
 @dataclass(frozen=True)
 class Route:
-    """Where to dial: the comm's address, and the dashboard's URL, empty where that way has none."""
+    """A way to the scheduler: the comm's address, and the dashboard's URL, empty where that way has none."""
 
     address: str
     dashboard: str
@@ -56,7 +56,7 @@ async def outside(
     server: Server,
     *,
     connection_args: Json | None = None,
-    tell: Callable[[str], object] = logger.warning,
+    log: Callable[[str], object] = logger.warning,
 ) -> Route | None:
     """Through the Service's own outside address, where it has one that answers; None: a port has to be forwarded.
 
@@ -67,7 +67,7 @@ async def outside(
         body: the cluster.
         server: where it is.
         connection_args: of Dask's connections, such as the TLS context.
-        tell: called with why an address that there should be is not taken.
+        log: called with why an address that there should be is not taken.
 
     Raises:
         KubeClusterError: the server refuses for another reason than missing rights, or cannot be reached.
@@ -77,30 +77,30 @@ async def outside(
     kind = ((body["spec"].get("scheduler") or {}).get("service") or {}).get("type", "ClusterIP")
     found: list[Route] = []
     if protocol in {"ws", "wss"}:
-        found += await _allowed(_by_ingress(server, name, protocol), tell=None)
+        found += await _allowed(_by_ingress(server, name, protocol), log=None)
     if kind != "ClusterIP":
-        found += await _allowed(_service_routes(server, name, protocol), tell=tell)
+        found += await _allowed(_service_routes(server, name, protocol), log=log)
         if not found:
-            tell(f"service {name} of type {kind} has no outside address: {_INSTEAD}")
+            log(f"service {name} of type {kind} has no outside address: {_INSTEAD}")
     limit_seconds = server.timing.outside_seconds
     trials = (answers(route.address, connection_args or {}, limit_seconds) for route in found)
     answering = await asyncio.gather(*trials)
     taken = next((route for route, is_there in zip(found, answering, strict=True) if is_there), None)
     if found and taken is None:
         tried = ", ".join(route.address for route in found)
-        tell(f"no scheduler answers at {tried} within {limit_seconds:g} s: {_INSTEAD}")
+        log(f"no scheduler answers at {tried} within {limit_seconds:g} s: {_INSTEAD}")
     return taken
 
 
-async def _allowed(looking: Awaitable[list[Route]], tell: Callable[[str], object] | None) -> list[Route]:
-    """What is found; nothing where it may not be looked for."""
+async def _allowed(looking: Awaitable[list[Route]], log: Callable[[str], object] | None) -> list[Route]:
+    """The routes that are found; none where the right to look for them is missing."""
     try:
         return await looking
     except KubeClusterError as error:
         if error.status not in (FORBIDDEN, NOT_FOUND):
             raise
-        if tell is not None:
-            tell(f"{error}. Until then {_INSTEAD}")
+        if log is not None:
+            log(f"{error}. Until then {_INSTEAD}")
         return []
 
 
@@ -136,7 +136,7 @@ async def _by_ingress(server: Server, name: str, protocol: str) -> list[Route]:
 
 
 async def answers(address: str, connection_args: Json, limit_seconds: float) -> bool:
-    """Whether a Dask scheduler does, within `limit_seconds`: it is greeted as Dask's own client would."""
+    """True if a Dask scheduler answers within `limit_seconds` to the handshake of Dask's own client."""
     try:
         async with asyncio.timeout(limit_seconds):  # Dask's own limit leaves out the answer to the greeting
             comm = await connect(address, timeout=limit_seconds, **connection_args)
@@ -154,7 +154,7 @@ async def from_outside(
     *,
     dashboard_port: int,
     connection_args: Json,
-    tell: Callable[[str], object],
+    log: Callable[[str], object],
 ) -> Route:
     """The way by the outside address that answers, else through ports of this machine, which listen until `stop`.
 
@@ -164,12 +164,12 @@ async def from_outside(
         forwards: takes what listens, also where this fails. The dashboard's that is there already serves on.
         dashboard_port: this machine's, for a dashboard that has to be forwarded; 0: any that is free.
         connection_args: of Dask's connections, such as the TLS context.
-        tell: called with why an address that there should be is not taken, and why there is no dashboard.
+        log: called with why an address that there should be is not taken, and why there is no dashboard.
 
     Raises:
         KubeClusterError: as `forwarded`.
     """
-    found = await outside(body, server, connection_args=connection_args, tell=tell)
+    found = await outside(body, server, connection_args=connection_args, log=log)
     if found is None:
         return await forwarded(server, body, forwards, dashboard_port=dashboard_port)
     if found.dashboard:
@@ -177,7 +177,7 @@ async def from_outside(
     try:
         await _forward_dashboard(server, body, forwards, dashboard_port)
     except KubeClusterError as error:
-        tell(f"no dashboard: {error}")
+        log(f"no dashboard: {error}")
         return found
     return replace(found, dashboard=_status_page(forwards))
 
@@ -202,7 +202,7 @@ async def forwarded(server: Server, body: Json, forwards: Forwards, *, dashboard
             next_step="Run the program inside the cluster, or set spec.protocol: tcp",
         )
     forwards[COMM_PORT] = PortForward(
-        server, name, COMM_PORT, limit_seconds=_limit_seconds(server.timing), is_greeted=True
+        server, name, COMM_PORT, limit_seconds=_limit_seconds(server.timing), expects_handshake=True
     )
     # Both end before either's error is raised, so that `stop` finds all that listens.
     both = forwards[COMM_PORT].start(), _forward_dashboard(server, body, forwards, dashboard_port, check=False)
@@ -228,12 +228,12 @@ async def stop(forwards: Forwards) -> None:
 
 
 def give_up_seconds() -> float:
-    """How long Dask's clients look for a scheduler that is away before they close for good."""
+    """Seconds for which Dask's clients look for a scheduler that is away before they close for good."""
     return float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"), default="s"))
 
 
 def _limit_seconds(timing: Timing) -> float:
-    """So long that a client tries several times before it gives up, and that a busy scheduler can answer."""
+    """Seconds in which a client tries several times before it gives up, and that a busy scheduler can answer."""
     given = timing.forward_scheduler_seconds
     return max(timing.forward_least_seconds, give_up_seconds() / _TRIES) if given is None else given
 

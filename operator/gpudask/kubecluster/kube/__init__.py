@@ -1,4 +1,4 @@
-"""The API server: which one and as whom, one request, and what is asked of it.
+"""The Kubernetes API client: kubeconfig and credentials, one request, and the requests for clusters and pods.
 
 Every failure is a KubeClusterError. Nothing here knows of Dask.
 """

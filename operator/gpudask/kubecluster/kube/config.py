@@ -1,4 +1,4 @@
-"""Which API server a program means, as kubectl decides it: kubeconfig files put together, or the pod that it runs in.
+"""The API server that a program means, as kubectl finds it: kubeconfig files merged, or the pod that it runs in.
 
 A kubeconfig goes before the pod: a notebook in one Kubernetes may well work with another.
 
@@ -32,7 +32,7 @@ _FILES = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What of a kubeconfig is in force: a context, and what it names: the server, and who asks it."""
+    """The part of a kubeconfig that is in force: a context, its cluster and its user."""
 
     context: str
     namespace: str
@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Access:
-    """What a program said of where to go.
+    """The arguments by which a program chooses an API server.
 
     Attributes:
         kubeconfig: a path, or several with `:` between; without one KUBECONFIG's, then ~/.kube/config.
@@ -53,7 +53,7 @@ class Access:
     context: str | None = None
 
     def choice(self) -> Choice | None:
-        """What of the kubeconfig is in force, its files read now; None: the pod's own service account is.
+        """The context in force, its files read now; None: the pod's own service account is.
 
         Raises:
             KubeClusterError: a file is missing or is none, there is no such context, or there is nothing at all.
@@ -77,7 +77,7 @@ class Access:
         return None
 
     def is_inside(self) -> bool:
-        """Whether this program is a pod of that very Kubernetes: then Services' names lead to their pods.
+        """True if this program is a pod of that very Kubernetes: then Services' names lead to their pods.
 
         Raises:
             KubeClusterError: as `choice`.

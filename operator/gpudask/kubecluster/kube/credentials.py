@@ -1,4 +1,4 @@
-"""What proves to an API server who asks: kr8s reads it, from a kubeconfig's user or a pod's service account.
+"""Credentials for an API server, read by kr8s from a kubeconfig's user or a pod's service account.
 
 Each reading gives a value of its own: kr8s' object is changed in place while it is read again, and for a moment knows
 no server. Reading may start a credential plugin, the program of a cloud that makes a token.
@@ -34,7 +34,7 @@ _WRITTEN = {"client-key": "client_key_file", "client-certificate": "client_cert_
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where the server is, and what it is shown.
+    """A server's URL, and the credentials for it.
 
     Attributes:
         server: its URL.
@@ -143,13 +143,13 @@ def _plugin_failed(context: str, plugin: Json, error: Exception, plugin_seconds:
     elif isinstance(error, OSError):
         reason, step = f"{command!r} cannot be started: {error.strerror or error}", install
     elif isinstance(error, RuntimeError):
-        reason, step = f"{command!r} says: {_said(error)}", run
+        reason, step = f"{command!r} says: {_plugin_message(error)}", run
     else:
         reason, step = f"{command!r} gave no token and no certificate ({type(error).__name__}: {error})", run
     return KubeClusterError(f"no credentials for context {context!r} of the kubeconfig", reason=reason, next_step=step)
 
 
-def _said(error: RuntimeError) -> str:
+def _plugin_message(error: RuntimeError) -> str:
     """The plugin's standard error, after kr8s' own line."""
     first, _, rest = str(error).partition("\n")
     return rest.strip() or first

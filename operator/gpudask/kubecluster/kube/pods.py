@@ -10,9 +10,8 @@ from http import HTTPStatus
 
 from gpudask.api.json_object import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, why_pod_waits
 from gpudask.kubecluster.kube.request import Connection
-from gpudask.kubecluster.reasons import why_pod_waits
 
 CONTAINER = "dask"
 _ENDED = ("Succeeded", "Failed")
@@ -21,7 +20,7 @@ _LOGS_AT_ONCE = 10
 
 @dataclass(frozen=True)
 class SchedulerPod:
-    """One very pod: a scheduler's successor may bear its name again, but has another uid.
+    """A scheduler pod by its uid: a scheduler's successor may bear its name again, but has another uid.
 
     `is_ready`: it takes connections. One that is busy for long does not, and is still there.
     """
@@ -61,12 +60,12 @@ async def scheduler_pods(server: Connection, name: str) -> list[SchedulerPod]:
 
 
 def has_started(pod: Json) -> bool:
-    """Whether a pod is Running, and not on its way out."""
+    """True if a pod is Running, and not terminating."""
     return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether a pod is Running and Ready, and not on its way out."""
+    """True if a pod is Running and Ready, and not terminating."""
     conditions = {item["type"]: item["status"] for item in pod.get("status", {}).get("conditions", [])}
     return has_started(pod) and conditions.get("Ready") == "True"
 
@@ -137,10 +136,10 @@ async def read_logs(
     unread = [text for text in texts if isinstance(text, KubeClusterError)]
     if unread and len(unread) == len(pods):
         raise unread[0]
-    return {pod["metadata"]["name"]: _told(text) for pod, text in zip(pods, texts, strict=True)}
+    return {pod["metadata"]["name"]: _log_or_reason(text) for pod, text in zip(pods, texts, strict=True)}
 
 
-def _told(text: str | KubeClusterError) -> str:
+def _log_or_reason(text: str | KubeClusterError) -> str:
     return text if isinstance(text, str) else f"not read: {text.reason}"
 
 

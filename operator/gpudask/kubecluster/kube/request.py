@@ -155,13 +155,13 @@ class Connection:
 
 
 def path_of(version: str, namespace: str) -> str:
-    """Where an API of this version lies on the server, such as `/apis/apps/v1/namespaces/lab`."""
+    """The path of an API version on the server, such as `/apis/apps/v1/namespaces/lab`."""
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     return f"{base}/namespaces/{namespace}" if namespace else base
 
 
 def rbac_step(resource: str, namespace: str, *verbs: str, group: str | None = None) -> str:
-    """The rule that a Role needs, in the words of a 403's answer.
+    """The rule that a Role needs, for the message of a 403.
 
     Args:
         resource: the plural, with its subresource where there is one: `pods/log`.

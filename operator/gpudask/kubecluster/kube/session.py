@@ -44,7 +44,7 @@ class Session:
         return self._pool.credentials.server
 
     def reason(self, error: Exception) -> str:
-        """What an error of the connection says, or what its kind means where it says nothing."""
+        """The message of an error of the connection, or the meaning of its kind where it has none."""
         if isinstance(error, httpx.ConnectTimeout):
             return f"{self.address} does not answer: no connection within {self.timing.connect_seconds:g} s"
         if isinstance(error, httpx.TimeoutException):
@@ -70,11 +70,11 @@ class Session:
         options["timeout"] = _limits(self.timing, silence_seconds)
         async with AsyncExitStack() as stack:
             pool = self._pool
-            answer = await stack.enter_async_context(pool.ask(method, path, options))
+            answer = await stack.enter_async_context(pool.request(method, path, options))
             if answer.status_code == _UNAUTHORIZED:
                 await stack.aclose()
                 pool = await self._renewed(pool)
-                answer = await stack.enter_async_context(pool.ask(method, path, options))
+                answer = await stack.enter_async_context(pool.request(method, path, options))
             yield answer
 
     @asynccontextmanager
@@ -120,20 +120,20 @@ class _Pool:
     def __init__(self, credentials: Credentials, timing: Timing) -> None:
         self.credentials = credentials
         self._client = _client(credentials, timing)
-        self._asking = 0
+        self._open_requests = 0
         self._is_retired = False
 
     @asynccontextmanager
-    async def ask(self, method: str, path: str, options: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+    async def request(self, method: str, path: str, options: dict[str, Any]) -> AsyncIterator[httpx.Response]:
         """The answer to one request."""
-        self._asking += 1
+        self._open_requests += 1
         try:
             async with self._client.stream(
                 method, path, follow_redirects=True, extensions=_extensions(self.credentials), **options
             ) as response:
                 yield response
         finally:
-            self._asking -= 1
+            self._open_requests -= 1
             await self._close_if_done()
 
     async def retire(self) -> None:
@@ -142,7 +142,7 @@ class _Pool:
         await self._close_if_done()
 
     async def _close_if_done(self) -> None:
-        if self._is_retired and not self._asking:
+        if self._is_retired and not self._open_requests:
             await self._client.aclose()
 
 
@@ -185,7 +185,7 @@ def _extensions(credentials: Credentials) -> dict[str, Any]:
 
 
 def is_direct(server: str, environment: Mapping[str, str]) -> bool:
-    """Whether the address of the URL `server` lies in a range of NO_PROXY or no_proxy.
+    """True if the address of the URL `server` lies in a range of NO_PROXY or no_proxy.
 
     kubectl and most tools know ranges, such as 10.0.0.0/8, and httpx does not: it knows names.
     """

@@ -1,4 +1,4 @@
-"""The stock client's words: each is taken where it means something here, or refused with what to write instead."""
+"""The stock client's arguments: each is used where it means something here, or refused with what to write instead."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What users read: reasons, versions that differ, how pools look, what is discovered."""
+"""Messages: reasons, versions that differ, how pools look, what is discovered."""
 
 import contextlib
 import re
@@ -12,7 +12,7 @@ from gpudask import KubeCluster, KubeClusterError, discover
 from gpudask.kubecluster import versions as agreement
 from gpudask.kubecluster.display import as_html, as_text, pool_rows
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.reasons import waits_for, why_pod_waits
+from gpudask.kubecluster.errors import waits_for, why_pod_waits
 from gpudask.kubecluster.timing import Timing
 from gpudask.kubecluster.versions import disagreement
 from tests.kubecluster import fake_server as fake
