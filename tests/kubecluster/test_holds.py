@@ -108,7 +108,7 @@ def set_before(program: Program, entry: fake.Json | None) -> None:
 
 async def renew(*holds: Hold) -> None:
     for hold in holds:
-        await hold._write(hold._prolong)
+        await hold._write(hold._extend)
 
 
 @pytest.mark.parametrize("same_size", [True, False], ids=["of one size", "of several"])
