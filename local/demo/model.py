@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import LABEL_POOL, parse_status
 from gpudask.api.status import Status
 

@@ -14,7 +14,7 @@ import kr8s
 from kr8s.asyncio import Api
 from kr8s.asyncio import api as connect_api
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, KIND, LABEL_CLUSTER, PLURAL
 from local.demo.model import cluster_fact, event_fact, pod_fact
 from local.demo.recording import Recording

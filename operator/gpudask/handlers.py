@@ -17,7 +17,7 @@ import aiohttp
 import kopf
 from aiohttp import web
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.clients import deep_json
 from gpudask.clients.errors import ApiError

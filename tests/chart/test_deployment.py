@@ -156,6 +156,7 @@ def test_the_operator_is_told_whether_clusters_get_network_policies(helm: Helm) 
 def test_the_operator_reads_the_limits_as_the_chart_writes_them(helm: Helm) -> None:
     found = limits.read(_environment(helm)["GPUDASK_LIMITS"]["value"])
     assert found == Limits(
+        creations_per_second=50,
         service_types=("ClusterIP",),
         service_annotations=False,
         template_fields=("serviceAccountName",),
@@ -163,6 +164,9 @@ def test_the_operator_reads_the_limits_as_the_chart_writes_them(helm: Helm) -> N
     )
     changed = _environment(helm, "--set", "limits.podsPerCluster=7,limits.gpusPerCluster=0")["GPUDASK_LIMITS"]["value"]
     assert (limits.read(changed).pods_per_cluster, limits.read(changed).gpus_per_cluster) == (7, 0)
+    namespaced = _environment(helm, "--set-json", "limits.podsPerNamespace=9,limits.creationsPerSecond=0.5")
+    found = limits.read(namespaced["GPUDASK_LIMITS"]["value"])
+    assert (found.pods_per_namespace, found.creations_per_second) == (9, 0.5)
 
 
 def test_annotations_and_more_environment_arrive(helm: Helm) -> None:

@@ -1,6 +1,6 @@
 """Manifests of the stock operator as ours: whole ones, then one field each."""
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 from copy import deepcopy
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The pure parts of commands: sizes, goals, rows, losses, which pods' logs, the line of Python."""
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import io
 from datetime import UTC, datetime

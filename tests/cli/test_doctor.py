@@ -1,6 +1,6 @@
 """The doctor's judgement of what was installed, and of rights: facts in, findings out."""
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 from pathlib import Path
 

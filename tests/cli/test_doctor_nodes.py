@@ -1,6 +1,6 @@
 """The doctor's judgement of nodes: their GPUs and device plugins, and the pools that want them."""
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 
 import pytest

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from local.binaries import find_commands
 from local.cluster import Cluster
 from local.demo.overlay import IMAGE

@@ -6,7 +6,7 @@ a machine without any: docs/getting-started.md has them.
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import json
 from collections.abc import Iterator

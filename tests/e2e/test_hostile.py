@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import KIND
 from local.operator_release import NAMESPACE
 from tests.e2e.manifests import cluster, cpu, gpu

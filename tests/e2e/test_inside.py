@@ -5,7 +5,7 @@ The programs are in in_pods/; they have the rights that docs/kubecluster.md name
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import json
 import re

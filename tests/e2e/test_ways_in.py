@@ -5,7 +5,7 @@ The forwarded port, which everything else goes through, is test_kubecluster.py's
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import json
 import os

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # no gpudask is where it runs as a program
-    from gpudask.api.json_object import Json
+    from gpudask.api import Json
 
 Talk = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
 PORT = 8787

@@ -6,7 +6,7 @@ is a pod's own program, and the memory is that of the operator's pod.
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import asyncio
 import base64

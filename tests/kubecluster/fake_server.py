@@ -4,7 +4,7 @@ It runs in a thread of its own, as a server does. It knows of Kubernetes what th
 server-side apply are checked against the real one in the e2e tests.
 """
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import asyncio
 import json

@@ -38,7 +38,7 @@ class Program:
     def require_server(self) -> "Program":
         return self
 
-    def show(self, body: fake.Json) -> None:
+    def update(self, body: fake.Json) -> None:
         self.seen = body
 
     async def wait_for_exactly(self, *_: object) -> list[str]:

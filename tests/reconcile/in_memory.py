@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import asyncio
 import contextlib

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from gpudask.api.limits import Limits
 from gpudask.planning.actions import CreateWorker
 from gpudask.reconcile import executor as under_test
 from gpudask.reconcile.executor import Executor
 from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.namespace_limits import NamespaceLimits
 from tests.builders import a_cluster, a_pool
 
 COUNT = 40
@@ -42,6 +44,7 @@ async def test_others_get_a_turn_between_two_pods(monkeypatch: Any):
     context: Any = SimpleNamespace(
         api=Api(), clock=lambda: 0.0, nonce=lambda: "abcde", pods=SimpleNamespace(upsert=lambda *_: True)
     )
+    context.namespace_limits = NamespaceLimits(Limits(), context.pods)
     other = asyncio.create_task(another_cluster())
     try:
         executor = Executor(context, Memory())

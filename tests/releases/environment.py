@@ -5,7 +5,7 @@ Each is from a lock with hashes, and made once.
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import json
 import shutil

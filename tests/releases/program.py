@@ -7,7 +7,7 @@ It runs in environments that know nothing of the tests. Its functions are its ow
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 import json
 import re

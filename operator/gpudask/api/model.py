@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, WithJsonSchema, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 FreeObject = Annotated[Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 MEBIBYTE = 1024**2

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
 from gpudask.api.status import Status
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.cli import api_server
 from gpudask.kubecluster.kube import config as kubeconfig
 

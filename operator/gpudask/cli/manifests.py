@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, KIND, Cluster, InvalidSpecError, parse
 from gpudask.cli.output import CliError, Exit
 

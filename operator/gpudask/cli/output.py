@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 import yaml
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import GROUP, SINGULAR
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import PLURAL
 from gpudask.cli.output import write_message
 from gpudask.kubecluster.errors import KubeClusterError

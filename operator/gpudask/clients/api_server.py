@@ -13,7 +13,7 @@ from typing import Any, Self
 import aiohttp
 from kubernetes.aio import client, config
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.clients import deep_json
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, KIND, Identity
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes

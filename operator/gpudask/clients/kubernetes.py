@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NoReturn
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, PLURAL, Identity
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError, ClusterGoneError

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError
 

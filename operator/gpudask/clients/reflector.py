@@ -26,7 +26,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import RateLimiter
 from gpudask.clients.kubernetes import METADATA, Kubernetes

@@ -18,9 +18,8 @@ and gives up for good.
 
 from __future__ import annotations
 
-from gpudask.api import addresses
+from gpudask.api import Json, addresses
 from gpudask.api.addresses import DASHBOARD_PORT
-from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, Cluster
 from gpudask.api.spec import Spec

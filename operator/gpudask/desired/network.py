@@ -6,8 +6,8 @@ What a pod's own node sends, such as probes and forwarded ports, no policy holds
 
 from __future__ import annotations
 
+from gpudask.api import Json
 from gpudask.api.addresses import DASHBOARD_PORT
-from gpudask.api.json_object import Json
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
 from gpudask.desired import names, pod

@@ -6,8 +6,7 @@ import ast
 import re
 from typing import Any
 
-from gpudask.api import resource
-from gpudask.api.json_object import Json
+from gpudask.api import Json, resource
 from gpudask.api.pod_template import EnvVar, ResourceList, Template, without_reserved
 from gpudask.api.resource import Cluster
 from gpudask.desired.strategic_merge import merge_pod

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import LABEL_PRELOAD
 
 PREFIX = "gpudask-preload-"

@@ -6,9 +6,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from gpudask.api import addresses, resource
+from gpudask.api import Json, addresses, resource
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.api.json_object import Json
 from gpudask.api.pod_template import without_reserved
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_SCHEDULER, LABEL_SERVES, Cluster
 from gpudask.api.spec import Protocol, Spec

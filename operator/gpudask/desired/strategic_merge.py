@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 Key = tuple[str, ...]
 

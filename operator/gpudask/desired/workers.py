@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpudask.api import addresses, resource
+from gpudask.api import Json, addresses, resource
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE, Gpu, device_memory
-from gpudask.api.json_object import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, pod, spec_hash

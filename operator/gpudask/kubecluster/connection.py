@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from distributed.core import rpc
 from distributed.security import Security
 
+from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.api.json_object import Json
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import (
     OPERATOR_STEP,

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.timing import Timing
 

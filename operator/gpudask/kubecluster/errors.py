@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"

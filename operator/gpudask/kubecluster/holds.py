@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError

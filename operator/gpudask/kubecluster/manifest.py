@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.network import NAMESPACE_NAME
 from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
 from gpudask.api.spec import MAX_CLUSTER_NAME

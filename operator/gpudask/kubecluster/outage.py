@@ -18,7 +18,7 @@ from typing import Any
 
 from distributed.client import Client, default_client
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_no_scheduler, why_scheduler_waits

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND, MIRROR_MANAGER
 from gpudask.kubecluster.errors import KubeClusterError
 

@@ -9,8 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpudask.api import resource
-from gpudask.api.json_object import Json
+from gpudask.api import Json, resource
 from gpudask.api.model import seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides

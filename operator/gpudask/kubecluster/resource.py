@@ -15,7 +15,7 @@ from enum import Enum
 
 import dask.config
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.errors import KubeClusterError

@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed.versions import get_versions
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.timing import Timing
 

@@ -6,8 +6,7 @@ Only what that client reads is in them. Each has an annotation with the size or 
 
 from __future__ import annotations
 
-from gpudask.api import resource
-from gpudask.api.json_object import Json
+from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, Cluster
 from gpudask.api.spec import Override

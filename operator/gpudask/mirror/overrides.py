@@ -7,7 +7,7 @@ pool's; once it is deleted the pool keeps the size that it has, as with the stoc
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.pool import MAX_REPLICAS, Pool
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Override

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
 from gpudask.mirror import objects

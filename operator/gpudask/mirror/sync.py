@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import MIRROR_MANAGER, Cluster
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError, ClusterGoneError

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, replace
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.planning.actions import Action, DeletePod, MarkRetiring, soonest
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod, Retirement

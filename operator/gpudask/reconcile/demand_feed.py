@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
+from gpudask.api import Json
 from gpudask.api.addresses import DASHBOARD_PORT
-from gpudask.api.json_object import Json
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.flow_control import RateLimiter
 from gpudask.planning.observed.pods import Pod

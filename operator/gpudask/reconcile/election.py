@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.clients.errors import ApiError
 from gpudask.clients.lease import Record
 

@@ -12,7 +12,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
 from gpudask.api.status import Reason

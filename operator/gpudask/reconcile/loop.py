@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import owner_key, parse_status
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter

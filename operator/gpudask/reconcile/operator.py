@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
 from gpudask.clients.api_server import ApiServer
 from gpudask.clients.clock import Clock

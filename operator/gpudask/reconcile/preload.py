@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
-from gpudask.api import resource
-from gpudask.api.json_object import Json
+from gpudask.api import Json, resource
 from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, RateLimiter

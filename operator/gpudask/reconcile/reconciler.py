@@ -13,7 +13,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Protocol
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.limits import violations
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import Cluster, Identity, parse, parse_again
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.reconcile.context import Context

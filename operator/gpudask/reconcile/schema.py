@@ -11,8 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from gpudask.api import crd
-from gpudask.api.json_object import Json
+from gpudask.api import Json, crd
 from gpudask.api.resource import API_VERSION, KIND
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import Cluster, Identity, parse_status
 from gpudask.api.status import Reason, Status
 from gpudask.clients.errors import ApiError

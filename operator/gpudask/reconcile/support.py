@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_SPEC_HASH, Cluster
 from gpudask.clients.errors import ApiError
 from gpudask.desired import disruption, names, network

@@ -229,7 +229,7 @@ async def test_a_dashboard_to_which_no_ingress_leads_is_forwarded_or_there_is_no
     forwards: routes.Forwards = {}
 
     async def link() -> str:
-        options = {"dashboard_port": 0, "connection_args": {}, "tell": told.append}
+        options = {"dashboard_port": 0, "connection_args": {}, "log": told.append}
         api = await Server.connect(None)
         route = await routes.from_outside(api, speaking("ws"), forwards, **options)
         assert route.address == "ws://dask.example"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT, UCXX
-from gpudask.api.json_object import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.cli.output import CliError, ended

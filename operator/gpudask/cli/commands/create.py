@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
 from gpudask.cli.output import CliError

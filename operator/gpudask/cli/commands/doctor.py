@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.cli import api_server, output
 from gpudask.cli.doctor import checks

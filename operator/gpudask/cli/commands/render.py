@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.cli import output

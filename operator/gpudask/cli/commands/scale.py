@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import sizes as complete_sizes
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.cli import api_server, output
 from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.cli import api_server, output, tables
 from gpudask.cli.completion import clusters
 from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import LABEL_POOL
 from gpudask.cli import api_server, output
 from gpudask.cli.completion import goals

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, StrictInt, ValidationError
 
+from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.api.json_object import Json
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
 from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, advice, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
-from gpudask.api.json_object import Json
 from gpudask.api.model import number
 from gpudask.api.pool import MAX_REPLICAS
 from gpudask.cli.convert import launch

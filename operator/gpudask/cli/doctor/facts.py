@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.cli.doctor.rights import Right
 from gpudask.mirror.objects import CATEGORY

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from gpudask.api import Json
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
-from gpudask.api.json_object import Json
 from gpudask.api.model import number
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels
 

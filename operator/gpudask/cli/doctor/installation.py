@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from gpudask.api import crd
-from gpudask.api.json_object import Json
+from gpudask.api import Json, crd
 from gpudask.api.resource import VERSION
 from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, labels, mirrors, place, watched
 from gpudask.kubecluster.errors import why_pod_waits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.mirror import objects
 

@@ -17,9 +17,8 @@ import dask.config
 from dask.utils import parse_timedelta
 from distributed.comm.core import connect
 
-from gpudask.api import addresses
+from gpudask.api import Json, addresses
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT, UCXX
-from gpudask.api.json_object import Json
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.forward.port_forward import PortForward
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND

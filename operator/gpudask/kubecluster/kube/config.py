@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.kubecluster.errors import KubeClusterError
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import anyio
 from kr8s.asyncio import Api
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Choice
 from gpudask.kubecluster.timing import Timing

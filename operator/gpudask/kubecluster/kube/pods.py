@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.kubecluster.errors import KubeClusterError, why_pod_waits
 from gpudask.kubecluster.kube.request import Connection

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.session import Session

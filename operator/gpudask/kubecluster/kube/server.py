@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 import httpx
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube import credentials

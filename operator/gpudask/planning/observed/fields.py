@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpudask.api.json_object import Json
+from gpudask.api import Json
 
 NAME_LENGTH = 253  # of names in Kubernetes
 TEXT_LENGTH = 1024

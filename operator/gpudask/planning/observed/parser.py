@@ -14,8 +14,7 @@ import math
 import sys
 from typing import Any, get_args
 
-from gpudask.api import resource
-from gpudask.api.json_object import Json
+from gpudask.api import Json, resource
 from gpudask.api.quote import quote
 from gpudask.api.spec import Protocol
 from gpudask.desired.disruption import EVICTION_ANNOTATIONS
