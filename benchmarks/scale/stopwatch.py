@@ -135,7 +135,9 @@ async def install(scheduler: Any, clock: Clock) -> setup.Preload:
         if not asyncio.iscoroutinefunction(getattr(scheduler, name)):
             scheduler.__dict__[name] = clock.outside(getattr(scheduler, name))
     handlers = scheduler.stream_handlers
-    handlers.update({op: clock.outside(handler) for op, handler in handlers.items()})
+    # A coroutine function has to stay one, or nobody awaits it; while it waits, the time is not its own anyway.
+    plain = {op: handler for op, handler in handlers.items() if not asyncio.iscoroutinefunction(handler)}
+    handlers.update({op: clock.outside(handler) for op, handler in plain.items()})
     preload: setup.Preload = await clock.steps(setup.install(scheduler), "install")
     handlers.update({op: clock.timed(handler) for op, handler in handlers.items() if _is_ours(handler)})
     for name in ("transition", "add_worker", "remove_worker", "update_graph", "restart"):
