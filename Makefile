@@ -47,11 +47,12 @@ endif
 down: setup ## end the local Kubernetes; caches stay
 	@$(PY) -m local down
 
-lint: setup ## ruff, mypy strict, import contracts
+lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/ruff check --quiet $(CHECKED)
 	@.venv/bin/ruff format --quiet --check $(CHECKED)
 	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
+	@$(PY) -m pytest -q --no-header tests/docs/test_architecture.py
 
 test-fast: setup ## what needs no cluster, in under a minute
 	@$(PY) -m pytest -q $(FAST) $(SIDE_BY_SIDE)

@@ -50,6 +50,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 _AT_A_GLANCE = 20
 _CROWDED = {"preload": 25}  # flat, since it travels as it is
 _LONGEST = 500  # lines that one reads in one go
+_FILES = 175  # in all, `__init__` too
 
 
 @pytest.mark.parametrize("room", sorted({path.parent.relative_to(PACKAGE).as_posix() for path in MODULES}))
@@ -59,7 +60,12 @@ def test_a_room_is_not_crowded(room: str):
     assert len(names) <= _CROWDED.get(room, _AT_A_GLANCE), f"{room} has {len(names)}: merge what has one importer"
 
 
+def test_there_are_no_more_files_than_a_reader_gets_to_know():
+    assert len(MODULES) <= _FILES, f"{len(MODULES)} files: merge a fragment, or raise the number and say what for"
+
+
 def test_no_file_is_too_long_to_be_read_in_one_go():
+    """Who changes a line has to know the file around it."""
     lines = {str(path.relative_to(PACKAGE)): path.read_text().count("\n") for path in MODULES}
     assert not {name: count for name, count in lines.items() if count >= _LONGEST}
 
