@@ -16,7 +16,7 @@ def test_a_small_turn_times_all_entries():
     assert set(longest.calls) >= {
         "install",
         "Demand.transition",
-        "Watch._on_look",
+        "Watch._on_check",
         "Watch._on_due",
         "Rebalance._on_timer",
         "DemandRoute.get",

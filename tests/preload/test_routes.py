@@ -30,7 +30,7 @@ def hold(name):
 
 async def poll(cluster, seen, wait=60):
     """Start a long poll and return once the scheduler has it."""
-    task = asyncio.create_task(cluster.demand(known_version=seen, wait=wait))
+    task = asyncio.create_task(cluster.demand(seen=seen, wait=wait))
     await until(lambda: cluster.preload.watch._waiters or task.done())
     return task
 
