@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import gpudask_e2e
+import pytest
 from distributed import Client
 
 from tests.conftest import ROOT
@@ -17,6 +18,7 @@ _STOCK = ROOT / "tests" / "cli" / "stock" / "documented.yaml"
 _POOLS = ("default", "additionalworke")
 
 
+@pytest.mark.pod_security("baseline")  # a converted cluster may run as root, as it might before
 def test_a_documented_cluster_with_a_group_and_an_autoscaler_computes_once_converted(space: Space) -> None:
     stock = _STOCK.read_text().replace("ghcr.io/dask/dask:latest", IMAGE)
     gpudask = str(Path(sys.executable).with_name("gpudask"))
