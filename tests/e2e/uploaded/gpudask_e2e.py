@@ -184,8 +184,8 @@ def statuses(dask_scheduler: Any) -> dict[str, str]:
 
 def drains(dask_scheduler: Any) -> dict[str, str]:
     """Worker name -> how far its drain is, in the preload's words."""
-    retire = dask_scheduler.plugins["gpudask"].retire
-    return {str(ws.name): retire.state_of(ws) for ws in dask_scheduler.workers.values()}
+    retirement = dask_scheduler.plugins["gpudask"].retirement
+    return {str(ws.name): retirement.state_of(ws) for ws in dask_scheduler.workers.values()}
 
 
 def shuffles(dask_scheduler: Any) -> int:
