@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +55,7 @@ _QUOTA: Json = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
     "metadata": {"name": "fair"},
-    "spec": {"hard": {"requests.nvidia.com/gpu": "2", "requests.cpu": "1", "requests.memory": "2Gi", "pods": "40"}},
+    "spec": {"hard": {"requests.nvidia.com/gpu": "2", "requests.cpu": "1", "requests.memory": "4Gi", "pods": "40"}},
 }
 _DEFAULTS: Json = {
     "apiVersion": "v1",
@@ -137,27 +137,37 @@ def camping(platform: Platform) -> Iterator[Space]:
 
 
 def armed(attack: Attack) -> Attack:
-    """`attack`, whose hostile schedulers are programs of real pods; their workers have no image."""
-    if not attack.schedulers:
-        return attack
-    requests = []
-    for request in attack.requests:
-        body = copy.deepcopy(request.body)
-        if isinstance(body, dict) and body.get("kind") == KIND and body["metadata"]["name"] in attack.schedulers:
-            answers = attack.schedulers[body["metadata"]["name"]]
-            container = {"name": "dask", "command": ["python", "/hostile/impostor.py", answers], "args": []}
-            container["volumeMounts"] = [{"name": "hostile", "mountPath": "/hostile"}]
-            volume = {"name": "hostile", "configMap": {"name": _CODE}}
-            body["spec"] |= {"imagePullPolicy": "Never", "image": "localhost/none:1"}
-            body["spec"]["scheduler"] = {
-                "image": IMAGE,
-                "resources": {"cpu": "10m", "memory": "48Mi"},
-                "template": {"spec": {"containers": [container], "volumes": [volume]}},
-            }
-            for pool in body["spec"]["pools"]:
-                pool["resources"] = {"cpu": "5m", "memory": "64Mi"}
-        requests.append(type(request)(**{**vars(request), "body": body}))
-    return Attack(**{**vars(attack), "requests": tuple(requests)})
+    """`attack` for this machine: its pods ask for little, and its hostile schedulers are programs of real pods."""
+    requests = [replace(request, body=copy.deepcopy(request.body)) for request in attack.requests]
+    for request in requests:
+        body = request.body
+        if isinstance(body, dict) and body.get("kind") == KIND and request.method == "POST":
+            _shrink(body["spec"])
+            answers = attack.schedulers.get(body["metadata"]["name"])
+            if answers is not None:
+                _arm(body["spec"], answers)
+    return replace(attack, requests=tuple(requests))
+
+
+def _shrink(spec: Json) -> None:
+    """Have room for many of them within the namespace's quota, where the attack says nothing of resources itself."""
+    parts = [spec.setdefault("scheduler", {}), *(spec["pools"] if isinstance(spec.get("pools"), list) else [])]
+    for part in parts:
+        if isinstance(part, dict):
+            part.setdefault("resources", {"cpu": "5m", "memory": "48Mi"})
+
+
+def _arm(spec: Json, answers: str) -> None:
+    """Let the scheduler be an impostor, whose workers have no image."""
+    container = {"name": "dask", "command": ["python", "/hostile/impostor.py", answers], "args": []}
+    container["volumeMounts"] = [{"name": "hostile", "mountPath": "/hostile"}]
+    volume = {"name": "hostile", "configMap": {"name": _CODE}}
+    spec |= {"imagePullPolicy": "Never", "image": "localhost/none:1"}
+    spec["scheduler"] |= {
+        "image": IMAGE,
+        "resources": {"cpu": "5m", "memory": "192Mi"},  # it makes a gzip bomb of 50 MB
+        "template": {"spec": {"containers": [container], "volumes": [volume]}},
+    }
 
 
 @asynccontextmanager
