@@ -196,8 +196,13 @@ async def sent(attack: Attack, attacker: Attacker) -> None:
 
 
 def asked(camp: Space, schedulers: Iterable[str]) -> set[str]:
-    """Of these clusters those whose hostile scheduler was asked something."""
-    return {name for name in schedulers if ASKED in camp.kubectl.attempt("logs", f"{name}-scheduler").stdout}
+    """Of these clusters those whose hostile scheduler was asked by the operator."""
+    component = "dask.org/component=scheduler"
+    return {
+        name
+        for name in schedulers
+        if ASKED in camp.kubectl.attempt("logs", "-l", f"gpudask.dev/cluster={name},{component}", "--tail=-1").stdout
+    }
 
 
 @pytest.fixture

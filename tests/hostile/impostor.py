@@ -23,6 +23,7 @@ Talk = Callable[[asyncio.StreamWriter, str], Awaitable[None]]
 PORT = 8787
 MARK = "mallory-was-here"
 ASKED = "somebody asked"  # what the program prints then
+_PROBE = "/health"
 ELSEWHERE = "127.99.99.99"  # where redirects lead: nobody should ever come there
 # More than any honest peer sends; a reader that goes on after so much would go on for ever.
 _FLOOD_BYTES = 300_000_000
@@ -188,16 +189,20 @@ class Impostor:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        errors = ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
+        with contextlib.closing(writer), contextlib.suppress(*errors):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            path = head.split()[1]
+            if path == _PROBE:  # the kubelet's: an honest answer, or the pod is never ready
+                await says(lambda: b"ok")(writer, path)
+                return
             self.asked += 1
             if self.asked == 1:
                 self.on_first_request()
             self.tokens |= {line[22:] for line in head.splitlines() if line.startswith("Authorization: Bearer ")}
-            await ANSWERS[self.answers](writer, head.split()[1])
+            await ANSWERS[self.answers](writer, path)
             await writer.drain()
             await reader.read()  # until it hangs up
-        writer.close()
 
 
 async def _main() -> None:
