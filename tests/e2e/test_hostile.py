@@ -45,9 +45,9 @@ ATTACKS = [
     *[attack for attack in _FIT if attack.schedulers][::2],
     *[attack for attack in _FIT if not attack.schedulers][::4],
 ]
-BATCHES = [ATTACKS[n::4] for n in range(4)]
-# Steps take longer where thirty more pods start beside them, whoever made these.
-FLOOR_SECONDS = 15.0
+BATCHES = [ATTACKS[n::3] for n in range(3)]
+# Steps take longer where the kubelets try again and again to start thirty pods whose images are missing.
+FLOOR_SECONDS = 12.0
 _DEFECT = re.compile(r"Traceback|a defect|never retrieved|Unclosed|CRITICAL")
 _CODE = "impostor"
 # What an administrator gives a namespace: without it, its users may take every GPU there is by pods of their own.
@@ -215,23 +215,25 @@ def victim(space: Space) -> Victim:
 
 
 def attacked(victim: Victim, camp: Space, batch: Sequence[Attack], name: str) -> tuple[Times, list[Attacker]]:
-    """A round of the victim beside `batch`, and what its users were told, once each hostile scheduler was asked."""
+    """A round of the victim beside `batch`, once its pods have started, and what its users were told."""
     known = known_to_attackers(victim, camp)
-
-    async def beside() -> tuple[Times, list[Attacker]]:
-        async with acting(camp, known, [armed(attack) for attack in batch]) as attackers:
-            return await asyncio.to_thread(victim.round, name), attackers
-
-    found = asyncio.run(beside())
     answers = [item for attack in batch for item in attack.schedulers.items()]
     hostile = {cluster for cluster, answer in answers if answer != SILENT}
-    eventually(
-        lambda: asked(camp, hostile) == hostile,
-        "every hostile scheduler was asked",
-        seconds=90,
-        show=lambda: f"{hostile - asked(camp, hostile)}\n{camp.show()}",
-    )
-    return found
+
+    def beside() -> Times:
+        eventually(
+            lambda: asked(camp, hostile) == hostile,
+            "every hostile scheduler was asked",
+            seconds=90,
+            show=lambda: f"{hostile - asked(camp, hostile)}\n{camp.show()}",
+        )
+        return victim.round(name)
+
+    async def act() -> tuple[Times, list[Attacker]]:
+        async with acting(camp, known, [armed(attack) for attack in batch]) as attackers:
+            return await asyncio.to_thread(beside), attackers
+
+    return asyncio.run(act())
 
 
 def late(times: Times, calm: Times) -> list[str]:
