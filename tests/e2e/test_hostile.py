@@ -11,7 +11,7 @@ import copy
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
@@ -123,17 +123,17 @@ class Operators:
 @contextmanager
 def camping(platform: Platform) -> Iterator[Space]:
     """The attackers' namespace, with the limits that Kubernetes has for one, and their own cluster, which runs."""
-    with Space.opened(
-        platform, pod_security="privileged"
-    ) as camp:  # so that nothing but the operator's part is in the way
+    # The widest Pod Security: nothing but the operator's part is in the way.
+    with Space.opened(platform, pod_security="privileged") as camp:
         code = {"data": {"impostor.py": Path(impostor.__file__).read_text()}, "metadata": {"name": _CODE}}
         for body in (_QUOTA, _DEFAULTS, {"apiVersion": "v1", "kind": "ConfigMap", **code}):
             camp.apply(body)
         camp.apply(cluster(OWN, cpu(), gpu()))
         camp.wait_ready(OWN)
-        yield camp
-        # The namespace goes afterwards, and what the kubelets cannot start needs no time to end.
-        camp.kubectl.attempt("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
+        try:
+            yield camp
+        finally:  # the namespace goes next, and what the kubelets cannot start needs no time to end
+            camp.kubectl.attempt("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
 
 
 def armed(attack: Attack) -> Attack:
@@ -173,21 +173,18 @@ def _arm(spec: Json, answers: str) -> None:
 @asynccontextmanager
 async def acting(camp: Space, known: dict[str, str], attacks: Sequence[Attack]) -> AsyncIterator[list[Attacker]]:
     """All of `attacks` at once, each by a user of the namespace, until the block ends."""
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(editing(camp.kubectl.kubeconfig, camp.kubectl))
+    async with editing(camp.kubectl.kubeconfig, camp.kubectl) as session:
         attackers = [Attacker(session, known) for _ in attacks]
         await asyncio.gather(*map(sent, attacks, attackers))
-        acts = [
-            asyncio.create_task(attack.acts(attacker))
-            for attack, attacker in zip(attacks, attackers, strict=True)
-            if attack.acts
-        ]
+        pairs = zip(attacks, attackers, strict=True)
+        acts = [asyncio.create_task(attack.acts(attacker)) for attack, attacker in pairs if attack.acts]
         try:
             yield attackers
         finally:
             for task in acts:
                 task.cancel()
-            await asyncio.gather(*acts, return_exceptions=True)
+            ends = await asyncio.gather(*acts, return_exceptions=True)
+        assert not [end for end in ends if isinstance(end, Exception)], "an attack ended by itself"
 
 
 async def sent(attack: Attack, attacker: Attacker) -> None:
@@ -267,7 +264,6 @@ def test_nobody_else_feels_the_attacks(victim: Victim) -> None:
         assert kept.items() <= victim.space.containers().items(), "a pod of the cluster that stays was replaced"
     assert operators.containers() == before, "an operator ended"
     assert operators.defects(since) == []
-    print(f"hostile: attacks={len(ATTACKS)} harmed=0")
 
 
 def known_to_attackers(victim: Victim, camp: Space) -> dict[str, str]:

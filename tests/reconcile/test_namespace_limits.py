@@ -20,10 +20,6 @@ def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLo
     return asyncio.DefaultEventLoopPolicy() if request.node.get_closest_marker("api") else VirtualPolicy()
 
 
-def workers(on: Operated) -> int:
-    return sum("worker" in name for name in on.pods())
-
-
 async def test_clusters_get_the_pods_of_their_namespaces_limit_and_say_what_refuses_the_others():
     async with operated(limits=Limits(pods_per_namespace=8)) as on:
         on.apply(a_pool("cpu", replicas=4), name="a")
