@@ -121,7 +121,7 @@ lock: setup ## resolve requirements/*.in anew
 generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, docs/cli.md
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
 	@$(PY) -m gpudask.api.crd reference > docs/reference.md
-	@$(PY) -m gpudask.cli.reference > docs/cli.md
+	@$(PY) -m gpudask.cli.help_page > docs/cli.md
 	@$(MAKE) --no-print-directory manifests
 
 manifests: setup ## write the plain manifests, rendered from the chart

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
-from gpudask.preload import parts, routes, setup
+from gpudask.preload import part, routes, setup
 
 OURS = "gpudask.preload"
 
@@ -131,7 +131,7 @@ def _with_timed(schedule: Callable[..., Any], position: int, clock: Clock) -> Ca
 
 async def install(scheduler: Any, clock: Clock) -> setup.Preload:
     """Install the preload, and time all by which distributed calls it."""
-    for name in {name for part in parts.Part.__subclasses__() for name in part.methods}:
+    for name in {name for one in part.Part.__subclasses__() for name in one.methods}:
         if not asyncio.iscoroutinefunction(getattr(scheduler, name)):
             scheduler.__dict__[name] = clock.outside(getattr(scheduler, name))
     handlers = scheduler.stream_handlers

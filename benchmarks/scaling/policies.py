@@ -23,7 +23,7 @@ from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.plan import plan
 from gpudask.planning.pool_view import StartTimes
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 
 _EDGE_SECONDS, _COUNTS_SECONDS = 0.05, 1.0
 _SOONEST_SECONDS = 0.01

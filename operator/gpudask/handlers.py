@@ -19,7 +19,7 @@ from aiohttp import web
 
 from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
-from gpudask.clients import deep_json
+from gpudask.clients import json_parser
 from gpudask.clients.errors import ApiError
 from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
@@ -178,7 +178,7 @@ class Session(kopf.AiohttpSession):
 
     The session passes on no document that is too deep for kopf, which parses JSON recursively as soon as a line of a
     watch is there. One cluster of a thousand levels would end its watch with a RecursionError, and with the watch kopf,
-    which lists the same cluster when it is restarted. What kopf gets is cut (`clients/deep_json.py`); the cluster is
+    which lists the same cluster when it is restarted. What kopf gets is cut (`clients/json_parser.py`); the cluster is
     then refused by name, like any whose spec is too deep.
     """
 
@@ -213,7 +213,7 @@ class _Response(aiohttp.ClientResponse):
         return self
 
     async def json(self, **_: Any) -> Any:  # kopf passes no options
-        return deep_json.loads_shallow(await self.read())
+        return json_parser.loads_shallow(await self.read())
 
 
 class _Content:
@@ -241,7 +241,7 @@ class _Content:
 def _shallow(line: bytes) -> bytes:
     """The line without what is too deep; empty, which kopf skips, where it is no JSON: the watch has to go on."""
     try:
-        return deep_json.shallow(line)
+        return json_parser.shallow(line)
     except ValueError as error:
         _LOG.error("an event of %d bytes cannot be read, and is skipped: %s", len(line), error)
         return b""

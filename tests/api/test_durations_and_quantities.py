@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.api.model import number, seconds
+from gpudask.api.base import number, seconds
 
 
 @pytest.mark.parametrize(

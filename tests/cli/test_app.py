@@ -10,7 +10,7 @@ import pytest
 
 from gpudask.cli.output import Exit
 from gpudask.cli.main import COMMANDS
-from gpudask.cli.reference import reference
+from gpudask.cli.help_page import reference
 from tests.cli.invoke import invoke
 from tests.docs.pages import pages
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpudask.cli import tables
+from gpudask.cli import cluster_tables
 from gpudask.cli.commands import scale
 from gpudask.cli.commands.connect import client_line
 from gpudask.cli.commands.delete import loss
@@ -237,7 +237,7 @@ def test_a_cluster_is_a_row():
         "summary": {"cpu": "1/1", "gpu": "0/2"},
         "scheduler": {"address": "tcp://x"},
     }
-    columns, rows = tables.cluster_rows([a_body(status)], NOW, wide=True, namespaces=True)
+    columns, rows = cluster_tables.cluster_rows([a_body(status)], NOW, wide=True, namespaces=True)
 
     assert dict(zip(columns, rows[0], strict=True)) == {
         "NAMESPACE": "lab",
@@ -262,14 +262,14 @@ def test_a_pool_is_a_row_with_its_reasons():
         "sizeSetBy": "autoscale",
     }
     pool |= {"demand": {"waiting": 5, "running": 1}, "reason": "5 tasks wait", "message": "image is pulled"}
-    columns, rows = tables.pool_rows([a_body({"pools": [pool]})], clusters=True)
+    columns, rows = cluster_tables.pool_rows([a_body({"pools": [pool]})], clusters=True)
 
     assert rows == [["demo", "gpu", "1/2", "1", "1/2", "5", "1", "autoscale", "5 tasks wait; image is pulled"]]
     assert len(columns) == len(rows[0])
 
 
 def test_pools_without_any_status_are_rows_too():
-    assert [row[0:4] for row in tables.pool_rows([a_body()])[1]] == [
+    assert [row[0:4] for row in cluster_tables.pool_rows([a_body()])[1]] == [
         ["cpu", "0/0", "0", "-"],
         ["gpu", "0/0", "0", "0/0"],
     ]
@@ -282,7 +282,7 @@ ROW = ["lab", "a-cluster-of-some-length", "Pending", "119m", "pool gpu has 0 of 
 @pytest.mark.parametrize("width", [200, 80, 60, 40, 10])
 def test_a_narrow_terminal_breaks_no_cell_and_drops_no_column(width: int):
     printed = io.StringIO()
-    tables.show(Console(file=printed, width=width), tables.table(NARROW, [ROW], width))
+    cluster_tables.show(Console(file=printed, width=width), cluster_tables.table(NARROW, [ROW], width))
     head, row, *notes = [line.split() for line in printed.getvalue().splitlines()]
 
     assert row[:4] == ROW[:4]
@@ -293,7 +293,7 @@ def test_a_narrow_terminal_breaks_no_cell_and_drops_no_column(width: int):
 
 def test_a_snapshot_has_numbers_where_a_status_has_none():
     pool = {"name": "gpu", "ready": 1, "gpusHeld": 2, "gpusBusy": 1, "demand": {"waiting": 5}}
-    shot = tables.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW)
+    shot = cluster_tables.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW)
 
     assert (shot["time"], shot["gpusHeld"], shot["gpusBusy"]) == ("2026-12-01T18:00:00Z", 2, 1)
     assert [cluster["phase"] for cluster in shot["clusters"]] == ["Running", ""]
@@ -304,11 +304,11 @@ def test_a_snapshot_has_numbers_where_a_status_has_none():
 def test_troubles_are_the_conditions_that_are_not_as_they_should_be():
     degraded = {"type": "Degraded", "status": "True", "reason": "Frozen", "message": "no word"}
 
-    assert tables.troubles(a_body({"conditions": [*WAITS["conditions"], degraded]})) == [
+    assert cluster_tables.troubles(a_body({"conditions": [*WAITS["conditions"], degraded]})) == [
         "SchedulerReady is False, SchedulerPending: pulls its image",
         "Degraded is True, Frozen: no word",
     ]
-    assert tables.troubles(a_body(READY)) == []
+    assert cluster_tables.troubles(a_body(READY)) == []
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_troubles_are_the_conditions_that_are_not_as_they_should_be():
     ],
 )
 def test_ages_have_one_unit(created: str, expected: str):
-    assert tables.age(created, NOW) == expected
+    assert cluster_tables.age(created, NOW) == expected
 
 
 def test_what_a_deletion_loses():

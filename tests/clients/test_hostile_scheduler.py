@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.quote import quote
+from gpudask.api.untrusted_text import quote
 from gpudask.clients import scheduler as under_test
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.scheduler import ANSWER_BYTES, SchedulerClient

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from kubernetes.aio import client
 
-from gpudask.clients import api_server
-from gpudask.clients.api_server import ApiServer
+from gpudask.clients import transport
+from gpudask.clients.transport import ApiServer
 from gpudask.clients.errors import ApiError
 
 
@@ -73,7 +73,7 @@ async def test_an_event_that_is_nested_deep_is_read_without_its_depth(wire: tupl
 async def test_what_is_no_event_is_an_error_after_which_a_list_is_read(
     wire: tuple[Wire, ApiServer], line: bytes, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(api_server, "_LONGEST_LINE_BYTES", 100_000)
+    monkeypatch.setattr(transport, "_LONGEST_LINE_BYTES", 100_000)
     of, api = wire
     of.pieces = [line]
     with pytest.raises(ApiError) as caught:

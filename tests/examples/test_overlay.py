@@ -6,7 +6,7 @@ import yaml
 
 from gpudask.api.resource import API_VERSION, KIND
 from gpudask.api.spec import Spec
-from gpudask.api.model import number
+from gpudask.api.base import number
 from local.demo.overlay import IMAGE, localize, without_devices
 from tests.kubectl import Kubectl
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.quote import quote
+from gpudask.api.untrusted_text import quote
 from gpudask.planning.degraded import last_message
 from gpudask.planning.observed.pods import Ended
 from tests.builders import a_pool

@@ -20,8 +20,8 @@ from gpudask.mirror.state import observe_mirror
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.api.status import iso
-from gpudask.reconcile.support import observe_owned
-from gpudask.reconcile.preload import observe_shared
+from gpudask.reconcile.drift_repair import observe_owned
+from gpudask.reconcile.preload_configmaps import observe_shared
 
 REDUCERS: list[Callable[[Any], Any]] = [
     parse_pod,

@@ -16,7 +16,7 @@ from gpudask.planning.observed.pods import Ended, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report
 from gpudask.planning.status import without_counters, without_progress, without_live_values
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 from tests.builders import a_pool
 from tests.planning.builders import (
     NOW,

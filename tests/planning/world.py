@@ -33,7 +33,7 @@ from gpudask.planning.observed.pods import Ended, Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.scheduler import in_force
 from gpudask.planning.pool_view import StartTimes
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 from gpudask.scaling.demand import Demand, Requirement, Worker
 from tests.planning.builders import NOW, cluster, seen
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpudask.preload import evacuation as under_test
+from gpudask.preload import result_evacuation as under_test
 from gpudask.preload import gpu_results
-from gpudask.preload.evacuation import Examination
+from gpudask.preload.result_evacuation import Examination
 
 from .cluster import until
 

@@ -15,7 +15,7 @@ from distributed import scheduler as distributed_scheduler
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from gpudask.preload import evacuation, recall
+from gpudask.preload import recall, result_evacuation
 from gpudask.preload.blockers import is_barrier
 
 from .cluster import GPU, pod_name, until
@@ -377,7 +377,7 @@ def make_slow():
 
 async def test_results_that_take_longer_to_pickle_than_a_worker_may_take_for_an_answer_are_moved(start, monkeypatch):
     """All were asked about at once, and no answer in time was none at all: they held the last GPU pod for ever."""
-    monkeypatch.setattr(evacuation, "EXAMINE_SECONDS", 1.0)
+    monkeypatch.setattr(result_evacuation, "EXAMINE_SECONDS", 1.0)
     cluster = await start()
     gpu, cpu = await cluster.add("gpu-0"), await cluster.add("cpu-0")
     futures = [cluster.client.submit(make_slow, resources=GPU, pure=False) for _ in range(6)]
@@ -388,8 +388,8 @@ async def test_results_that_take_longer_to_pickle_than_a_worker_may_take_for_an_
 
 
 async def test_results_are_moved_in_windows_and_all_of_them(start, monkeypatch):
-    monkeypatch.setattr(evacuation, "WINDOW", 7)
-    monkeypatch.setattr(evacuation, "LOOK_AT", 10)
+    monkeypatch.setattr(result_evacuation, "WINDOW", 7)
+    monkeypatch.setattr(result_evacuation, "LOOK_AT", 10)
     cluster = await start()
     leaving, staying = await cluster.add("cpu-0"), await cluster.add("cpu-1")
     futures = await cluster.client.scatter([[i] for i in range(100)], workers=[leaving.address])

@@ -22,13 +22,13 @@ from gpudask.api.status import iso
 from gpudask.clients.reflector import Caches
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.operator import merge_pods
-from gpudask.reconcile.support import observe_owned
+from gpudask.reconcile.drift_repair import observe_owned
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.reconciler import Reconciler
-from gpudask.reconcile.preload import Preloads, observe_shared
+from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.resource import ResourceCopy
-from gpudask.reconcile.support import KINDS
+from gpudask.reconcile.drift_repair import KINDS
 from tests.planning.builders import NOW
 
 
@@ -116,7 +116,7 @@ class Bench:
             schedulers=schedulers,
             events=EventRecorder(api, "test"),
             pods=pods,
-            support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
+            dependents={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preloads=Preloads(api, self._caches("configmaps", observe_shared), {"x.py": b""}, self.clock.now),
             key=b"key",
             clock=self.clock.now,

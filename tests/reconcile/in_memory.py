@@ -17,10 +17,10 @@ from gpudask.planning.observed.pods import Pod
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.clients.reflector import Caches
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.support import observe_owned
+from gpudask.reconcile.drift_repair import observe_owned
 from gpudask.reconcile.loop import ClusterLoop
-from gpudask.reconcile.preload import Preloads, observe_shared
-from gpudask.reconcile.support import KINDS
+from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
+from gpudask.reconcile.drift_repair import KINDS
 from tests.builders import a_manifest
 from tests.clients.fake_api_server import FakeApiServer
 from tests.planning.builders import NOW, stored
@@ -38,7 +38,7 @@ class Operated:
             schedulers=None,  # type: ignore[arg-type] - no scheduler pod gets an address
             events=EventRecorder(self.server, "test"),
             pods=self._caches("pods", parse_pod),
-            support={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
+            dependents={kind: self._caches(plural, observe_owned(kind)) for kind, (_, plural) in KINDS.items()},
             preloads=Preloads(
                 self.server,
                 self._caches("configmaps", observe_shared, self._preloads_changed),
@@ -73,7 +73,7 @@ class Operated:
 
     def fill_caches(self) -> None:
         """Know what the server has."""
-        all_caches = self.context.pods, self.context.preloads.caches, *self.context.support.values()
+        all_caches = self.context.pods, self.context.preloads.caches, *self.context.dependents.values()
         for reflector in (r for kind in all_caches for r in kind.reflectors):
             reflector.synced.set()
         for body in list(self.server.objects.values()):
@@ -81,7 +81,7 @@ class Operated:
 
     def watch(self, body: Json) -> None:
         """What a watch would tell: an object is so now."""
-        caches = {"Pod": self.context.pods, **self.context.support}.get(body.get("kind", ""))
+        caches = {"Pod": self.context.pods, **self.context.dependents}.get(body.get("kind", ""))
         if LABEL_PRELOAD in body["metadata"].get("labels", {}):
             caches = self.context.preloads.caches
         if caches is not None:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from gpudask.api.resource import Identity
-from gpudask.clients.api_server import ApiServer
+from gpudask.clients.transport import ApiServer
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.actions import DeletePod
 from gpudask.reconcile.executor import Executor
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.status import StatusWriter
-from gpudask.reconcile.schema import Schema
+from gpudask.reconcile.served_schema import ServedSchema
 from gpudask.reconcile.resource import ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning import builders
@@ -177,7 +177,7 @@ def at(version: str, gpu_seconds: float) -> Json:
 async def test_a_status_that_another_operator_wrote_is_gone_on_from_and_not_written_over():
     ours, theirs = at("7", 100.0), at("9", 250.0)
     api = Clusters(theirs)
-    context: Any = SimpleNamespace(api=api, clock=lambda: 0.0, schema=Schema())
+    context: Any = SimpleNamespace(api=api, clock=lambda: 0.0, schema=ServedSchema())
     copy = ResourceCopy(context, ours)
     loop: Any = Loop(copy)
     passes = object.__new__(Reconciler)

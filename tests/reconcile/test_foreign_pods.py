@@ -11,7 +11,7 @@ import pytest
 
 from gpudask.api.resource import LABEL_CLUSTER, Cluster
 from gpudask.planning.observed.pods import current_scheduler
-from gpudask.reconcile.support import observe_owned
+from gpudask.reconcile.drift_repair import observe_owned
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import UID, cluster, stored
 from tests.reconcile.fake_api import Bench, FakeApi

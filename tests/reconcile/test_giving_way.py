@@ -12,7 +12,7 @@ from gpudask.api.limits import Limits
 from gpudask.planning.actions import CreateWorker
 from gpudask.reconcile import executor as under_test
 from gpudask.reconcile.executor import Executor
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.namespace_limits import NamespaceLimits
 from tests.builders import a_cluster, a_pool
 

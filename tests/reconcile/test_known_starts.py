@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudask.planning.pool_view import Start
-from gpudask.reconcile.memory import KnownStarts
+from gpudask.reconcile.loop_memory import KnownStarts
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
 from tests.reconcile.fake_dask import FakeScheduler

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpudask.desired import preload
-from gpudask.reconcile.preload import observe_shared
+from gpudask.reconcile.preload_configmaps import observe_shared
 from tests.builders import a_pool
 from tests.clients.fake_api_server import FakeApiServer, refusal
 from tests.reconcile.in_memory import Operated, becomes, operated

@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.clients.reflector import Reflector
-from gpudask.reconcile.support import observe_owned
+from gpudask.reconcile.drift_repair import observe_owned
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import stored
 from tests.reconcile.fake_api import Bench, FakeApi

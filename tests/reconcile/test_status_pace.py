@@ -9,7 +9,7 @@ import pytest
 
 from gpudask.api.status import Condition, PoolStatus, Status
 from gpudask.reconcile.status import StatusWriter
-from gpudask.reconcile.schema import Schema
+from gpudask.reconcile.served_schema import ServedSchema
 from gpudask.clients.flow_control import FairRateLimiter, RateLimiter
 from tests.planning.builders import NOW, cluster, seen
 from tests.builders import a_pool
@@ -35,7 +35,7 @@ class Written:
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
         self.limiter = FairRateLimiter(0.5)
-        context: Any = SimpleNamespace(api=self, events=self, live_status_limiter=self.limiter, schema=Schema())
+        context: Any = SimpleNamespace(api=self, events=self, live_status_limiter=self.limiter, schema=ServedSchema())
         body = {"metadata": {}, "status": status().model_dump(mode="json", by_alias=True, exclude_none=True)}
         copy: Any = SimpleNamespace(body=body, version="1", status_written=lambda _: None)
         self.reporter = StatusWriter(context, copy)

@@ -11,7 +11,7 @@ import pytest
 from gpudask.api.resource import parse
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.loop import Registry
-from gpudask.reconcile.support import Support
+from gpudask.reconcile.drift_repair import DriftRepair
 from tests.builders import a_pool
 from tests.reconcile.in_memory import Operated, becomes, operated
 from tests.virtual_time import VirtualPolicy
@@ -92,7 +92,7 @@ async def test_what_is_edited_before_its_turn_is_repaired_at_once():
             path, body = service(on, "c19")
             wanted = body["spec"]
             edited = on.server.put(path, body | {"spec": wanted | {"ports": []}})
-            on.context.support["Service"].upsert("default", edited)
+            on.context.dependents["Service"].upsert("default", edited)
             await becomes(lambda: service(on, "c19")[1]["spec"], wanted, seconds=1.0)
 
 
@@ -114,10 +114,12 @@ async def test_a_budget_that_lets_the_scheduler_go_does_so_until_more_is_known()
     async with operated() as before:
         await lead(before)
         cluster = parse(next(body for path, body in before.server.objects.items() if path.endswith("/c00")))
-        leader = Support(before.context)
+        leader = DriftRepair(before.context)
         await asyncio.gather(*(do() for do in leader.work(cluster, "", protected=False).values()))
-        assert not Support(before.context).work(cluster, "", protected=None)
-        assert list(Support(before.context).work(cluster, "", protected=True)) == ["PodDisruptionBudget c00-scheduler"]
+        assert not DriftRepair(before.context).work(cluster, "", protected=None)
+        assert list(DriftRepair(before.context).work(cluster, "", protected=True)) == [
+            "PodDisruptionBudget c00-scheduler"
+        ]
 
 
 async def test_who_lacks_pods_is_looked_at_first_and_the_others_in_turn(monkeypatch: pytest.MonkeyPatch):

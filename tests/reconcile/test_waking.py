@@ -81,7 +81,7 @@ def context() -> Any:
         deadline_seconds=1.0,
         preloads=None,
         pods=None,
-        support={"ConfigMap": None},
+        dependents={"ConfigMap": None},
     )
 
 

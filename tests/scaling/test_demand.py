@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.api.quote import quote
+from gpudask.api.untrusted_text import quote
 from gpudask.scaling.demand import UnknownProtocolError, parse, parse_health, parse_refusals
 from tests.documented_protocol import DEMAND
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from gpudask.api.model import MEBIBYTE, Model, Rule, number
+from gpudask.api.base import MEBIBYTE, Model, Rule, number
 from gpudask.api.pod_template import LabelText
 
 EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"

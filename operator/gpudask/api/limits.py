@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from gpudask.api.model import Model
+from gpudask.api.base import Model
 from gpudask.api.pod_template import Template
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from gpudask.api.model import Model, Rule
+from gpudask.api.base import Model, Rule
 
 MAX_PEERS = 32
 NAMESPACE_NAME = "kubernetes.io/metadata.name"

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpudask.api.model import FreeObject, Model, Quantity, Rule
+from gpudask.api.base import FreeObject, Model, Quantity, Rule
 
 # As long as Kubernetes lets them be: a label's value, also one that nodes are selected by, and an object's annotations.
 LabelText = Annotated[str, Field(max_length=63)]

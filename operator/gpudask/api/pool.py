@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpudask.api.gpu import Gpu
-from gpudask.api.model import (
+from gpudask.api.base import (
     DURATION_PATTERN,
     ENOUGH_MEMORY,
     Duration,
@@ -20,6 +19,7 @@ from gpudask.api.model import (
     number,
     seconds,
 )
+from gpudask.api.gpu import Gpu
 from gpudask.api.pod_template import EnvList, ExtraArgs, Image, ResourceList, Template, default_resources
 
 MAX_REPLICAS = 5000

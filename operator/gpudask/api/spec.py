@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpudask.api.model import (
+from gpudask.api.base import (
     DURATION_PATTERN,
     ENOUGH_MEMORY,
     Duration,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpudask.api.model import Model
+from gpudask.api.base import Model
 
 
 class ConditionType(StrEnum):

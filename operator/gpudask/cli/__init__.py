@@ -1,6 +1,6 @@
 """The command line `gpudask`, which is also `kubectl gpudask`.
 
-A command is a file of `commands`: it parses flags, calls the API server (`api_server.py`), and hands what came to a
+A command is a file of `commands`: it parses flags, calls the API server (`client.py`), and hands what came to a
 pure function that makes rows or lines of it. Results go to standard output, everything else to standard error.
 distributed and kr8s load when a command needs them. The operator never imports this package.
 """

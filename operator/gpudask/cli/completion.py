@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server
+from gpudask.cli import client
 from gpudask.kubecluster.kube import config as kubeconfig
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ def _bodies(ctx: typer.Context) -> list[Json]:
 
 
 def _query(ctx: typer.Context, query: Callable[[Server], Any]) -> list[Any]:
-    target = api_server.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
+    target = client.Target(*(ctx.params.get(key) for key in ("kubeconfig", "context", "namespace")))
 
     async def connected() -> list[Any]:
-        found: list[Any] = await query(await api_server.connect(target))
+        found: list[Any] = await query(await client.connect(target))
         return found
 
     return _quietly(lambda: asyncio.run(connected()))

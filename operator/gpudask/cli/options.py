@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpudask.api.model import seconds
+from gpudask.api.base import seconds
 from gpudask.cli.completion import clusters, contexts, namespaces
 from gpudask.cli.output import CliError, Exit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from http import HTTPStatus
 
-from gpudask.api.quote import quote
+from gpudask.api.untrusted_text import quote
 
 # How the API server names what denied a request.
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response

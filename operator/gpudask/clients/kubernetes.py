@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, PLURAL, Identity
-from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
+from gpudask.clients.transport import ApiServer
 
 Marks = dict[str, str | None]
 

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from gpudask.api import Json
-from gpudask.clients.api_server import ApiServer
 from gpudask.clients.errors import ApiError
+from gpudask.clients.transport import ApiServer
 
 _API_VERSION = "coordination.k8s.io/v1"
 _MERGE_PATCH = "application/merge-patch+json"

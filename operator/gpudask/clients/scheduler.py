@@ -25,7 +25,7 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.streams import StreamReader
 
 from gpudask.api import Json
-from gpudask.api.quote import quote
+from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.scaling.demand import PROTOCOL, Demand, UnknownProtocolError, parse, parse_health, parse_refusals
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
-from gpudask.api.model import seconds
+from gpudask.api.base import seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError

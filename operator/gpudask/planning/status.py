@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpudask.api import addresses
-from gpudask.api.quote import quote
 from gpudask.api.status import Demand, PoolStatus, SchedulerStatus, Status, Summary, Termination, epoch, iso
+from gpudask.api.untrusted_text import quote
 from gpudask.desired import spec_hash
 from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan

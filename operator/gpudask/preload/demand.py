@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .counts import ACTIVE, BATCH, UNRUNNABLE, Counts
 from .lookahead import Durations, LookAhead
-from .parts import Part
+from .part import Part
 from .pools import pool_of
 from .requirements import PLAIN, Requirement, is_ignored, requirement_of
 from .workers import FinishedTasks

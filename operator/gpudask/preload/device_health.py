@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .parts import Part
+from .part import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

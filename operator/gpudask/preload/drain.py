@@ -18,8 +18,8 @@ from distributed.comm.core import CommClosedError
 from distributed.core import Status
 
 from .blockers import activity_message, is_barrier, pinned_message
-from .evacuation import EMPTY, STUCK, Evacuation, is_only_copy
-from .release import Recipes
+from .result_evacuation import EMPTY, STUCK, Evacuation, is_only_copy
+from .result_release import Recipes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .fence import Fence
     from .pools import Pools
     from .recall import Recall
-    from .release import Release
+    from .result_release import Release
 
 DRAINING, BLOCKED, DRAINED = "draining", "blocked", "drained"
 # Until another step where no message comes: while results move, while tasks run, and else.

@@ -19,7 +19,7 @@ import operator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .parts import Part
+from .part import Part
 from .pools import pool_of
 from .recall import GIVEN_BACK, reschedule
 from .requirements import has_offer

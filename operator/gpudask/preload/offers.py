@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import Status
 from distributed.worker_state_machine import UnpauseEvent
 
-from .parts import Part
+from .part import Part
 from .pools import pool_of
 from .requirements import has_offer, requirement_of
 from .workers import result_of, run_on_worker

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .parts import Part
+from .part import Part
 from .recall import GIVEN_BACK, reschedule
 from .requirements import Requirement, requirement_of, slots_of
 

@@ -18,11 +18,11 @@ from distributed.core import Status
 
 from .blockers import activity_message, in_shuffle, pinned_message
 from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, DrainContext, SharedView
-from .parts import Part
+from .part import Part
 from .pools import by_pod, pods_of
 from .recall import Recall
-from .release import Release
-from .transfers import short_error
+from .result_release import Release
+from .result_transfers import short_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

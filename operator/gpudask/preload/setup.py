@@ -21,7 +21,7 @@ from .desired import BadInputError, Desired, read_pools
 from .device_health import DeviceHealth
 from .fence import Fence
 from .offers import Offers
-from .parts import Part, why_off
+from .part import Part, why_off
 from .pools import Pools
 from .rebalance import Rebalance
 from .retirement import Retirement

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from .desired import RetireRequest
 from .drain import DRAINED
-from .parts import Part
+from .part import Part
 from .pools import pods_of
 
 if TYPE_CHECKING:

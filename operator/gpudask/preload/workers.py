@@ -14,7 +14,7 @@ import cloudpickle
 from distributed.protocol.serialize import Serialized, deserialize
 
 from .blockers import activity_message, in_shuffle, pinned_message
-from .parts import Part
+from .part import Part
 from .pools import pool_of
 from .requirements import NAME_LENGTH, NAMES
 

@@ -18,10 +18,10 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Caches
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.planning.observed.pods import Pod
-from gpudask.reconcile.memory import KnownStarts
+from gpudask.reconcile.loop_memory import KnownStarts
 from gpudask.reconcile.namespace_limits import NamespaceLimits
-from gpudask.reconcile.preload import Preloads
-from gpudask.reconcile.schema import Schema
+from gpudask.reconcile.preload_configmaps import Preloads
+from gpudask.reconcile.served_schema import ServedSchema
 from gpudask.reconcile.supervisor import Supervisor
 
 
@@ -41,17 +41,18 @@ class Context:
     - `live_status_limiter`: for statuses in which nothing but live figures is new.
     - `reapply_limiter`: for applying again the objects beside the pods that an earlier leader applied.
 
-    `starts`: how long pods took to start, in all clusters. `random`: numbers from 0 to 1, the jitter of back-offs.
-    `recheck_seconds`: how long after a 404 of a cluster it is asked for again. `deadline_seconds`: as `Retries`.
-    `key`: empty until this operator leads for the first time. `operator_namespace`: whose operator pods may connect
-    where `network_policies` are made. `limits`: what users may ask for. `schema`: the resource's, as it is served.
+    `dependents`: the objects beside the pods, by kind. `starts`: how long pods took to start, in all clusters.
+    `random`: numbers from 0 to 1, the jitter of back-offs. `recheck_seconds`: how long after a 404 of a cluster it is
+    asked for again. `deadline_seconds`: as `Retries`. `key`: empty until this operator leads for the first time.
+    `operator_namespace`: whose operator pods may connect where `network_policies` are made. `limits`: what users may
+    ask for. `schema`: the resource's, as it is served.
     """
 
     api: Kubernetes
     schedulers: SchedulerClient
     events: EventRecorder
     pods: Caches
-    support: dict[str, Caches]
+    dependents: dict[str, Caches]
     preloads: Preloads
     key: bytes
     operator_namespace: str = "default"
@@ -68,7 +69,7 @@ class Context:
     reapply_limiter: FairRateLimiter = field(default_factory=lambda: FairRateLimiter(5.0))
     starts: KnownStarts = field(default_factory=KnownStarts)
     supervisor: Supervisor = field(default_factory=Supervisor)
-    schema: Schema = field(default_factory=Schema)
+    schema: ServedSchema = field(default_factory=ServedSchema)
     random: Callable[[], float] = random.random
     recheck_seconds: float = 1.0
     deadline_seconds: float = 1.0
@@ -83,7 +84,7 @@ class Context:
 
     def knows(self, namespace: str) -> bool:
         """Whether the caches of `namespace` are complete: in half a cache pods seem to be missing."""
-        return all(caches.know(namespace) for caches in (self.pods, self.preloads.caches, *self.support.values()))
+        return all(caches.know(namespace) for caches in (self.pods, self.preloads.caches, *self.dependents.values()))
 
     def token(self, uid: str) -> str:
         """The token of the cluster with this uid: derived, so that no Secret need be written or read."""

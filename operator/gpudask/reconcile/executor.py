@@ -36,7 +36,7 @@ from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.parser import owner_key
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.retries import Work
 
 T = TypeVar("T")

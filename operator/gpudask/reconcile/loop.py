@@ -20,7 +20,7 @@ from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.preload import SharedByName
+from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
 from gpudask.reconcile.resource import Change, ResourceCopy
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
-from gpudask.clients.api_server import ApiServer
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
@@ -21,6 +20,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Caches, Reflector
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.clients.transport import ApiServer
 from gpudask.mirror.definitions import DefinitionsWatcher
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
@@ -28,12 +28,12 @@ from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.observed.pods import Pod, on_operator_clock
 from gpudask.preload import files
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.drift_repair import KINDS, observe_owned
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.loop import Registry
-from gpudask.reconcile.preload import Preloads, observe_shared
-from gpudask.reconcile.schema import Schema
+from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
+from gpudask.reconcile.served_schema import ServedSchema
 from gpudask.reconcile.supervisor import Supervisor
-from gpudask.reconcile.support import KINDS, observe_owned
 from gpudask.settings import Settings
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Operator:
         self.settings = settings
         self.registry = Registry()
         self.supervisor = Supervisor()
-        self.schema = Schema()
+        self.schema = ServedSchema()
         self.cannot_start = ""  # what somebody has to fix before it can start
         # Set when all that this process knows may have been undone, so that only a restart helps.
         self.must_restart = asyncio.Event()
@@ -130,7 +130,7 @@ class Operator:
         await _require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
         pods = self._caches(api, "pods", parse_pod, metadata_only=False, merge=merge_pods(api.clock))
-        support = {
+        dependents = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()
         }
@@ -143,7 +143,7 @@ class Operator:
             label=LABEL_PRELOAD,
             on_change=self.registry.preloads_changed,
         )
-        every = [r for caches in (pods, preloads, *support.values()) for r in caches.reflectors]
+        every = [r for caches in (pods, preloads, *dependents.values()) for r in caches.reflectors]
         self._reflectors = every
         self._tasks = [self._watch(reflector) for reflector in every]
         if self.settings.mirror:
@@ -162,7 +162,7 @@ class Operator:
             schedulers=SchedulerClient(election.leads),
             events=EventRecorder(api, socket.gethostname()),
             pods=pods,
-            support=support,
+            dependents=dependents,
             preloads=Preloads(api, preloads, files(), api.clock.now),
             key=b"",
             clock=api.clock.now,

@@ -33,13 +33,13 @@ from gpudask.planning.scheduler import in_force, named_by_service
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
+from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
-from gpudask.reconcile.memory import Memory
-from gpudask.reconcile.preload import SharedByName, SharedPreload
+from gpudask.reconcile.loop_memory import Memory
+from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
 from gpudask.reconcile.resource import ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
-from gpudask.reconcile.support import Support
 
 _LOG = logging.getLogger(__name__)
 # The slow resync, which reads the caches only.
@@ -89,8 +89,8 @@ class Reconciler:
             deadline_seconds=context.deadline_seconds,
         )
         self._feed = DemandFeed(context, copy.body, loop.demand_changed)
-        self._support = Support(context)
-        self._preload = SharedPreload(context.preloads, context.pods, context.support["ConfigMap"])
+        self._drift_repair = DriftRepair(context)
+        self._preload = SharedPreload(context.preloads, context.pods, context.dependents["ConfigMap"])
         self._executor = Executor(context, self._memory)
         self._dry_runs = DryRuns(context, self._executor)
         self._status_writer = StatusWriter(context, copy)
@@ -184,7 +184,9 @@ class Reconciler:
         soon = await self._report(cluster, observation, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         send = None if sent else _SEND_RETRY_SECONDS
-        return self._soonest(RESYNC_SECONDS, planned.requeue_after, soon, again, send, self._support.requeue_after())
+        return self._soonest(
+            RESYNC_SECONDS, planned.requeue_after, soon, again, send, self._drift_repair.requeue_after()
+        )
 
     def _soonest(self, *seconds: float | None) -> float:
         """The soonest of these, and of the next retries, in seconds."""
@@ -212,10 +214,10 @@ class Reconciler:
         """
         creates_scheduler = any(isinstance(action, CreateScheduler) for action in planned.actions)
         if creates_scheduler:
-            self._support.reapply_now()
+            self._drift_repair.reapply_now()
         name = named_by_service(self._observe(cluster))
         work = self._preload.work(cluster, creates_scheduler=creates_scheduler)
-        work |= self._support.work(cluster, name, protected=planned.protects_scheduler)
+        work |= self._drift_repair.work(cluster, name, protected=planned.protects_scheduler)
         objects = self._retries.run(Kind.OBJECTS, work)
         if creates_scheduler:
             await objects  # the pod mounts them: where they come later, the kubelet retries only after a while
@@ -301,7 +303,7 @@ class Reconciler:
             failures=self._retries.failures(Kind.OBJECTS, Kind.PODS, Kind.DELETION),
             mirror_refusal=self._mirror.refusal
             or (failure_message(of_mirror[0]) if of_mirror else self._mirror.refusal),
-            network_refusal=self._support.network_refusal(cluster, of_objects),
+            network_refusal=self._drift_repair.network_refusal(cluster, of_objects),
         )
 
     async def _is_up_to_date(self, cluster: Cluster) -> bool:

@@ -17,7 +17,7 @@ from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import Failure
-from gpudask.reconcile.memory import reason_of
+from gpudask.reconcile.loop_memory import reason_of
 from gpudask.reconcile.supervisor import Supervisor
 
 # A piece of work; it returns whether another pass has to follow at once.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import AfterValidator, BeforeValidator, FailFast, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # typing's own is enough for pydantic from Python 3.12 on
 
-from gpudask.api.quote import QUOTE_LENGTH, quote, quote_last_line, quote_name
+from gpudask.api.untrusted_text import QUOTE_LENGTH, quote, quote_last_line, quote_name
 
 PROTOCOL = 1
 # Several times what an honest scheduler says: the preload keeps 1,000 requirements of at most 32 resources apart.

@@ -10,7 +10,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT, UCXX
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.cli.output import CliError, ended
 from gpudask.kubecluster.errors import why_not_ready
@@ -47,8 +47,8 @@ def dashboard_command(
         if open_browser and not webbrowser.open(url):
             output.write_message("no browser could be opened: go to the address above")
 
-    target = api_server.Target(kubeconfig, context, namespace)
-    api_server.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
+    target = client.Target(kubeconfig, context, namespace)
+    client.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
 
 
 def connect_command(
@@ -72,8 +72,8 @@ def connect_command(
         typer.echo(client_line(body, port))
         output.write_message("it leads to the scheduler until ctrl-C")
 
-    target = api_server.Target(kubeconfig, context, namespace)
-    api_server.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
+    target = client.Target(kubeconfig, context, namespace)
+    client.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
 
 
 def client_line(body: Json, port: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.manifests import checked, namespace_of, read_clusters
 from gpudask.cli.options import Context, Format, Kubeconfig, Namespace, Output
 from gpudask.cli.output import CliError, Exit
@@ -52,14 +52,14 @@ def create_command(
     """  # noqa: D301
     flags = Flags(image, workers, gpus, cpu, memory, env or [])
     bodies = _bodies(name, file, flags)
-    target = api_server.Target(kubeconfig, context, namespace_of(bodies, namespace))
+    target = client.Target(kubeconfig, context, namespace_of(bodies, namespace))
     for body in bodies:
         checked(body)
     if dry_run:
         typer.echo(output.documents(bodies, output_form or Format.YAML, whole_list=False), nl=False)
         return
 
-    made, refused = api_server.run(target, lambda server: _create(server, bodies))
+    made, refused = client.run(target, lambda server: _create(server, bodies))
     if output_form is not None and made:
         typer.echo(output.documents(made, output_form), nl=False)
     for body in made if output_form is None else []:

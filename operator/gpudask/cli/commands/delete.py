@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
 from gpudask.cli.output import CliError
 
@@ -34,12 +34,12 @@ def delete_command(
       gpudask delete demo
       gpudask delete demo other --yes
     """  # noqa: D301
-    target = api_server.Target(kubeconfig, context, namespace)
+    target = client.Target(kubeconfig, context, namespace)
 
     async def read(server: Server) -> list[Json]:
         return [await server.cluster(name) for name in names]
 
-    bodies = api_server.run(target, read)
+    bodies = client.run(target, read)
     for body in bodies:
         output.write_message(loss(body))
     if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
@@ -50,7 +50,7 @@ def delete_command(
             await server.delete(name)
             typer.echo(output.cluster_reference(name) + ("" if output_form else " deleted"))
 
-    api_server.run(target, delete)
+    client.run(target, delete)
 
 
 def loss(body: Json) -> str:

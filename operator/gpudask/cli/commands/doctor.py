@@ -16,7 +16,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, PLURAL
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.doctor import checks
 from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, mirrors, setting, watched
 from gpudask.cli.doctor.rights import MIRROR, OPERATOR, USER, Right, of_key
@@ -61,7 +61,7 @@ def doctor_command(
       gpudask doctor
       gpudask doctor -n team-a -o json
     """  # noqa: D301
-    findings = _findings(api_server.Target(kubeconfig, context, namespace))
+    findings = _findings(client.Target(kubeconfig, context, namespace))
     if output_form is not None:
         typer.echo(output.as_text([finding.as_json() for finding in findings], output_form), nl=False)
     else:
@@ -71,9 +71,9 @@ def doctor_command(
         raise CliError(f"{problems} problems found" if problems > 1 else "1 problem found", Exit.PROBLEM_FOUND)
 
 
-def _findings(target: api_server.Target) -> list[Finding]:
+def _findings(target: client.Target) -> list[Finding]:
     try:
-        facts = api_server.run(target, read_facts)
+        facts = client.run(target, read_facts)
     except (CliError, KubeClusterError) as error:
         return checks.unreachable(str(error))
     return checks.judge(facts, metadata.version("gpudask"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server, output, tables
+from gpudask.cli import client, cluster_tables, output
 from gpudask.cli.completion import clusters
 from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
 from gpudask.cli.output import CliError, Exit
@@ -48,9 +48,9 @@ def get_command(
     if names and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
 
-    target = api_server.Target(kubeconfig, context, namespace)
+    target = client.Target(kubeconfig, context, namespace)
     if watch:
-        api_server.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
+        client.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
 
     async def read(server: Server) -> tuple[list[Json], str]:
         place = "any namespace" if all_namespaces else f"namespace {server.namespace}"
@@ -58,7 +58,7 @@ def get_command(
             return [await server.cluster(name) for name in names], place
         return await server.clusters(all_namespaces=all_namespaces), place
 
-    bodies, place = api_server.run(target, read)
+    bodies, place = client.run(target, read)
     if output_form is not None and output_form != Listing.WIDE:
         listed = names is not None and len(names) == 1
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
@@ -69,12 +69,12 @@ def get_command(
     now = datetime.now(UTC)
     console = output.console()
     wide = output_form == Listing.WIDE
-    columns, rows = tables.cluster_rows(bodies, now, wide=wide, namespaces=all_namespaces)
-    tables.show(console, tables.table(columns, rows, console.width))
+    columns, rows = cluster_tables.cluster_rows(bodies, now, wide=wide, namespaces=all_namespaces)
+    cluster_tables.show(console, cluster_tables.table(columns, rows, console.width))
     for body in bodies if names else []:
         console.print()
-        tables.show(console, tables.table(*tables.pool_rows([body]), console.width))
-        for line in tables.troubles(body):
+        cluster_tables.show(console, cluster_tables.table(*cluster_tables.pool_rows([body]), console.width))
+        for line in cluster_tables.troubles(body):
             console.print(line, markup=False, highlight=False)
 
 
@@ -91,7 +91,7 @@ async def _watch(server: Server, names: list[str], form: Listing | None, *, all_
             typer.echo(("---\n" if form == Listing.YAML else "") + output.documents([body], form), nl=False)
             continue
         wide = form == Listing.WIDE
-        columns, rows = tables.cluster_rows([body], datetime.now(UTC), wide=wide, namespaces=all_namespaces)
+        columns, rows = cluster_tables.cluster_rows([body], datetime.now(UTC), wide=wide, namespaces=all_namespaces)
         for cells in [*([] if began else [columns]), *rows]:
-            typer.echo(tables.line(columns, cells))
+            typer.echo(cluster_tables.line(columns, cells))
         began = True

@@ -9,7 +9,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.completion import pools
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
 from gpudask.cli.output import CliError, Exit
@@ -76,7 +76,7 @@ def logs_command(
             unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
             raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")
 
-    api_server.run(api_server.Target(kubeconfig, context, namespace), read)
+    client.run(client.Target(kubeconfig, context, namespace), read)
 
 
 async def _outcome(reading: Any) -> BaseException | None:

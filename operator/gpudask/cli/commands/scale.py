@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.completion import sizes as complete_sizes
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
 from gpudask.cli.output import CliError, Exit
@@ -61,7 +61,7 @@ def scale_command(
     async def scale(server: Server) -> Json:
         return await write(server, name, asked, until)
 
-    body = api_server.run(api_server.Target(kubeconfig, context, namespace), scale)
+    body = client.run(client.Target(kubeconfig, context, namespace), scale)
     if output_form is not None:
         typer.echo(output.documents([body], output_form), nl=False)
         return

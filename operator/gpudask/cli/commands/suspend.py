@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def suspend_command(
       gpudask suspend demo
       gpudask wait demo --for suspended
     """  # noqa: D301
-    _switch(names, api_server.Target(kubeconfig, context, namespace), output_form, suspend=True)
+    _switch(names, client.Target(kubeconfig, context, namespace), output_form, suspend=True)
 
 
 def resume_command(
@@ -48,17 +48,17 @@ def resume_command(
     Example:
       gpudask resume demo
     """  # noqa: D301
-    _switch(names, api_server.Target(kubeconfig, context, namespace), output_form, suspend=False)
+    _switch(names, client.Target(kubeconfig, context, namespace), output_form, suspend=False)
 
 
-def _switch(names: list[str], target: api_server.Target, form: str | None, *, suspend: bool) -> None:
+def _switch(names: list[str], target: client.Target, form: str | None, *, suspend: bool) -> None:
     async def write(server: Server) -> list[tuple[Json, bool]]:
         before = [await server.cluster(name) for name in names]  # one that is not there leaves all as they are
         moved = [bool(body["spec"].get("suspend", False)) != suspend for body in before]
         written = [await server.merge(name, {"spec": {"suspend": suspend}}) for name in names]
         return list(zip(written, moved, strict=True))
 
-    done = api_server.run(target, write)
+    done = client.run(target, write)
     if form is not None:
         typer.echo(output.documents([body for body, _ in done], form), nl=False)
         return

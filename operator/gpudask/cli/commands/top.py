@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import api_server, output, tables
+from gpudask.cli import client, cluster_tables, output
 from gpudask.cli.completion import clusters
 from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
 from gpudask.cli.output import CliError, Exit
@@ -58,16 +58,17 @@ def top_command(
 
     async def show(server: Server) -> None:
         if output_form is not None:
-            typer.echo(output.as_text(tables.snapshot(await look(server), datetime.now(UTC)), output_form), nl=False)
+            shot = cluster_tables.snapshot(await look(server), datetime.now(UTC))
+            typer.echo(output.as_text(shot, output_form), nl=False)
             return
         if once or not sys.stdout.isatty():
             console = output.console()
             now = datetime.now(UTC)
-            tables.show(console, picture(await look(server), now, console.width, namespaces=all_namespaces))
+            cluster_tables.show(console, picture(await look(server), now, console.width, namespaces=all_namespaces))
             return
         await _live(lambda: look(server), interval, namespaces=all_namespaces)
 
-    api_server.run(api_server.Target(kubeconfig, context, namespace), show)
+    client.run(client.Target(kubeconfig, context, namespace), show)
 
 
 async def _live(look: Any, interval: float, *, namespaces: bool) -> None:
@@ -96,12 +97,13 @@ def picture(bodies: list[Json], now: datetime, width: int, *, namespaces: bool =
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    held, busy = tables.gpus(bodies)
+    held, busy = cluster_tables.gpus(bodies)
     head = f"{now:%H:%M:%S} UTC   clusters {len(bodies)}   GPUs held {held}, busy {busy}"
-    lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in tables.troubles(body)]
+    lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in cluster_tables.troubles(body)]
+    columns, rows = cluster_tables.pool_rows(bodies, clusters=True, namespaces=namespaces)
     return Group(
         Text(head),
         Text(),
-        *tables.table(*tables.pool_rows(bodies, clusters=True, namespaces=namespaces), width).renderables,
+        *cluster_tables.table(columns, rows, width).renderables,
         *(Text(line) for line in (["", *lines] if lines else [])),
     )

@@ -13,7 +13,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.resource import LABEL_POOL
-from gpudask.cli import api_server, output
+from gpudask.cli import client, output
 from gpudask.cli.completion import goals
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
 from gpudask.cli.output import CliError, Exit, ended
@@ -74,7 +74,7 @@ def wait_command(
             step = f" {where_to_look(waiting.body)}, or wait longer: --timeout 30m" if waiting.body else ""
             raise CliError(ended(what) + step, Exit.TIMED_OUT) from error
 
-    api_server.run(api_server.Target(kubeconfig, context, namespace), wait)
+    client.run(client.Target(kubeconfig, context, namespace), wait)
     if output_form is None:
         typer.echo(f"{output.cluster_reference(name)}: {goal}")
     elif waiting.body is not None:

@@ -14,7 +14,7 @@ from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, advice, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
 from gpudask.cli.commands.render import objects
 from gpudask.cli.convert.notes import Notes
-from gpudask.cli.convert.section import Section, pool_fields, preload_env, read_section, template_metadata
+from gpudask.cli.convert.pod import Section, pool_fields, preload_env, read_section, template_metadata
 from gpudask.mirror.objects import GROUP
 
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)

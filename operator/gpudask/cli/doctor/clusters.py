@@ -6,7 +6,7 @@ An operator runs their namespace, and has looked at them; and the very pods that
 from __future__ import annotations
 
 from gpudask.api import Json
-from gpudask.api.model import number
+from gpudask.api.base import number
 from gpudask.api.resource import Cluster, InvalidSpecError, parse
 from gpudask.cli.doctor import gpus
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched

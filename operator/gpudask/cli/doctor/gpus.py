@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpudask.api import Json
+from gpudask.api.base import number
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
-from gpudask.api.model import number
 from gpudask.cli.doctor.facts import Facts, Finding, Level, labels
 
 _NODES, _PLUGIN = "GPU nodes", "device plugin"

@@ -15,8 +15,8 @@ import sys
 from typing import Any, get_args
 
 from gpudask.api import Json, resource
-from gpudask.api.quote import quote
 from gpudask.api.spec import Protocol
+from gpudask.api.untrusted_text import quote
 from gpudask.desired.disruption import EVICTION_ANNOTATIONS
 from gpudask.desired.pod import MAIN_CONTAINER
 from gpudask.desired.scheduler import PRELOAD_VOLUME, MadeWith

@@ -15,7 +15,7 @@ import yaml
 
 from gpudask.api import crd
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile.schema import Schema
+from gpudask.reconcile.served_schema import ServedSchema
 from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.kubectl import Kubectl
@@ -54,8 +54,8 @@ def document(definition: Json) -> Json:
 CURRENT, OLD = crd.render(), yaml.safe_load(OLDER.read_text())
 
 
-async def read(*answers: Json | ApiError) -> Schema:
-    schema = Schema(check_interval_seconds=0.001, min_interval_seconds=0.001)
+async def read(*answers: Json | ApiError) -> ServedSchema:
+    schema = ServedSchema(check_interval_seconds=0.001, min_interval_seconds=0.001)
     await schema.read(Api(*answers))  # type: ignore[arg-type]
     return schema
 
@@ -91,14 +91,14 @@ async def test_one_that_cannot_be_read_is_taken_for_ours():
 
 
 @contextlib.asynccontextmanager
-async def followed(schema: Schema, *answers: Json | ApiError) -> AsyncIterator[Api]:
+async def followed(schema: ServedSchema, *answers: Json | ApiError) -> AsyncIterator[Api]:
     api = Api(*answers)
     following = asyncio.create_task(schema.run(api))  # type: ignore[arg-type]
     yield api
     following.cancel()
 
 
-async def shows(schema: Schema, *, missing: bool) -> None:
+async def shows(schema: ServedSchema, *, missing: bool) -> None:
     async def lacks() -> bool:
         return bool(schema.missing)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudask.clients import deep_json
-from gpudask.clients.api_server import _answer
+from gpudask.clients import json_parser
+from gpudask.clients.transport import _answer
 
 DEEP = 5_000
 
@@ -35,12 +35,12 @@ def test_as_deep_as_the_api_server_takes_it_is_cut(depth: int, lists: bool):
     text = text_of(depth, lists=lists)
     with pytest.raises(RecursionError):
         json.loads(text)
-    assert depth_of(deep_json.loads(text)) == deep_json.MAX_DEPTH
-    assert depth_of(deep_json.loads_shallow(text)) == deep_json.MAX_DEPTH
-    assert depth_of(json.loads(deep_json.shallow(text))) == deep_json.MAX_DEPTH
+    assert depth_of(json_parser.loads(text)) == json_parser.MAX_DEPTH
+    assert depth_of(json_parser.loads_shallow(text)) == json_parser.MAX_DEPTH
+    assert depth_of(json.loads(json_parser.shallow(text))) == json_parser.MAX_DEPTH
 
 
-@pytest.mark.parametrize("read", [deep_json.loads, deep_json.loads_shallow, deep_json.shallow])
+@pytest.mark.parametrize("read", [json_parser.loads, json_parser.loads_shallow, json_parser.shallow])
 @pytest.mark.parametrize("text", ["{" * 101, "[" * DEEP, "[" * DEEP + "}" * DEEP, "[" * 200 + "no JSON"])
 def test_what_is_no_json_is_refused_however_deep(read: Any, text: str):
     with pytest.raises(ValueError, match=r".+"):
@@ -50,23 +50,23 @@ def test_what_is_no_json_is_refused_however_deep(read: Any, text: str):
 @pytest.mark.parametrize("text", ["", "{", "[1,]", "]" * DEEP, '"'])
 def test_what_is_no_json_is_refused(text: str):
     with pytest.raises(ValueError, match=r".+"):
-        deep_json.loads(text.encode())
+        json_parser.loads(text.encode())
 
 
 def test_what_is_not_deep_stays_as_it_is():
     wide = json.dumps([{"a": [{"b": {}}]}] * 1000).encode()
     assert (
-        deep_json.loads(wide)
-        == deep_json.loads_shallow(wide)
-        == json.loads(deep_json.shallow(wide))
+        json_parser.loads(wide)
+        == json_parser.loads_shallow(wide)
+        == json.loads(json_parser.shallow(wide))
         == json.loads(wide)
     )
     little = b'{"a": 1 }'
-    assert deep_json.shallow(little) is little
+    assert json_parser.shallow(little) is little
 
 
 def test_what_lies_beside_the_deep_stays():
-    body = json.loads(deep_json.shallow(b'{"metadata": {"uid": "u"}, "spec": ' + text_of(5_000) + b"}"))
+    body = json.loads(json_parser.shallow(b'{"metadata": {"uid": "u"}, "spec": ' + text_of(5_000) + b"}"))
     assert body["metadata"] == {"uid": "u"}
 
 
@@ -86,20 +86,20 @@ def deep_object(levels: int) -> str:
 @pytest.mark.parametrize("deep", [deep_list(DEEP), deep_object(DEEP)], ids=["lists", "objects"])
 def test_an_object_that_is_nested_deep_costs_no_other(deep: str):
     page = f'{{"items": [{{"name": "a", "x": {deep}}}, {{"name": "b ]}}{{ \\" é"}}], "metadata": {{"n": 1}}}}'
-    found = deep_json.loads(page.encode())
+    found = json_parser.loads(page.encode())
     assert [item["name"] for item in found["items"]] == ["a", 'b ]}{ " é']
     assert found["metadata"] == {"n": 1}
     json.dumps(found)  # no deeper than the writer goes
 
 
 def test_what_python_reads_is_as_it_was():
-    text = deep_list(deep_json.MAX_DEPTH + 50)
-    assert deep_json.loads(text.encode()) == json.loads(text)
+    text = deep_list(json_parser.MAX_DEPTH + 50)
+    assert json_parser.loads(text.encode()) == json.loads(text)
 
 
 @pytest.mark.parametrize("digits", [21, 5000])
 def test_a_number_of_many_digits_costs_no_other(digits: int):
-    found: Any = deep_json.loads(f'{{"a": {"9" * digits}, "b": [{"1" * 5000}], "c": 1}}'.encode())
+    found: Any = json_parser.loads(f'{{"a": {"9" * digits}, "b": [{"1" * 5000}], "c": 1}}'.encode())
     assert found["c"] == 1
 
 
@@ -112,18 +112,18 @@ JSON = st.recursive(
 @settings(max_examples=40)
 @given(value=JSON)
 def test_whatever_stands_beside_the_deep_is_kept(value: Any):
-    cut = b"".join(deep_json._cut(json.dumps([value, "DEEP"]).replace('"DEEP"', deep_list(200)).encode()))
+    cut = b"".join(json_parser._cut(json.dumps([value, "DEEP"]).replace('"DEEP"', deep_list(200)).encode()))
     assert json.loads(cut)[0] == value
 
 
 @given(text=st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_no_json(text: bytes):
     with contextlib.suppress(ValueError):
-        deep_json.loads(text)
+        json_parser.loads(text)
 
 
 def test_a_large_page_is_cut_in_a_moment():
     page = b'{"a": "' + b"x" * 5_000_000 + b'", "b": ' + deep_list(200_000).encode() + b"}"
     began = time.process_time()
-    assert len(deep_json.loads(page)["a"]) == 5_000_000
+    assert len(json_parser.loads(page)["a"]) == 5_000_000
     assert time.process_time() - began < 5

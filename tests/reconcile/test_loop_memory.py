@@ -9,7 +9,7 @@ import pytest
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.planning.pool_view import Start
-from gpudask.reconcile.memory import Memory
+from gpudask.reconcile.loop_memory import Memory
 
 QUOTA = ApiError(403, "Forbidden", "exceeded quota: q", "POST")
 POLICY = ApiError(403, "Forbidden", "violates PodSecurity", "POST")

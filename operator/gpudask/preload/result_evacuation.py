@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import gpu_results
 from .pools import pool_of
-from .release import Recipes
-from .transfers import Transfers, backoff_seconds, short_error
+from .result_release import Recipes
+from .result_transfers import Transfers, backoff_seconds, short_error
 from .workers import result_of, run_on_worker
 
 if TYPE_CHECKING:

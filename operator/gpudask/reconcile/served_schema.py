@@ -19,7 +19,7 @@ from gpudask.clients.kubernetes import Kubernetes
 _LOG = logging.getLogger(__name__)
 
 
-class Schema:
+class ServedSchema:
     """The served schema. `missing`: fields that this operator has and the API server has not; `unknown`: the reverse.
 
     Until it is read, and where it may not be, both are assumed equal. `check_interval_seconds`: between two reads of a

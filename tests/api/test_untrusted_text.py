@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpudask.api.quote import QUOTE_LENGTH, quote, quote_last_line, quote_name
+from gpudask.api.untrusted_text import QUOTE_LENGTH, quote, quote_last_line, quote_name
 
 
 @pytest.mark.parametrize(

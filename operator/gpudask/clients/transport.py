@@ -14,7 +14,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from gpudask.api import Json
-from gpudask.clients import deep_json
+from gpudask.clients import json_parser
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import FairQueue
@@ -106,7 +106,7 @@ class ApiServer:
                 _answer(response, await response.read(), shown)
             try:
                 async for line in _lines(response.response.content):
-                    yield deep_json.loads(line)
+                    yield json_parser.loads(line)
             finally:
                 response.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -163,7 +163,7 @@ def _read_timeout(query: dict[str, str]) -> float:
 
 def _answer(response: Any, text: bytes, request: str) -> Json:
     try:
-        body = deep_json.loads(text) if text else {}
+        body = json_parser.loads(text) if text else {}
     except ValueError:
         body = text[:200].decode(errors="replace")
     if not isinstance(body, dict):

@@ -10,8 +10,8 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
+from gpudask.api.base import number
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
-from gpudask.api.model import number
 from gpudask.api.pool import MAX_REPLICAS
 from gpudask.cli.convert import launch
 from gpudask.cli.convert.notes import Notes

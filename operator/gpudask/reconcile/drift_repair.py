@@ -61,7 +61,7 @@ def observe_owned(kind: str) -> Callable[[Json], Owned]:
     return reduce
 
 
-class Support:
+class DriftRepair:
     """Applies the objects beside one cluster's pods; a request only where something differs.
 
     Server-side apply repairs our fields and leaves others' alone.
@@ -93,7 +93,7 @@ class Support:
         """
         existing: dict[_What, Owned] = {
             (item.kind, item.name): item
-            for caches in self._context.support.values()
+            for caches in self._context.dependents.values()
             for item in caches.owned(cluster.owner_key)
         }
         self._protected = self._was_protected(cluster, existing) if protected is None else protected
@@ -116,7 +116,7 @@ class Support:
         for failure in failures:
             if failure.what == " ".join(what):
                 return failure.message
-        owned = self._context.support[network.KIND].owned(cluster.owner_key)
+        owned = self._context.dependents[network.KIND].owned(cluster.owner_key)
         is_there = what in self._applied or any(item.name == what[1] for item in owned)
         return "" if is_there else "not made yet"
 
@@ -127,7 +127,7 @@ class Support:
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise
-        self._context.support[network.KIND].forget(cluster.namespace, existing.uid)
+        self._context.dependents[network.KIND].forget(cluster.namespace, existing.uid)
         return False
 
     def _render(self, cluster: Cluster, scheduler: str) -> list[tuple[Json, str]]:
@@ -181,7 +181,7 @@ class Support:
         what = kind, body["metadata"]["name"]
         self._applied[what] = (digest, answer["metadata"]["resourceVersion"])
         self._unverified.discard(what)
-        self._context.support[kind].upsert(body["metadata"]["namespace"], answer)
+        self._context.dependents[kind].upsert(body["metadata"]["namespace"], answer)
         return False
 
     async def _put(self, body: Json, existing: Owned | None) -> Json:

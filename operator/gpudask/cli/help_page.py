@@ -1,6 +1,6 @@
 """The page of the command line, made from its own help.
 
-`python -m gpudask.cli.reference` prints it; `make generate` writes it to docs/cli.md, and a test fails on drift.
+`python -m gpudask.cli.help_page` prints it; `make generate` writes it to docs/cli.md, and a test fails on drift.
 """
 
 from __future__ import annotations
