@@ -13,23 +13,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from local.api_server import ApiServer
-from local.binaries import ensure_commands, find_commands
 from local.bundle.activation import activate, active_bundle
-from local.bundle.packing import pack
-from local.bundle.sizes import parse_size
-from local.cluster import Cluster
+from local.bundle.packing.pack import pack, parse_size
+from local.clusters.api_server import ApiServer
+from local.clusters.cluster import Cluster
+from local.clusters.no_proxy import reach_cluster_directly
+from local.clusters.settings import Settings
+from local.clusters.status import print_status, read_status
 from local.errors import LocalClusterError
-from local.images import IMAGE_NAMES, build_images, image_in_storage
+from local.host.progress import Steps
+from local.images.build import IMAGE_NAMES, build_images, image_in_storage
+from local.images.node_images import Loadable
+from local.images.offline_operator import load_operator
+from local.images.offline_worker import load_worker, template_text
 from local.layout import Layout
-from local.node_images import Loadable
-from local.operator_release import Tools, install_checkout, install_operator
-from local.progress import Steps
-from local.proxies import reach_cluster_directly
-from local.python_image import load_operator
-from local.settings import Settings
-from local.status import print_status, read_status
-from local.worker_image import load_worker, template_text
+from local.operator.release import Tools, install_checkout, install_operator
+from local.programs.binaries import ensure_commands, find_commands
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 _PULL_SECONDS = 300
@@ -67,7 +66,7 @@ def up(
     ] = None,
 ) -> None:
     """Bring a cluster up, or repair it."""
-    del from_bundle  # received before this module could be imported: see start.py
+    del from_bundle  # received before this module could be imported: see bundle/start.py
     if api_only:
         instance = ApiServer.start(name, audit=audit, steps=Steps())
         print(f"export KUBECONFIG={instance.kubeconfig}")

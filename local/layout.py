@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-GO_MODULES = REPOSITORY / "local" / "go"
+GO_MODULES = REPOSITORY / "local" / "programs" / "go"
 
 
 def cache_dir() -> Path:

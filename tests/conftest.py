@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))  # `local` and `tests` are packages of the checkout, not installed ones
 
-from local.api_server import ApiServer  # noqa: E402
-from local.binaries import ensure_commands  # noqa: E402
-from local.progress import QUIET  # noqa: E402
+from local.clusters.api_server import ApiServer  # noqa: E402
+from local.host.progress import QUIET  # noqa: E402
+from local.programs.binaries import ensure_commands  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 

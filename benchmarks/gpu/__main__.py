@@ -18,7 +18,7 @@ from benchmarks.gpu.manifests import NAMESPACE
 from benchmarks.gpu.runner import BenchmarkError, Json, Kubectl, Runner
 from local.layout import REPOSITORY
 
-# `local.worker_image.WORKER_IMAGE`, whose module needs packages that a measuring machine may lack.
+# `local.images.offline_worker.WORKER_IMAGE`, whose module needs packages that a measuring machine may lack.
 LOCAL_IMAGE = "localhost/gpudask/dask-host:dev"
 _JSON = Path("out/gpu.json")
 _STAND_IN = "stand-in | "

@@ -14,7 +14,7 @@ from benchmarks.ha import report
 from benchmarks.ha.report import Results
 from benchmarks.ha.takeover import KILLED, NEITHER, STOPPED, Takeover, at_rest, two_operators
 from benchmarks.testbed.report import describe, keep
-from local.binaries import KUBERNETES_VERSION
+from local.programs.binaries import KUBERNETES_VERSION
 
 Tell = Callable[[str], None]
 

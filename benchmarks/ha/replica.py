@@ -16,7 +16,7 @@ import yaml
 from benchmarks.testbed.cluster import SimulatedCluster
 from gpudask.clients.kubernetes import Kubernetes
 from local.layout import REPOSITORY
-from local.operator_process import OperatorProcess
+from local.operator.process import OperatorProcess
 
 Json = dict[str, Any]
 _RENDERED = REPOSITORY / "charts" / "rendered" / "gpudask.yaml"

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.scale import blocks, growth, latency, preload, report
 from benchmarks.scale.report import Pair, Results
 from benchmarks.testbed.report import describe, keep
-from local.binaries import KUBERNETES_VERSION
+from local.programs.binaries import KUBERNETES_VERSION
 
 PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks")
 

@@ -13,7 +13,7 @@ from benchmarks.testbed.cluster import SimulatedCluster
 from benchmarks.testbed.manifests import CLUSTERS_PATH, cluster
 from benchmarks.testbed.watch import until
 from gpudask.clients.kubernetes import Kubernetes
-from local.operator_process import OperatorProcess, leading
+from local.operator.process import OperatorProcess, leading
 
 _LOOK_SECONDS = 1.0
 _LOOKS = 3  # in a row; live figures of a status are written up to five seconds late, which is little work

@@ -17,7 +17,7 @@ from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
 from gpudask.desired.workers import worker_pod
 from gpudask.preload import files
 from local.demo.overlay import localize
-from local.operator_release import NAMESPACE
+from local.operator.release import NAMESPACE
 
 Json = dict[str, Any]
 

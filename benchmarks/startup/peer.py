@@ -26,8 +26,8 @@ from benchmarks.startup.participants import FEW, Rendered, manifest
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
+from local.host.ports import free_ports
 from local.layout import cache_dir
-from local.ports import free_ports
 
 Json = dict[str, Any]
 

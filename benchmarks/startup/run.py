@@ -26,9 +26,9 @@ from benchmarks.testbed.watch import PodWatch
 from gpudask.api.resource import LABEL_DASK_CLUSTER
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from local.cluster import Cluster
-from local.operator_release import NAMESPACE, install_checkout
-from local.progress import Steps
+from local.clusters.cluster import Cluster
+from local.host.progress import Steps
+from local.operator.release import NAMESPACE, install_checkout
 
 _OPERATOR = "gpudask"
 # Getting ready, and going, take no longer than this.

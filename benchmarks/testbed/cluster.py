@@ -22,10 +22,10 @@ from benchmarks.testbed.schedulers import FakeSchedulers, addresses
 from benchmarks.testbed.watch import ClusterPods, ReadyClusters, until, watching
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from local.api_server import ApiServer
-from local.binaries import KWOK, ensure_binary
+from local.clusters.api_server import ApiServer
+from local.host.progress import Steps
 from local.layout import REPOSITORY
-from local.progress import Steps
+from local.programs.binaries import KWOK, ensure_binary
 
 _CRD = REPOSITORY / "crds" / "gpudaskclusters.yaml"
 # kwok watches from version 0, which is a streamed list to a new API server; an older etcd than 3.5 cannot make one.

@@ -17,8 +17,8 @@ from local.bundle.unpacking import unpack
 from local.bundle.verifying import verify
 from local.bundle.wheel_files import unpack_wheels
 from local.errors import LocalClusterError
+from local.host.lock import exclusive
 from local.layout import cache_dir
-from local.lock import exclusive
 
 _VARIABLE = "GPUDASK_BUNDLE"
 _LOADER_SETTINGS = Path("/etc/ld.so.conf.d/gpudask-bundle.conf")

@@ -16,7 +16,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from local.cluster import Cluster
+from local.clusters.cluster import Cluster
 from local.demo.demonstration import DemoError, Demonstration, print_summary
 from local.demo.overlay import localize, without_devices
 from local.errors import LocalClusterError

@@ -15,7 +15,7 @@ from benchmarks.gpu.runner import BenchmarkError, PodWatch, Runner
 from benchmarks.testbed.pods import SeenPod
 from gpudask.api.resource import parse
 from gpudask.desired.workers import worker_pod
-from local.worker_image import WORKER_IMAGE
+from local.images.offline_worker import WORKER_IMAGE
 
 LOG = """\
 2026-11-22T03:05:08.100000000Z 2026-11-22 03:05:08,099 - distributed.nanny - INFO - Start Nanny at: 'tcp://10.0.0.6:1'

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from local.errors import LocalClusterError
-from local.operator_release import NAMESPACE as OPERATORS
+from local.operator.release import NAMESPACE as OPERATORS
 from tests.chaos.audit import PoolSample, SchedulerSample, StatusSample
 from tests.chaos.target import Target
 

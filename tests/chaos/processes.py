@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from local.cluster import Cluster
+from local.clusters.cluster import Cluster
 from local.errors import LocalClusterError
-from local.process_identity import ProcessId, identify
+from local.host.process_identity import ProcessId, identify
 
 
 def of_container(pod: Json) -> list[ProcessId]:

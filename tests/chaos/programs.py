@@ -15,8 +15,8 @@ from pathlib import Path
 
 from distributed import Client, Future
 
+from local.control_plane.kube_api import KubeApi
 from local.errors import LocalClusterError
-from local.kube_api import KubeApi
 
 GPU = {"GPU": 1}
 _CONNECT_SECONDS = 30  # as people have it: a client also takes it to find its scheduler again

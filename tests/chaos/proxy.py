@@ -23,8 +23,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from local.cluster import Cluster
-from local.pki import Identity, Pki
+from local.clusters.cluster import Cluster
+from local.control_plane.pki import Identity, Pki
 
 _EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}}
 _REASONS = {429: "TooManyRequests", 500: "InternalError"}

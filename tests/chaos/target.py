@@ -16,10 +16,10 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from gpudask.api.resource import API_VERSION, PLURAL
-from local.cluster import Cluster
+from local.clusters.cluster import Cluster
 from local.errors import LocalClusterError
-from local.kube_api import KubeApi
-from local.operator_release import NAMESPACE as OPERATORS
+from local.control_plane.kube_api import KubeApi
+from local.operator.release import NAMESPACE as OPERATORS
 from tests.chaos import processes
 from tests.chaos.audit import Hit
 from tests.chaos.proxy import Proxy

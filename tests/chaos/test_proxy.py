@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from tests.chaos.proxy import Proxy
 from tests.kubectl import Kubectl
 

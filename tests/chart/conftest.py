@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from local.api_server import ApiServer
-from local.binaries import HELM, ensure_binary
-from local.progress import QUIET
+from local.clusters.api_server import ApiServer
+from local.host.progress import QUIET
+from local.programs.binaries import HELM, ensure_binary
 from tests.kubectl import Kubectl
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpudask"

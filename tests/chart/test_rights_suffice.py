@@ -18,7 +18,7 @@ import yaml
 from gpudask.api.resource import API_VERSION, PLURAL, parse
 from gpudask.desired import names, pod, preload
 from gpudask.settings import Settings
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.chart.conftest import Cluster
 from tests.conftest import CRD

@@ -8,12 +8,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from local.commands import run, succeeds
-from local.hashing import content_key
-from local.images import StoredImage, image_in_storage
+from local.host.commands import run, succeeds
+from local.host.hashing import content_key
+from local.host.lock import exclusive
+from local.images.build import StoredImage, image_in_storage
+from local.images.node_images import NodeImages
 from local.layout import cache_dir
-from local.lock import exclusive
-from local.node_images import NodeImages
 
 LABEL = "gpudask.dev/rendering"
 VARIABLE = "GPUDASK_RENDERING"

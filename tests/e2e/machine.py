@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from local.host.process_identity import ProcessId, identify, wait_unlisted
 from local.layout import Layout
-from local.process_identity import ProcessId, identify, wait_unlisted
 
 _NOTES = ("/run/containerd/s", "/run/containerd/runc/k8s.io", "/var/lib/cni/results", "/var/log/containers")
 """Where containerd, runc, CNI and the kubelet note containers outside a cluster's own directories."""

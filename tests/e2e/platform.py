@@ -9,8 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from local.cluster import Cluster
-from local.operator_release import NAMESPACE
+from local.clusters.cluster import Cluster
+from local.operator.release import NAMESPACE
 from tests.e2e.provider import Provider, chosen
 from tests.eventually import eventually
 from tests.kubectl import Kubectl

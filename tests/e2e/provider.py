@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Protocol
 
 from gpudask.api import Json
-from local.binaries import find_commands
-from local.cluster import Cluster
+from local.clusters.cluster import Cluster
 from local.demo.overlay import IMAGE
 from local.errors import LocalClusterError
+from local.host.lock import exclusive
+from local.host.progress import QUIET, Steps
 from local.layout import Layout
-from local.lock import exclusive
-from local.operator_release import EVERYTHING, Tools, install_checkout, install_operator
-from local.progress import QUIET, Steps
+from local.operator.release import EVERYTHING, Tools, install_checkout, install_operator
+from local.programs.binaries import find_commands
 from tests.kubectl import Kubectl
 
 E2E_KUBECONFIG, E2E_IMAGE, E2E_OPERATOR_IMAGE = _VARIABLES = ("E2E_KUBECONFIG", "E2E_IMAGE", "E2E_OPERATOR_IMAGE")

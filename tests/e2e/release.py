@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.operator_release import image_values
+from local.operator.release import image_values
 from tests.e2e.platform import Platform
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "gpudask"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from local.base_image import ensure_root_file_system
-from local.bundle.packing import pack
-from local.cgroups import remove_cgroups
-from local.progress import Steps
+from local.bundle.packing.pack import pack
+from local.host.progress import Steps
+from local.images.debian import ensure_root_file_system
+from local.nodes.cgroups import remove_cgroups
 from tests.e2e.bare_machine import BareMachine, bare_machine
 from tests.eventually import eventually
 

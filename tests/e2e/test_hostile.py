@@ -19,7 +19,7 @@ import pytest
 
 from gpudask.api import Json
 from gpudask.api.resource import KIND
-from local.operator_release import NAMESPACE
+from local.operator.release import NAMESPACE
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.platform import Platform
 from tests.e2e.programs import IMAGE

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from local.cluster import Cluster
-from local.commands import run
+from local.clusters.cluster import Cluster
+from local.clusters.settings import Settings
+from local.clusters.status import read_status
+from local.host.commands import run
+from local.host.process_identity import ProcessId
 from local.layout import Layout
-from local.node_spec import GPU_TAINT
-from local.process_identity import ProcessId
-from local.scratch_image import PAUSE_IMAGE
-from local.settings import Settings
-from local.status import read_status
+from local.nodes.containerd import PAUSE_IMAGE
+from local.nodes.node_spec import GPU_TAINT
 from tests.e2e.machine import Machine, kill, processes
 from tests.e2e.platform import Platform
 from tests.eventually import eventually

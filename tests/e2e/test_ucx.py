@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from local.bundle.packing.wheel_sets import cuda13_lock
 from local.bundle.wheel_files import unpack_wheels
-from local.bundle.wheel_sets import cuda13_lock
-from local.progress import Steps
-from local.wheels import fetch_wheels
+from local.host.progress import Steps
+from local.images.wheels import fetch_wheels
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
 from tests.e2e.ucx import moved

@@ -15,7 +15,7 @@ for _place in (_HERE / "uploaded", _HERE.parent / "e2e" / "uploaded", _HERE.pare
     if str(_place) not in sys.path:
         sys.path.insert(0, str(_place))  # the uploaded modules are importable here as on the workers
 
-from local.cluster import Cluster  # noqa: E402
+from local.clusters.cluster import Cluster  # noqa: E402
 from local.layout import REPOSITORY  # noqa: E402
 from tests.e2e.platform import Platform  # noqa: E402
 from tests.e2e.provider import LocalProvider  # noqa: E402

@@ -6,7 +6,7 @@ from gpudask.api import Json
 
 from typing import Any
 
-from local.worker_image import WORKER_IMAGE, pod_template
+from local.images.offline_worker import WORKER_IMAGE, pod_template
 
 
 IDLE_TIMEOUT = "5s"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from local.operator_process import OperatorProcess, leading
+from local.operator.process import OperatorProcess, leading
 from tests.conftest import ROOT
 
 VALUES = ROOT / "charts" / "gpudask" / "values.yaml"

@@ -24,8 +24,8 @@ import yaml
 from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from local.api_server import ApiServer
-from local.processes import Part
+from local.clusters.api_server import ApiServer
+from local.host.processes import Part
 from tests.builders import a_manifest, a_pool
 from tests.conftest import CRD, ROOT
 from tests.hostile.attack import OWN, Attacker, Request

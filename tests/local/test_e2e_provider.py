@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from local.errors import LocalClusterError
 from tests.conftest import ROOT
 from tests.e2e.provider import (

@@ -24,7 +24,7 @@ from gpudask.clients.kubernetes import Kubernetes
 from gpudask.handlers import register
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from tests.builders import a_manifest
 from tests.eventually import eventually_async as eventually
 from tests.eventually import steadily_async as stays  # noqa: F401 (the tests' on this stage)

@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.desired import preload
 from gpudask.preload import files
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.hostile.platform import controllers

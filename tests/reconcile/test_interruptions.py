@@ -9,7 +9,7 @@ import pytest
 from gpudask.desired.disruption import SAFE_TO_EVICT
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.planning.builders import gpu_pool
 from tests.reconcile.proxy import Proxy

@@ -16,7 +16,7 @@ import pytest
 from gpudask.desired.disruption import SAFE_TO_EVICT
 from gpudask.reconcile.operator import Operator, ResourceMissingError
 from gpudask.settings import Settings
-from local.api_server import ApiServer
+from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.kubectl import Kubectl

@@ -14,10 +14,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.commands import run
-from local.hashing import content_key
+from local.host.commands import run
+from local.host.hashing import content_key
 from local.layout import REPOSITORY, cache_dir
-from local.lock import exclusive
+from local.host.lock import exclusive
 
 
 OLDEST = "2025.4.0"

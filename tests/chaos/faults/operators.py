@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from local.operator_release import NAMESPACE
+from local.operator.release import NAMESPACE
 from tests.chaos import processes
 from tests.chaos.target import NoVictimError, Target
 

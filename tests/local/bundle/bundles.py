@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 from local.bundle.manifest import Manifest
+from local.bundle.packing.writing import Item, write_bundle
 from local.bundle.unpacking import unpack
 from local.bundle.verifying import verify
-from local.bundle.writing import Item, write_bundle
 
 MIB = 1 << 20
 

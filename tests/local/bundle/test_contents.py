@@ -11,11 +11,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from local.bundle.activation import offer_libraries
-from local.bundle.host_programs import libraries_of, parse_ldd
+from local.bundle.packing.host_programs import libraries_of
+from local.bundle.packing.wheel_sets import TOOLS, excerpt
 from local.bundle.start import named_bundle
 from local.bundle.wheel_files import store_wheel, unpack_wheels
-from local.bundle.wheel_sets import TOOLS, excerpt
 from local.errors import LocalClusterError
+from local.host.libraries import parse_ldd
 
 _LDD = """\
 \tlinux-vdso.so.1 (0x00007ffd4a5f2000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.bundle.activation import PYTHON, worker_sites
-from local.bundle.wheel_sets import FOR_CUDA13
+from local.bundle.packing.wheel_sets import FOR_CUDA13
 from local.layout import REPOSITORY
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from local.binaries import KUBERNETES
-from local.bundle.packing import gather, write_start
-from local.bundle.writing import write_bundle
-from local.progress import Steps
+from local.bundle.packing.pack import gather, write_start
+from local.bundle.packing.writing import write_bundle
+from local.host.progress import Steps
+from local.programs.binaries import KUBERNETES
 
 pytestmark = pytest.mark.api
 

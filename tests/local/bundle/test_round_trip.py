@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from local.bundle import writing
 from local.bundle.manifest import Manifest
-from local.bundle.packing import write_start
-from local.bundle.sizes import parse_size
-from local.bundle.writing import Item, write_bundle
+from local.bundle.packing import writing
+from local.bundle.packing.pack import parse_size, write_start
+from local.bundle.packing.writing import Item, write_bundle
 from local.errors import LocalClusterError
 from tests.local.bundle.bundles import MIB, noise, read, small_bundle
 

@@ -1,0 +1,99 @@
+"""An API server and its etcd alone: what a test needs that creates objects but runs no pod.
+
+Any number of them run side by side, without root once the binaries are there. No controller runs:
+nothing collects garbage, finishes deleting a namespace or makes service accounts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.control_plane.components import ControlPlane
+from local.control_plane.endpoints import recorded_endpoints
+from local.control_plane.kube_api import KubeApi
+from local.host.lock import exclusive, lock_of
+from local.host.processes import Processes
+from local.host.progress import QUIET, Steps
+from local.host.waiting import wait_for_part
+from local.layout import Layout
+from local.programs.binaries import KUBERNETES, ensure_binary, link_commands
+from local.programs.requirements import API_ONLY, ensure_requirements
+
+_PARTS = ("kube-apiserver", "etcd")
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """A running instance: `kubeconfig` is what its clients need."""
+
+    control_plane: ControlPlane
+
+    @classmethod
+    def start(cls, name: str, *, audit: bool = False, feature_gates: str = "", steps: Steps = QUIET) -> ApiServer:
+        """Start the instance `name`, or find it running and repair it.
+
+        Raises:
+            LocalClusterError: something is missing, or a part ended at once; the text says which.
+        """
+        layout = Layout.of(name)
+        with exclusive(layout.root):
+            layout.root.mkdir(exist_ok=True)
+            ensure_requirements(API_ONLY, steps)
+            link_commands(ensure_binary(KUBERNETES, steps), KUBERNETES, layout.commands)
+            endpoints = recorded_endpoints(layout, "127.0.0.1")
+            control_plane = ControlPlane(layout, endpoints, audit=audit, with_nodes=False, feature_gates=feature_gates)
+            control_plane.prepare()
+            instance = cls(control_plane)
+            with steps.step("Starting etcd and the API server", log=instance.processes.log_of("kube-apiserver")):
+                instance.processes.ensure(control_plane.etcd())
+                instance.processes.ensure(control_plane.api_server())
+                instance.wait_ready()
+        return instance
+
+    @classmethod
+    def find(cls, name: str) -> ApiServer | None:
+        """Find an instance that was started; None where the name is free or a whole cluster's."""
+        layout = Layout.of(name)
+        if not layout.kubeconfig.exists() or layout.settings.exists():
+            return None
+        return cls(ControlPlane(layout, recorded_endpoints(layout, "127.0.0.1"), with_nodes=False))
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.control_plane.layout.kubeconfig
+
+    @property
+    def kubectl(self) -> Path:
+        """The kubectl of the same version."""
+        return self.control_plane.layout.commands / "kubectl"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON event a line, where started with `audit`."""
+        return self.control_plane.layout.audit_log
+
+    @property
+    def processes(self) -> Processes:
+        """Its two processes."""
+        return Processes(self.control_plane.layout.records, self.control_plane.layout.logs)
+
+    def wait_ready(self) -> None:
+        """Wait until requests are served."""
+        api = KubeApi(self.control_plane.endpoints.server, self.control_plane.pki)
+        wait_for_part(self.processes, "kube-apiserver", api.blocker)
+
+    def restart(self) -> None:
+        """Restart the API server alone: every watch breaks, no object is lost."""
+        self.processes.restart("kube-apiserver")
+        self.wait_ready()
+
+    def stop(self) -> None:
+        """End both processes and delete all of the instance, its logs too."""
+        root = self.control_plane.layout.root
+        with exclusive(root):
+            self.processes.stop(_PARTS, patience_seconds=0.5)
+            shutil.rmtree(root, ignore_errors=True)
+            lock_of(root).unlink(missing_ok=True)
