@@ -4,7 +4,7 @@ PY := .venv/bin/python
 UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
-CHECKED := operator local benchmarks charts examples tests
+CHECKED := operator local benchmarks charts docs examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e and not registry"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
@@ -118,10 +118,11 @@ lock: setup ## resolve requirements/*.in anew
 	@cd requirements && for name in operator dask dask-cu13 dev $$(basename -as .in client-*.in preload-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
 	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
 
-generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, docs/cli.md
+generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, docs/cli.md, docs/modules.md
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
 	@$(PY) -m gpudask.api.crd reference > docs/reference.md
 	@$(PY) -m gpudask.cli.help_page > docs/cli.md
+	@$(PY) docs/modules.py > docs/modules.md
 	@$(MAKE) --no-print-directory manifests
 
 manifests: setup ## write the plain manifests, rendered from the chart

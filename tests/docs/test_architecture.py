@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import graphlib
 import re
+import subprocess
+import sys
 
 import grimp
 import pytest
@@ -39,6 +41,11 @@ def test_all_of_the_preload_is_on_it(part: str):
 @pytest.mark.parametrize("path", list(_PATH.finditer(MAP)), ids=lambda path: path["title"])
 def test_a_path_is_short(path: re.Match[str]):
     assert 5 <= len(set(_FILE.findall(path["steps"]))) <= _AT_MOST
+
+
+def test_the_list_of_modules_is_what_their_docstrings_say():
+    printed = subprocess.run([sys.executable, ROOT / "docs" / "modules.py"], capture_output=True, text=True, check=True)
+    assert (ROOT / "docs" / "modules.md").read_text() == printed.stdout, "docs/modules.md is old: make generate"
 
 
 def test_there_are_paths():
