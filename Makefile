@@ -4,7 +4,7 @@ PY := .venv/bin/python
 UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
-CHECKED := operator local benchmarks charts docs examples tests
+CHECKED := operator local benchmarks charts docs/modules.py examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e and not registry"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
