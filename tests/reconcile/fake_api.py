@@ -27,7 +27,7 @@ from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
 from gpudask.reconcile.loop import Registry
-from gpudask.reconcile.resource import ResourceCopy
+from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.drift_repair import KINDS
 from tests.planning.builders import NOW
 

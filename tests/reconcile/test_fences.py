@@ -20,7 +20,7 @@ from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.status import StatusWriter
 from gpudask.reconcile.served_schema import ServedSchema
-from gpudask.reconcile.resource import ResourceCopy
+from gpudask.reconcile.resource_copy import ResourceCopy
 from tests.builders import a_manifest, a_pool
 from tests.planning import builders
 from tests.planning.builders import cluster, stored

@@ -123,7 +123,7 @@ async def test_a_stored_spec_that_breaks_a_later_rule_is_told_and_nothing_is_tou
     second = ("Warning", "spec.suspend: another rule", 1)
     rule = ["a rule that came later"]
 
-    monkeypatch.setattr("gpudask.reconcile.resource.parse", stricter)
+    monkeypatch.setattr("gpudask.reconcile.resource_copy.parse", stricter)
     async with operating(stage.settings):
         await stage.apply(a_pool())
         await stage.shows("Ready", "True AllReady")

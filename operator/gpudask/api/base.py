@@ -1,4 +1,4 @@
-"""The building blocks of the resource's models: their base, rules that need more than a type, durations, quantities.
+"""The base class of the resource's models, and what they share: rules in CEL and Python, durations, quantities.
 
 Each rule stands once, for the API server in CEL and for the operator in Python. The API server refuses a manifest at
 once. The operator checks again, since an object may have been stored before the rule existed, and then puts the same

@@ -1,4 +1,4 @@
-"""`spec`, as users write it, with defaults, and the rules that need more than a type.
+"""`spec`, as users write it: its sections but pools, with their defaults and rules.
 
 A rule stands beside its model, in `rules`: the API server gets it as CEL, so `kubectl apply` refuses at once, and
 it holds here in Python too, because an object may have been stored before the rule existed.

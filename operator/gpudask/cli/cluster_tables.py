@@ -1,4 +1,4 @@
-"""Tables of clusters and pools for people: the rows, and how rich draws them.
+"""Tables of clusters and pools, as `get` and `top` print them: columns, rows, and how rich draws them.
 
 Columns have no lines, as kubectl's, and stay readable in a narrow terminal. The rows are pure: bodies in, cells out.
 """

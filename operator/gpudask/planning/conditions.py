@@ -1,4 +1,4 @@
-"""The conditions and the phase: one function for each condition, and the phase from them."""
+"""The conditions of the status, one function each, and its phase, which follows from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fallback`: tasks of a pool without workers run on other pools, whose workers offer its resources meanwhile."""
+"""`fallback`: which pools' workers offer the resources of a pool that has no workers, and their demand meanwhile."""
 
 from __future__ import annotations
 

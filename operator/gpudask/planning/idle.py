@@ -1,4 +1,6 @@
-"""`idle`: deletion of an unused cluster (`deleteAfter`), and of GPU pods whose demand is not known (`frozenFor`).
+"""`spec.idle`: deletion of an unused cluster (`deleteAfter`), and of GPU pods whose demand is unknown (`frozenFor`).
+
+When a pool's idle pods go, `idleTimeout`, is in autoscaling.py.
 
 Nothing is deleted because a read failed. Pools whose sizes stay although they might be wrong, because the scheduler
 does not answer or cannot drain, are frozen. Only a pool that holds GPUs is given up then, and only after

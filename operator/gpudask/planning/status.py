@@ -1,4 +1,4 @@
-"""The status after a pass: each pool as it is, and what changed since the last one.
+"""The status after a pass: its pools, scheduler, summary and counters. Its conditions are in conditions.py.
 
 And its write priority: forms of it without what changes all the time, by which two are compared.
 """

@@ -1,4 +1,4 @@
-"""The operator's desired state, as values: the body of `POST /gpudask/v1/desired` and the pools file, checked.
+"""Parser of what the operator wants: the body of `POST /gpudask/v1/desired`, and the pools file.
 
 Bad input is a `BadInputError` that names the field; nothing here touches the scheduler.
 """

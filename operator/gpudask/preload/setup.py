@@ -1,4 +1,4 @@
-"""The preload: its parts put together on a running scheduler, and the answers of its routes.
+"""The preload as a scheduler plugin: its parts put together and called, and the answers of its routes.
 
 No decision is made here.
 """

@@ -1,4 +1,7 @@
-"""Executor of a plan's actions: those of each pool and kind apart, so that one that fails holds back no other."""
+"""Executor of a plan's actions: pods in batches of growing size, dry runs, deletions; each pool and kind apart.
+
+So one that fails holds back no other.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
-from gpudask.reconcile.resource import Change, ResourceCopy
+from gpudask.reconcile.resource_copy import Change, ResourceCopy
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot be made at all

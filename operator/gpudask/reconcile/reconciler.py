@@ -1,4 +1,4 @@
-"""One pass over a cluster: observe, plan, execute, send the desired state to the scheduler, write the status.
+"""One pass over the newest copy of a cluster: observe, plan, execute, tell the scheduler, write the status.
 
 Running a pass twice changes nothing; the next pass makes up for a lost event.
 """
@@ -37,7 +37,7 @@ from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
-from gpudask.reconcile.resource import ResourceCopy
+from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
 

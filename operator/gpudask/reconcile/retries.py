@@ -1,4 +1,4 @@
-"""Retries of a pass's work, piece by piece: each fails, hangs and is retried independently, with its own back-off.
+"""Retries of a pass's work, piece by piece: each has a time limit, an error message and a back-off of its own.
 
 A dead webhook on Services holds back neither pods nor the status. A pass waits for its pieces until a short deadline;
 one that takes longer goes on beside the next passes, which leave it alone until it has ended.

@@ -11,7 +11,7 @@ from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.status import without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.resource import ResourceCopy
+from gpudask.reconcile.resource_copy import ResourceCopy
 
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
 # soonest. The first part that differs counts.

@@ -1,4 +1,4 @@
-"""The assignment of demand to pools, the cheapest first; and spill-over, `fallback`, and demand that no pool serves.
+"""The assignment of demand to pools, the cheapest first; spill-over; when `fallback` begins; what no pool serves.
 
 Spill-over: demand above a pool's capacity goes to the next more expensive pool.
 

@@ -1,4 +1,4 @@
-"""Checks of what is installed: our resource definition, our operator, the stock Dask operator, and the mirror. Pure.
+"""Checks of what is installed: our CRD, field by field, our operator, the stock Dask operator, and the mirror. Pure.
 
 The stock operator and the mirror both have the kinds of `kubernetes.dask.org`. Whose they are is told by a category
 that our chart gives them, as the chart and the operator tell it.

@@ -1,4 +1,4 @@
-"""A local port that leads to the scheduler pod, and goes on doing so when pod or connection are replaced.
+"""A local port forwarded to the scheduler pod, also when it is replaced; connections that do not answer are cut.
 
 The listening socket lives as long as the object. Each connection to it finds the scheduler's present pod and
 opens a websocket of its own, so a lost one costs one connection, which Dask's client makes again by itself.

@@ -1,6 +1,6 @@
-"""The API server as this client sees it: where it is, and what changes there.
+"""What the client asks about GpuDaskClusters, one request each: create, read, apply, patch, watch, delete.
 
-What is done to GpuDaskClusters, one request each. What is read of their pods is in pods.py.
+What is read of their pods is in pods.py.
 """
 
 from __future__ import annotations
