@@ -1,4 +1,4 @@
-"""The names of a cluster's objects.
+"""The names of what a cluster owns: pods, ConfigMaps, NetworkPolicy; and the Dask name of a pod's worker.
 
 Pool names hold no hyphen, so `<cluster>-<pool>-worker-<n>` has one reading: clusters `a` and `a-b` never meet.
 """

@@ -1,4 +1,4 @@
-"""Holds: a pool kept at a fixed set of workers for a while, as XGBoost, PyTorch and cuML need it.
+"""Holds: a pool kept at a fixed set of workers while they are renewed, as XGBoost, PyTorch and cuML need it.
 
 `spec.overrides` has one entry for a pool: the newest hold's. What is below it is noted beside it, in an annotation of
 the cluster, because holds may end in any order, and those of several programs know nothing of each other.

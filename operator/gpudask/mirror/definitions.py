@@ -1,4 +1,4 @@
-"""The mirror's kinds: whether their definitions are installed and ours, and the caches of their objects.
+"""The CRDs of the mirror's kinds, `kubernetes.dask.org`: whether they are there, and ours; the caches of their objects.
 
 The stock operator's have the same names. Read from the API server's discovery, which every service account may do; to
 watch definitions would take a right on the whole cluster.

@@ -1,4 +1,4 @@
-"""The plan of one pass, for the whole cluster."""
+"""The plan of one pass: those of the scheduler and of each pool put together, with demand, fallback and deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of the preload's parts: what each needs of distributed, and the plugin hooks that it gets.
+"""The base class of the preload's parts: what each needs of distributed, and the plugin hooks that it gets.
 
 What parts hook into is not public: another version of distributed may lack it. Then only that part is off, and those
 that depend on it; `features` in the answer says why.
