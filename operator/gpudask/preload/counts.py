@@ -1,4 +1,4 @@
-"""Counts of restricted tasks by requirement, prefix and state.
+"""Counts of restricted tasks by requirement, prefix and state; and of tasks that ended, by worker.
 
 A transition only notes the task's key; the next reader has all noted tasks counted anew. So a task that went through
 several states in between costs one count, and counting cannot drift: it is keyed by task, and looks at the task as it
@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import reprlib
 import time
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from .requirements import IGNORED, NAME_LENGTH, REQUIREMENTS, TOO_MANY, ignored, is_ignored, requirement_from
@@ -264,3 +264,41 @@ def _shown(restrictions: Any) -> str:
         return reprlib.repr(restrictions)[:NAME_LENGTH]
     except Exception:  # noqa: BLE001 (whatever a foreign type raises)
         return type(restrictions).__name__[:NAME_LENGTH]
+
+
+class FinishedTasks:
+    """How many tasks ended on each worker since it came, with a result or an error, plain and restricted ones.
+
+    A worker that got a task and ended it between two checks has not been idle; the counts show that, too.
+    """
+
+    def __init__(self) -> None:
+        self.plain: defaultdict[str, int] = defaultdict(int)
+        self.restricted: defaultdict[str, int] = defaultdict(int)
+        # (group, worker) of which a task ended since the last check: of many tasks the first is enough
+        self.recently_plain: set[tuple[Any, str]] = set()
+        self.recently_restricted: set[tuple[Any, str]] = set()
+
+    def on(self, address: str) -> int:
+        """Return all tasks that ended on a worker."""
+        return self.plain.get(address, 0) + self.restricted.get(address, 0)
+
+    def failed(self, address: str, *, restricted: bool) -> None:
+        """Count a task that failed, whether it is tried again or not."""
+        if restricted:
+            self.restricted[address] += 1
+            self.recently_restricted.add((None, address))
+        else:
+            self.plain[address] += 1
+            self.recently_plain.add((None, address))
+
+    def take_recent(self) -> tuple[set[str], set[str]]:
+        """Return the workers on which plain and restricted tasks ended since the last call."""
+        plain, restricted = self.recently_plain, self.recently_restricted
+        self.recently_plain, self.recently_restricted = set(), set()
+        return {address for _, address in plain}, {address for _, address in restricted}
+
+    def remove_worker(self, address: str) -> None:
+        """Forget a worker that has gone."""
+        self.plain.pop(address, None)
+        self.restricted.pop(address, None)

@@ -14,12 +14,11 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .counts import ACTIVE, BATCH, UNRUNNABLE, Counts
+from .counts import ACTIVE, BATCH, UNRUNNABLE, Counts, FinishedTasks
 from .lookahead import Durations, LookAhead
 from .part import Part
 from .pools import pool_of
 from .requirements import PLAIN, Requirement, is_ignored, requirement_of
-from .workers import FinishedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

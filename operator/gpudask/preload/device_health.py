@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, WorkerState
 
+    from .counts import FinishedTasks
     from .pools import Pools
-    from .workers import FinishedTasks
 
 logger = logging.getLogger("gpudask.preload")
 

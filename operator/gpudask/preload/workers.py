@@ -7,7 +7,6 @@ import itertools
 import math
 import sys
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -139,44 +138,6 @@ class Workers(Part):
     def _has_neighbour(self, ws: WorkerState) -> bool:
         """Return whether any other worker could take data: whether a value may go there is the drain's to find out."""
         return len(self._scheduler.running) > (ws in self._scheduler.running)
-
-
-class FinishedTasks:
-    """How many tasks ended on each worker since it came, with a result or an error, plain and restricted ones.
-
-    A worker that got a task and ended it between two checks has not been idle; the counts show that, too.
-    """
-
-    def __init__(self) -> None:
-        self.plain: defaultdict[str, int] = defaultdict(int)
-        self.restricted: defaultdict[str, int] = defaultdict(int)
-        # (group, worker) of which a task ended since the last check: of many tasks the first is enough
-        self.recently_plain: set[tuple[Any, str]] = set()
-        self.recently_restricted: set[tuple[Any, str]] = set()
-
-    def on(self, address: str) -> int:
-        """Return all tasks that ended on a worker."""
-        return self.plain.get(address, 0) + self.restricted.get(address, 0)
-
-    def failed(self, address: str, *, restricted: bool) -> None:
-        """Count a task that failed, whether it is tried again or not."""
-        if restricted:
-            self.restricted[address] += 1
-            self.recently_restricted.add((None, address))
-        else:
-            self.plain[address] += 1
-            self.recently_plain.add((None, address))
-
-    def take_recent(self) -> tuple[set[str], set[str]]:
-        """Return the workers on which plain and restricted tasks ended since the last call."""
-        plain, restricted = self.recently_plain, self.recently_restricted
-        self.recently_plain, self.recently_restricted = set(), set()
-        return {address for _, address in plain}, {address for _, address in restricted}
-
-    def remove_worker(self, address: str) -> None:
-        """Forget a worker that has gone."""
-        self.plain.pop(address, None)
-        self.restricted.pop(address, None)
 
 
 class OnlyCopies:
