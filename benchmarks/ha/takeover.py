@@ -119,12 +119,12 @@ class TwoOperators:
     async def _acts(self, actor: Replica, mark: int) -> Pod:
         """The first pod that `actor` makes. One is deleted; another, when one who ends has replaced it still."""
         while True:
-            victim = self.observer.of((self._next_cluster(), CPU))[0]
+            deleted = self.observer.of((self._next_cluster(), CPU))[0]
             before = set(self.observer.pods)
-            self.observer.released.add(victim.uid)
-            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{victim.name}"
-            await self.testbed.api.request("DELETE", path, body={"preconditions": {"uid": victim.uid}})
-            pod = await self._appears(victim.pool, before)
+            self.observer.released.add(deleted.uid)
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{deleted.name}"
+            await self.testbed.api.request("DELETE", path, body={"preconditions": {"uid": deleted.uid}})
+            pod = await self._appears(deleted.pool, before)
             if actor.credential in self._makers(pod, mark):
                 return pod
 
