@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scaling import world
+from benchmarks.scaling import simulation
 from benchmarks.scaling.oracle import Oracle, geometric_mean
 from benchmarks.scaling.policies import Adaptive, Fixed, Gpudask
+from benchmarks.scaling.simulation import Outcome, Policy
 from benchmarks.scaling.trace import FAMILIES, Settings, Trace, all_traces
-from benchmarks.scaling.world import Outcome, Policy
 from benchmarks.testbed.report import keep, markdown, one_line
 
 POLICIES: Sequence[Callable[[], Policy]] = (Gpudask, Adaptive, Fixed)
@@ -91,7 +91,7 @@ class Run:
 def measure(trace: Trace) -> list[Run]:
     """Every policy on `trace`."""
     oracle = Oracle(trace)
-    return [_figures(trace, oracle, world.run(trace, policy())) for policy in POLICIES]
+    return [_figures(trace, oracle, simulation.run(trace, policy())) for policy in POLICIES]
 
 
 def _figures(trace: Trace, oracle: Oracle, outcome: Outcome) -> Run:
