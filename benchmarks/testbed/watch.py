@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -91,18 +91,30 @@ async def watching(
     api: Kubernetes, pods: Callable[[Json], None], clusters: Callable[[Json], None]
 ) -> AsyncIterator[None]:
     """Both watches are open until the block ends, and tell `pods` and `clusters`; what existed before is told first."""
-    watches = [
-        asyncio.create_task(_watch(api, _PODS, pods, {"labelSelector": LABEL_CLUSTER})),
-        asyncio.create_task(_watch(api, CLUSTERS_PATH, clusters, {})),
-    ]
+    watches = (
+        _watch(api, _PODS, pods, {"labelSelector": LABEL_CLUSTER}),
+        _watch(api, CLUSTERS_PATH, clusters, {}),
+    )
+    async with background(*watches):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def background(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """These run until the block ends.
+
+    Raises:
+        Exception: what one of them ended with: figures taken beside a watch that broke are none.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         yield
     finally:
-        for watch in watches:
-            watch.cancel()
-        for result in await asyncio.gather(*watches, return_exceptions=True):
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
-                raise result  # figures taken with a broken watch are none
+                raise result
 
 
 async def _watch(api: Kubernetes, path: str, see: Callable[[Json], None], selector: dict[str, str]) -> None:
