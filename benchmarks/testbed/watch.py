@@ -31,8 +31,8 @@ class ClusterPods:
 
     def __init__(self, schedulers: FakeSchedulers) -> None:
         self._schedulers = schedulers
-        self._home: dict[str, FakeScheduler] = {}
-        self._homeless: dict[str, list[tuple[str, str]]] = {}  # by cluster: workers that run before their scheduler
+        self._scheduler_by_cluster: dict[str, FakeScheduler] = {}
+        self._early: dict[str, list[tuple[str, str]]] = {}  # by cluster: workers that run before their scheduler
         self.created_at: dict[str, float] = {}
         self.ready_at: dict[str, float] = {}
 
@@ -44,27 +44,27 @@ class ClusterPods:
         if event["type"] == "DELETED":
             self.created_at.pop(name, None)
             ran = self.ready_at.pop(name, None) is not None
-            if pool and ran and cluster in self._home:
-                self._home[cluster].leave(metadata["annotations"][ANNOTATION_DASK_NAME])
+            if pool and ran and cluster in self._scheduler_by_cluster:
+                self._scheduler_by_cluster[cluster].leave(metadata["annotations"][ANNOTATION_DASK_NAME])
             return
         self.created_at.setdefault(name, now)
         if status.get("phase") != "Running" or name in self.ready_at:
             return
         self.ready_at[name] = now
         if not pool:
-            self._home[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
-            for waiting in self._homeless.pop(cluster, []):
-                self._home[cluster].register(*waiting)
+            self._scheduler_by_cluster[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
+            for waiting in self._early.pop(cluster, []):
+                self._scheduler_by_cluster[cluster].register(*waiting)
             return
         worker = metadata["annotations"][ANNOTATION_DASK_NAME], pool
-        if cluster in self._home:
-            self._home[cluster].register(*worker)
+        if cluster in self._scheduler_by_cluster:
+            self._scheduler_by_cluster[cluster].register(*worker)
         else:
-            self._homeless.setdefault(cluster, []).append(worker)
+            self._early.setdefault(cluster, []).append(worker)
 
     def scheduler_of(self, cluster: str) -> FakeScheduler:
         """The fake scheduler of a cluster whose scheduler pod runs."""
-        return self._home[cluster]
+        return self._scheduler_by_cluster[cluster]
 
 
 class ReadyClusters:
