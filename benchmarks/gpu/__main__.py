@@ -37,7 +37,7 @@ def main() -> None:
     """Measure, keep, print. The exit status is 1 where something could not be measured."""
     arguments = _arguments()
     if arguments.stand_in:
-        sys.exit(_try_out(arguments))
+        sys.exit(_dry_run(arguments))
     failed = [] if arguments.report_only else _measure(arguments)
     records = report.read(arguments.json)
     text = report.summary(records)
@@ -50,7 +50,7 @@ def main() -> None:
     sys.exit(1 if failed else 0)
 
 
-def _try_out(arguments: argparse.Namespace) -> int:
+def _dry_run(arguments: argparse.Namespace) -> int:
     """Go through all of it with small amounts of work and no GPU; what comes out is shown, and kept nowhere."""
     with tempfile.TemporaryDirectory() as directory:
         arguments.json = Path(directory) / "stand-in.json"
@@ -140,11 +140,9 @@ def _template(arguments: argparse.Namespace) -> Json:
 
 def _draw(records: list[Json], path: Path) -> None:
     try:
-        from benchmarks.gpu.plot import draw  # noqa: PLC0415 - a machine without matplotlib measures all the same
+        report.draw(records, path)
     except ImportError as error:
         print(f"no plot: {error}", file=sys.stderr)
-    else:
-        draw(records, path)
 
 
 if __name__ == "__main__":

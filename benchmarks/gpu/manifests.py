@@ -26,10 +26,12 @@ FILES = tuple(
 )
 DIRECTORY = "/programs"
 STAND_INS = {
+    "stand_in.py": "benchmarks/gpu/stand_in.py",
     "stand_in_cupy.py": "cupy.py",
-    "stand_in_arrays.py": "benchmarks/gpu/stand_in/arrays.py",
 }
 """For dry runs: the keys of the ConfigMap, and where the files are for pods."""
+STAND_IN_CUPY = "from benchmarks.gpu.stand_in import *\n"
+"""The second of these: what a program then imports as `cupy`."""
 _VOLUME = "gpu-benchmark-programs"
 _SMALL = {"cpu": "100m", "memory": "1Gi"}
 

@@ -171,8 +171,8 @@ class Runner:
         here = Path(__file__).parent
         files = {name: (here / "programs" / name).read_text() for name in manifests.FILES}
         if self.stand_in:
-            places = manifests.STAND_INS.items()
-            files |= {key: (here / "stand_in" / Path(path).name).read_text() for key, path in places}
+            module = (here / "stand_in.py").read_text()
+            files |= {"stand_in.py": module, "stand_in_cupy.py": manifests.STAND_IN_CUPY}
         self.kubectl.apply(manifests.programs(files))
 
     def clear(self) -> None:

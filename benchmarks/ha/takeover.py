@@ -20,7 +20,7 @@ from benchmarks.ha.replica import Memory, Replica, environment, install, rendere
 from benchmarks.testbed.cluster import SimulatedCluster, simulated_cluster
 from benchmarks.testbed.manifests import CPU, GPU, NAMESPACE, cluster_name
 from benchmarks.testbed.schedulers import LONG_TASK_SECONDS
-from benchmarks.testbed.watch import until, watching
+from benchmarks.testbed.watch import background, until, watching
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.lease import Lease
 
@@ -119,12 +119,12 @@ class TwoOperators:
     async def _acts(self, actor: Replica, mark: int) -> Pod:
         """The first pod that `actor` makes. One is deleted; another, when one who ends has replaced it still."""
         while True:
-            victim = self.observer.of((self._next_cluster(), CPU))[0]
+            deleted = self.observer.of((self._next_cluster(), CPU))[0]
             before = set(self.observer.pods)
-            self.observer.released.add(victim.uid)
-            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{victim.name}"
-            await self.testbed.api.request("DELETE", path, body={"preconditions": {"uid": victim.uid}})
-            pod = await self._appears(victim.pool, before)
+            self.observer.released.add(deleted.uid)
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{deleted.name}"
+            await self.testbed.api.request("DELETE", path, body={"preconditions": {"uid": deleted.uid}})
+            pod = await self._appears(deleted.pool, before)
             if actor.credential in self._makers(pod, mark):
                 return pod
 
@@ -143,8 +143,8 @@ class TwoOperators:
         """One more long GPU task comes to some cluster: one more pod is wanted."""
         pool = self._next_cluster(), GPU
         self.observer.wanted[pool] += 1
-        played = self.testbed.pods.scheduler_of(pool[0])
-        played.want(self.observer.wanted[pool], seconds_a_task=LONG_TASK_SECONDS, GPU=1)
+        scheduler = self.testbed.pods.scheduler_of(pool[0])
+        scheduler.want(self.observer.wanted[pool], seconds_a_task=LONG_TASK_SECONDS, GPU=1)
         return pool
 
     def _next_cluster(self) -> str:
@@ -168,7 +168,7 @@ async def two_operators(clusters: int, cpu_pods: int, *, seed: int) -> AsyncIter
             name = cluster_name(number)
             found.observer.wanted |= {(name, ""): 1, (name, CPU): cpu_pods, (name, GPU): 0}
         await stack.enter_async_context(watching(testbed.api, found.observer.see_pod, found.observer.see_cluster))
-        await stack.enter_async_context(_watching_lease(testbed.api, found))
+        await stack.enter_async_context(background(_watch_lease(testbed.api, found)))
         stack.push_async_callback(_end_all, found)
         await found.add_replica()
         await found.add_replica()
@@ -180,25 +180,13 @@ async def two_operators(clusters: int, cpu_pods: int, *, seed: int) -> AsyncIter
         yield found
 
 
-@contextlib.asynccontextmanager
-async def _watching_lease(api: Kubernetes, found: TwoOperators) -> AsyncIterator[None]:
+async def _watch_lease(api: Kubernetes, found: TwoOperators) -> None:
     given = environment(rendered(), {"name": "", "uid": ""})
     lease = Lease(api, given["GPUDASK_NAMESPACE"], given["GPUDASK_LEASE"])
-
-    async def watch() -> None:
-        while True:
-            async with aclosing(lease.changes()) as changes:
-                async for record in changes:
-                    found.observer.see_lease(record)
-
-    watching_lease = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        watching_lease.cancel()
-        for result in await asyncio.gather(watching_lease, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
+    while True:
+        async with aclosing(lease.changes()) as changes:
+            async for record in changes:
+                found.observer.see_lease(record)
 
 
 async def _end_all(found: TwoOperators) -> None:
@@ -233,9 +221,9 @@ async def at_rest(operators: TwoOperators, seconds: float) -> Rest:
         await asyncio.sleep(_QUIET_SECONDS)
         asked_for = any(extra(operators.audit.since(mark), who.credential) for who in (leader, standby))
     schedulers = operators.testbed.schedulers.by_address.values()
-    mark, polled = operators.audit.mark(), sum(played.polls for played in schedulers)
+    mark, polled = operators.audit.mark(), sum(each.polls for each in schedulers)
     await asyncio.sleep(seconds)
-    requests, polls = operators.audit.since(mark), sum(played.polls for played in schedulers) - polled
+    requests, polls = operators.audit.since(mark), sum(each.polls for each in schedulers) - polled
     asked = [
         dict(Counter(f"{item.verb} {item.resource}" for item in extra(requests, replica.credential)))
         for replica in (leader, standby)

@@ -94,8 +94,8 @@ async def empty_clusters(
 
 def want_gpus(testbed: SimulatedCluster, tasks: list[int]) -> None:
     """The schedulers say at once that so many long GPU tasks wait, one number for each."""
-    for played, count in zip(testbed.schedulers.by_address.values(), tasks, strict=True):
-        played.want(count, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
+    for scheduler, count in zip(testbed.schedulers.by_address.values(), tasks, strict=True):
+        scheduler.want(count, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
 
 
 async def _by_hand(testbed: SimulatedCluster, requests: list[str], *, pods: int) -> Grown:
@@ -152,11 +152,11 @@ async def memory(clusters: int, totals: Sequence[int]) -> Memory:
                 await testbed.until_ready(total)
                 weights.append(await _weight(operator, total))
         began = monotonic()
-        before = {address: played.polls for address, played in testbed.schedulers.by_address.items()}
+        before = {address: scheduler.polls for address, scheduler in testbed.schedulers.by_address.items()}
         async with operating(testbed) as operator:
             await operator.at_rest()
             seconds = monotonic() - began
-            unheard = [a for a, played in testbed.schedulers.by_address.items() if played.polls == before[a]]
+            unheard = [a for a, scheduler in testbed.schedulers.by_address.items() if scheduler.polls == before[a]]
             assert not unheard, f"the restarted operator does not listen to {unheard[:3]}"
             return Memory(tuple(weights), operator.process.resident_mb, seconds)
 

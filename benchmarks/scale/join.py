@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, wait
+from distributed import wait
 
-from benchmarks.scale.processes import scheduler, worker
+from benchmarks.scale.processes import connected, scheduler, until, worker
 
 CPU_WORKERS, CPU_THREADS = 2, 8
 GPU = {"GPU": 1}
@@ -72,7 +72,7 @@ def measure_spread(*, preload: bool, workers: int, busy: bool, tasks: int, secon
         plain = client.map(time.sleep, [0.05] * 20_000 if busy else [], pure=False)
         gate = stack.enter_context(tempfile.TemporaryDirectory()) + "/open"
         futures = client.map(_pass, [gate] * tasks, [seconds] * tasks, resources=GPU, pure=False)
-        _until(lambda: client.run_on_scheduler(_assigned) >= tasks, "all tasks are given to the first worker")
+        _until_assigned(client, tasks)
         join(workers - 1)
         Path(gate).touch()
         since = time.monotonic()
@@ -87,7 +87,7 @@ def measure_block(*, preload: bool, queued: int) -> Block:
     """Let workers join a long queue, and listen to the scheduler's loop."""
     with _cluster(preload=preload) as (client, join):
         futures = client.map(time.sleep, [BLOCK_TASK_SECONDS] * queued, resources=GPU, pure=False)
-        _until(lambda: client.run_on_scheduler(_assigned) >= queued, "all tasks are given to the first worker")
+        _until_assigned(client, queued)
         client.run_on_scheduler(_start_ticker)
         join(JOINING)
         time.sleep(WATCH_SECONDS)
@@ -106,8 +106,7 @@ def _cluster(*, preload: bool) -> Iterator[tuple[Any, Callable[[int], None]]]:
         for i in range(CPU_WORKERS):
             stack.enter_context(worker(where, f"cpu-worker-{i}", threads=CPU_THREADS))
         stack.enter_context(worker(where, "gpu-worker-0", threads=1))
-        make_client: Any = Client  # it has no types
-        client = stack.enter_context(make_client(scheduler_file=str(where), timeout=60, set_as_default=False))
+        client = stack.enter_context(connected(where))
         client.wait_for_workers(CPU_WORKERS + 1, timeout=120)
 
         def join(n: int) -> None:
@@ -124,12 +123,9 @@ def _pass(gate: str, seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {DEADLINE_SECONDS} s: {what}")
-        time.sleep(0.1)
+def _until_assigned(client: Any, tasks: int) -> None:
+    what = "all tasks are given to the first worker"
+    until(lambda: client.run_on_scheduler(_assigned) >= tasks, what, seconds=DEADLINE_SECONDS)
 
 
 def _assigned(dask_scheduler: Any) -> int:

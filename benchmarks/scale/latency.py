@@ -7,9 +7,7 @@ rate. The preload tells of plain counts at most once a second, an older one five
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from time import monotonic
 
@@ -18,7 +16,7 @@ from benchmarks.testbed.bare_client import MERGE_PATCH, line
 from benchmarks.testbed.cluster import SimulatedCluster
 from benchmarks.testbed.manifests import CPU, GPU, NAMESPACE, cluster_name
 from benchmarks.testbed.schedulers import LONG_TASK_SECONDS
-from benchmarks.testbed.watch import until
+from benchmarks.testbed.watch import background, until
 from gpudask.desired.names import worker_pod
 
 _DEADLINE_SECONDS = 60
@@ -48,7 +46,7 @@ async def measure(
     `rate`: how often the counts of each cluster change, a second.
     """
     clusters = len(testbed.schedulers.by_address)
-    async with _active(testbed, rate):
+    async with background(_change_counts(testbed, rate)):
         await asyncio.sleep(1.0)  # the first second brings every cluster out of rest
         before, began = operator.work, monotonic()
         seconds = [await _probe(testbed, number, clusters, pause_seconds) for number in range(probes)]
@@ -61,26 +59,15 @@ async def _probe(testbed: SimulatedCluster, number: int, clusters: int, pause_se
     which, ordinal = number % clusters, number // clusters
     name = worker_pod(cluster_name(which), GPU, ordinal)
     asked = monotonic()
-    played = testbed.pods.scheduler_of(cluster_name(which))
-    played.want(ordinal + 1, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
+    scheduler = testbed.pods.scheduler_of(cluster_name(which))
+    scheduler.want(ordinal + 1, seconds_a_task=LONG_TASK_SECONDS, GPU=1)
     await until(lambda: name in testbed.pods.created_at, f"pod {name}", seconds=_DEADLINE_SECONDS)
     await asyncio.sleep(pause_seconds)
     return testbed.pods.created_at[name] - asked
 
 
-@contextlib.asynccontextmanager
-async def _active(testbed: SimulatedCluster, rate: float) -> AsyncIterator[None]:
-    """All clusters' counts change, `rate` times a second each, evenly spread, until the block ends."""
-    task = asyncio.create_task(_stir(testbed, rate))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def _stir(testbed: SimulatedCluster, rate: float) -> None:
+async def _change_counts(testbed: SimulatedCluster, rate: float) -> None:
+    """All clusters' counts change, `rate` times a second each, evenly spread."""
     every = list(testbed.schedulers.by_address.values())
     random.Random(0).shuffle(every)  # noqa: S311 - only that neighbours do not change one after the other
     began, said = monotonic(), 0

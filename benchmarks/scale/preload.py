@@ -43,10 +43,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
-from distributed import Client, Future, wait
+from distributed import Future, wait
 from distributed.core import Status
 
-from benchmarks.scale.processes import TOKEN, scheduler, worker
+from benchmarks.scale.processes import TOKEN, connected, scheduler, until, worker
 
 THREADS = 4  # of a worker; a GPU worker offers as many GPUs, so that both kinds of tasks have the same room
 WORKERS = 2  # that do the work; one of the other pool stands by, so that the fence has something to keep apart
@@ -92,11 +92,8 @@ class Side:
         tasks = len(self._held)
         with self._timed(tasks) as took:
             self._held.clear()
-            deadline = time.monotonic() + DEADLINE_SECONDS
-            while self._client.run_on_scheduler(_count_tasks):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the scheduler did not forget {tasks} tasks within {DEADLINE_SECONDS} s")
-                time.sleep(0.05)
+            forgotten = f"the scheduler forgets {tasks} tasks"
+            until(lambda: not self._client.run_on_scheduler(_count_tasks), forgotten, seconds=DEADLINE_SECONDS)
         self._memory_before = self._process.memory_info().rss
         return took[0]
 
@@ -121,8 +118,7 @@ def running(kind: str, *, preload: bool, collector: bool) -> Iterator[Side]:
         pool, other = ("gpu", "cpu") if kind == "restricted" else ("cpu", "gpu")
         for name in [*(f"{pool}-worker-{i}" for i in range(WORKERS)), f"{other}-worker-9"]:
             stack.enter_context(worker(where, name, threads=THREADS))
-        make_client: Any = Client  # it has no types
-        client = stack.enter_context(make_client(scheduler_file=str(where), timeout=60, set_as_default=False))
+        client = stack.enter_context(connected(where))
         client.wait_for_workers(WORKERS + 1, timeout=60)
         if not preload and kind == "plain":
             _pause(client, f"bench-{other}-worker-9-00000")
@@ -135,11 +131,8 @@ def running(kind: str, *, preload: bool, collector: bool) -> Iterator[Side]:
 def _pause(client: Any, name: str) -> None:
     """Keep a worker from being given tasks, as far as the scheduler knows."""
     client.run(_pause_here, name=name)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while client.run_on_scheduler(_status_of, name=name) != "paused":
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{name} was not paused within {DEADLINE_SECONDS} s")
-        time.sleep(0.05)
+    paused = f"{name} is paused"
+    until(lambda: client.run_on_scheduler(_status_of, name=name) == "paused", paused, seconds=DEADLINE_SECONDS)
 
 
 def _pause_here(dask_worker: Any, name: str) -> None:

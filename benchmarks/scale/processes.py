@@ -1,4 +1,4 @@
-"""Real schedulers and workers, each a process of this machine, with the preload or without."""
+"""Real schedulers, with the preload or without, and workers, each a process of this machine; and a client of theirs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from distributed import Client
 
 from gpudask.preload import files
 
@@ -48,6 +52,25 @@ def worker(where: Path, name: str, *, threads: int) -> Iterator[subprocess.Popen
         command += ["--resources", f"GPU={threads}"]
     with _dask(command, {}, _OTHER_CORES) as process:
         yield process
+
+
+def connected(where: Path) -> Any:
+    """A client, to be closed as a context, of the scheduler that wrote `where`. It is nobody's default."""
+    make_client: Any = Client  # it has no types
+    return make_client(scheduler_file=str(where), timeout=60, set_as_default=False)
+
+
+def until(condition: Callable[[], bool], what: str, *, seconds: float) -> None:
+    """Wait until `condition()` holds, which is asked every 0.05 s.
+
+    Raises:
+        TimeoutError: not within `seconds`; the message says what was waited for.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager

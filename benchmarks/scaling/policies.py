@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.scaling.kubernetes import EPOCH
-from benchmarks.scaling.world import Policy, World
+from benchmarks.scaling.simulation import Policy, Simulation
 from gpudask.planning.actions import (
     Action,
     CreateScheduler,
@@ -51,20 +51,20 @@ class Gpudask(Policy):
         self._told: dict[str, bool] = {}
         self._due = float("inf")
 
-    def begin(self, world: World) -> None:
+    def begin(self, simulation: Simulation) -> None:
         """Make the first pass now."""
-        self._world = world
-        world.wake = self._wake
+        self._simulation = simulation
+        simulation.wake = self._wake
         self._pass_in(0.0)
 
     def _wake(self, edge: bool) -> None:
         self._pass_in(_EDGE_SECONDS if edge else _COUNTS_SECONDS)
 
     def _pass_in(self, seconds: float) -> None:
-        due = self._world.clock.now + seconds
+        due = self._simulation.clock.now + seconds
         if due < self._due:
             self._due = due
-            self._world.clock.after(seconds, partial(self._on_due, due))
+            self._simulation.clock.after(seconds, partial(self._on_due, due))
 
     def _on_due(self, due: float) -> None:
         if due == self._due:  # else an earlier one came instead
@@ -87,14 +87,14 @@ class Gpudask(Policy):
             self._pass_in(max(_SOONEST_SECONDS, planned.requeue_after))
 
     def _observe(self) -> Observation:
-        world = self._world
-        joined = {name: EPOCH + process.joined for name, process in world.scheduler.by_name.items()}
+        simulation = self._simulation
+        joined = {name: EPOCH + process.joined for name, process in simulation.scheduler.by_name.items()}
         return Observation(
-            world.trace.cluster,
-            tuple(sorted(world.kubernetes.pods.values(), key=lambda pod: pod.name)),
-            world.kubernetes.now,
-            demand=world.scheduler.listen(),
-            demand_at=world.kubernetes.now,
+            simulation.trace.cluster,
+            tuple(sorted(simulation.kubernetes.pods.values(), key=lambda pod: pod.name)),
+            simulation.kubernetes.now,
+            demand=simulation.scheduler.listen(),
+            demand_at=simulation.kubernetes.now,
             scheduler_since=EPOCH - 50.0,
             joined=joined,
             first_joined=joined,
@@ -105,12 +105,12 @@ class Gpudask(Policy):
     def _carry_out(self, action: Action) -> None:
         match action:
             case CreateWorker(pool, number):
-                self._world.create(pool, number)
+                self._simulation.create(pool, number)
             case DeletePod(pod, _, only_if_unchanged):
-                self._world.delete(pod, only_if_unchanged=only_if_unchanged)
+                self._simulation.delete(pod, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement):
-                self._world.count_action(pod)
-                self._world.kubernetes.annotate(pod.name, retirement)
+                self._simulation.count_action(pod)
+                self._simulation.kubernetes.annotate(pod.name, retirement)
             case CreateScheduler() | MarkProtected() | RemoveFromService():
                 raise AssertionError("the scheduler is there, and marks come apart")
 
@@ -118,12 +118,12 @@ class Gpudask(Policy):
         """Tell the scheduler who retires, if that changed."""
         retiring = {
             pod.dask_name: pod.retirement.if_idle and not pod.deleting
-            for pod in self._world.kubernetes.pods.values()
+            for pod in self._simulation.kubernetes.pods.values()
             if pod.pool and pod.retirement is not None
         }
         if retiring != self._told:
             self._told = retiring
-            self._refused = self._world.scheduler.retire(retiring)
+            self._refused = self._simulation.scheduler.retire(retiring)
 
 
 class Adaptive(Policy):
@@ -140,47 +140,47 @@ class Adaptive(Policy):
     def __init__(self) -> None:
         self._looks: Counter[str] = Counter()  # pod's uid -> looks in a row that would close it
 
-    def begin(self, world: World) -> None:
+    def begin(self, simulation: Simulation) -> None:
         """Look at once, then every second."""
-        self._world = world
+        self._simulation = simulation
         self._look()
 
     def _look(self) -> None:
-        for name, pool in self._world.trace.by_name.items():
+        for name, pool in self._simulation.trace.by_name.items():
             if pool.autoscale is not None:
                 target = min(max(self._target(name), pool.autoscale.min), pool.autoscale.max)
                 self._move(name, target)
-        self._world.clock.after(INTERVAL_SECONDS, self._look)
+        self._simulation.clock.after(INTERVAL_SECONDS, self._look)
 
     def _target(self, pool: str) -> int:
-        trace = self._world.trace
+        trace = self._simulation.trace
         seconds, pods = 0.0, 0.0
         for resources, able in trace.serving.items():
             if able[:1] == (pool,):
-                work, tasks = self._world.scheduler.work(resources, unknown_seconds=UNKNOWN_SECONDS)
+                work, tasks = self._simulation.scheduler.work(resources, unknown_seconds=UNKNOWN_SECONDS)
                 seconds += work / trace.slots(pool, resources)
                 pods += tasks / trace.slots(pool, resources)
         return min(math.ceil(seconds / TARGET_DURATION_SECONDS), math.ceil(pods))
 
     def _move(self, pool: str, target: int) -> None:
-        pods = [pod for pod in self._world.kubernetes.pods.values() if pod.pool == pool and not pod.deleting]
+        pods = [pod for pod in self._simulation.kubernetes.pods.values() if pod.pool == pool and not pod.deleting]
         for _ in range(target - len(pods)):
-            self._world.create(pool)
+            self._simulation.create(pool)
         surplus = self._surplus(pods, len(pods) - target)
         self._looks = Counter({uid: n for uid, n in self._looks.items() if uid in surplus or uid not in _uids(pods)})
         for uid, pod in surplus.items():
             self._looks[uid] += 1
             if self._looks[uid] >= WAIT_COUNT:
                 del self._looks[uid]
-                self._world.delete(pod)
+                self._simulation.delete(pod)
 
     def _surplus(self, pods: list[Pod], count: int) -> dict[str, Pod]:
         """At most `count` that have not come or are idle."""
-        coming = [pod for pod in pods if not self._world.scheduler.of_pod(pod)]
+        coming = [pod for pod in pods if not self._simulation.scheduler.of_pod(pod)]
         idle = [
             pod
             for pod in pods
-            if (processes := self._world.scheduler.of_pod(pod)) and not any(p.running for p in processes)
+            if (processes := self._simulation.scheduler.of_pod(pod)) and not any(p.running for p in processes)
         ]
         return {pod.uid: pod for pod in [*coming, *idle][: max(0, count)]}
 
@@ -194,16 +194,16 @@ class Fixed(Policy):
 
     title = "fixed"
 
-    def begin(self, world: World) -> None:
+    def begin(self, simulation: Simulation) -> None:
         """Create everything."""
-        self._world = world
-        for pool in world.trace.by_name:
-            for _ in range(world.trace.most_pods(pool)):
-                world.create(pool)
-        world.wake = self._wake
+        self._simulation = simulation
+        for pool in simulation.trace.by_name:
+            for _ in range(simulation.trace.most_pods(pool)):
+                simulation.create(pool)
+        simulation.wake = self._wake
 
     def _wake(self, _edge: bool) -> None:
-        if self._world.scheduler.done:
-            for pod in list(self._world.kubernetes.pods.values()):
+        if self._simulation.scheduler.done:
+            for pod in list(self._simulation.kubernetes.pods.values()):
                 if pod.pool and not pod.deleting:
-                    self._world.delete(pod)
+                    self._simulation.delete(pod)

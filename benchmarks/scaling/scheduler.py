@@ -60,7 +60,7 @@ def _as_fields(soon: Soon) -> dict[str, Any]:
     return {"next_seconds": soon.seconds, "next_tasks": soon.tasks} if _REPORTS else {}
 
 
-class Lookout:
+class LookAhead:
     """The preload's estimate of tasks that wait for their inputs: when the first can run, and how many then.
 
     The true remaining graph with the means known so far, at most once a second, and then wrong by up to a quarter.
@@ -135,7 +135,7 @@ class Scheduler:
         self._active: Counter[tuple[Resources, str]] = Counter()
         self._means: dict[str, tuple[float, int]] = {}
         self._jobs_left = Counter(task.job for task in trace.tasks)
-        self._lookout = Lookout(trace)
+        self._look_ahead = LookAhead(trace)
         self._version = 0
         self._prepare()
 
@@ -232,7 +232,7 @@ class Scheduler:
         # Annotated tasks lie with a worker as soon as there is one; plain ones wait with the scheduler.
         assigned = active if resources != PLAIN and self._able(resources) else active - ready
         waiting = self._waiting.get(resources, set())
-        soon = self._lookout.look(waiting, self._known()) if waiting else Soon()
+        soon = self._look_ahead.look(waiting, self._known()) if waiting else Soon()
         return Requirement(
             resources,
             waiting=len(waiting),

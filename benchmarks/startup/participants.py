@@ -1,16 +1,21 @@
 """Participants: what they all run, what all can do, and two of them: pods made by hand, and the operator of gpudask.
 
-All run a scheduler, small CPU workers, and one GPU worker that only a GPU task needs.
+All run a scheduler, small CPU workers, and one GPU worker that only a GPU task needs. At the end: how a scheduler is
+found and asked, which is the same for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import aiohttp
 from distributed import Client
 
 from gpudask.api import resource
+from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.desired import names, preload
 from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
@@ -26,6 +31,8 @@ _WORKER = {"cpu": "50m", "memory": "384Mi"}
 # Ten small workers fit on one node; the GPU pool's size changes once, upwards.
 _STAYS = "1h"
 _TOKEN = "benchmark"  # noqa: S105 - nothing worth guarding: the floor's cluster lives for seconds
+_POLL_SECONDS = 0.04
+_ANSWER = aiohttp.ClientTimeout(total=5, connect=1)
 
 
 def manifest(name: str, namespace: str, workers: int) -> Json:
@@ -132,18 +139,17 @@ class RunsClusters(Participant, Protocol):
         """A GPU task is on its way to a scheduler that has no GPU worker."""
 
 
+@dataclass
 class Floor:
     """The floor: the operator's own pods, applied by hand at once, by somebody who needs no time to think.
 
     Raw requests to the API server, as many at once as there are objects.
     """
 
+    api: Kubernetes
+    namespace: str
     title = "floor"
     starts_gpu_workers = True
-
-    def __init__(self, api: Kubernetes, namespace: str) -> None:
-        self._api = api
-        self.namespace = namespace
 
     async def prepare(self) -> None:
         """Nothing has to run."""
@@ -152,14 +158,14 @@ class Floor:
         """POST everything, concurrently."""
         rendered = self._rendered(cluster)
         objects = rendered.base() + [rendered.cpu_worker(number) for number in range(workers)]
-        await asyncio.gather(*(self._api.create(item) for item in objects))
+        await asyncio.gather(*(self.api.create(item) for item in objects))
 
     async def scale(self, cluster: str, workers: int, client: Client) -> None:
         """POST what is missing; or have the scheduler retire what is too much, and DELETE its pods."""
         rendered = self._rendered(cluster)
         changing = [rendered.cpu_worker(number) for number in range(FEW, MANY)]
         if workers == MANY:
-            await asyncio.gather(*(self._api.create(pod) for pod in changing))
+            await asyncio.gather(*(self.api.create(pod) for pod in changing))
             return
         # The scheduler does not close them. When it did, pods took 31 s to go, not 3 (one turn, not explained).
         leaving = [dask_name(pod) for pod in changing]
@@ -168,7 +174,7 @@ class Floor:
 
     async def gpu_task_submitted(self, cluster: str) -> None:
         """POST the GPU worker."""
-        await self._api.create(self._rendered(cluster).gpu_worker())
+        await self.api.create(self._rendered(cluster).gpu_worker())
 
     async def served_by(self) -> str:
         """Nothing."""
@@ -189,30 +195,29 @@ class Floor:
         return Rendered(manifest(cluster, self.namespace, FEW))
 
     async def _delete(self, plural: str, name: str) -> None:
-        await self._api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/{plural}/{name}")
+        await self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/{plural}/{name}")
 
 
+@dataclass
 class GpudaskOperator:
     """gpudask's operator, as its chart installs it beforehand: one resource a cluster, sizes by patches of it."""
 
+    api: Kubernetes
+    namespace: str
     title = "gpudask"
     starts_gpu_workers = True
-
-    def __init__(self, api: Kubernetes, namespace: str) -> None:
-        self._api = api
-        self.namespace = namespace
 
     async def prepare(self) -> None:
         """The chart was installed before any measurement."""
 
     async def start(self, cluster: str, workers: int) -> None:
         """POST the resource."""
-        await self._api.create(manifest(cluster, self.namespace, workers))
+        await self.api.create(manifest(cluster, self.namespace, workers))
 
     async def scale(self, cluster: str, workers: int, client: Client) -> None:  # noqa: ARG002 - the operator has its own
         """PATCH the pool's size."""
         patch = [{"op": "replace", "path": "/spec/pools/0/replicas", "value": workers}]
-        await self._api.request("PATCH", self._path(cluster), body=patch, content_type="application/json-patch+json")
+        await self.api.request("PATCH", self._path(cluster), body=patch, content_type="application/json-patch+json")
 
     async def gpu_task_submitted(self, cluster: str) -> None:
         """Nothing: it is the operator that has to see it."""
@@ -220,7 +225,7 @@ class GpudaskOperator:
     async def served_by(self) -> str:
         """The operator's pods, and how often each was restarted."""
         query = {"labelSelector": "app.kubernetes.io/name=gpudask"}
-        pods = (await self._api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", query=query))["items"]
+        pods = (await self.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", query=query))["items"]
         restarts = {
             pod["metadata"]["uid"]: [item["restartCount"] for item in pod["status"].get("containerStatuses", ())]
             for pod in pods
@@ -229,10 +234,50 @@ class GpudaskOperator:
 
     async def remove(self, cluster: str) -> None:
         """DELETE the resource; Kubernetes collects the rest."""
-        await self._api.request("DELETE", self._path(cluster))
+        await self.api.request("DELETE", self._path(cluster))
 
     async def close(self) -> None:
         """The operator stays: it is not this benchmark's."""
 
     def _path(self, cluster: str) -> str:
         return f"/apis/{resource.API_VERSION}/namespaces/{self.namespace}/{resource.PLURAL}/{cluster}"
+
+
+def dask_client(address: str) -> Client:
+    """An asynchronous client of the scheduler at this address."""
+    return Client(f"tcp://{address}:8786", asynchronous=True, timeout=30)  # type: ignore[no-untyped-call]
+
+
+def single_use_session() -> aiohttp.ClientSession:
+    """A session that keeps no connection: one opened before kube-proxy knew a Service has gone elsewhere."""
+    return aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
+
+
+async def service_address(api: Kubernetes, namespace: str, cluster: str) -> str:
+    """The address of the scheduler's Service, once there is one; all participants name it alike."""
+    while True:
+        try:
+            service = await api.request("GET", f"/api/v1/namespaces/{namespace}/services/{cluster}-scheduler")
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
+            return str(service["spec"]["clusterIP"])
+
+
+async def registered(session: aiohttp.ClientSession, address: str, workers: int) -> float:
+    """Wait until the scheduler counts exactly so many workers; when that was seen, in `time.monotonic` seconds.
+
+    Polled through the Service: a count is up to 0.04 s old. `session`: a `single_use_session`.
+    """
+    url = f"http://{address}:8787/json/counts.json"
+    while True:
+        try:
+            async with session.get(url, timeout=_ANSWER, raise_for_status=True) as response:
+                counts = await response.json()
+                if counts["workers"] == workers:
+                    return time.monotonic()
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            pass  # it does not listen yet
+        await asyncio.sleep(_POLL_SECONDS)

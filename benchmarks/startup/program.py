@@ -1,8 +1,8 @@
 """A user's program: a cluster of two workers, and one result. The same for both clients.
 
 Run by its path, in the interpreter of the client that is measured: it imports nothing else of this repository.
-`python program.py MODULE` writes two lines of JSON: seconds of the imports, and, once a line of JSON with the words of
-`KubeCluster` has come, seconds since the call. Then it ends without a word to the cluster, whose end is not measured.
+`python program.py MODULE` writes two lines of JSON: seconds of the imports, and, once a line of JSON with the arguments
+of `KubeCluster` has come, seconds since the call. Then it ends and tells the cluster nothing: no end is measured.
 """
 
 import importlib
@@ -24,9 +24,9 @@ def _main(module: str) -> None:
     kube_cluster = importlib.import_module(module).KubeCluster
     _said(imports=time.monotonic() - begun)
 
-    words: dict[str, Any] = json.loads(sys.stdin.readline())
+    arguments: dict[str, Any] = json.loads(sys.stdin.readline())
     begun = time.monotonic()
-    cluster = kube_cluster(**words)
+    cluster = kube_cluster(**arguments)
     returned = time.monotonic() - begun
     cluster.wait_for_workers(2)
     ready = time.monotonic() - begun

@@ -57,10 +57,17 @@ def table(results: Results, titles: Sequence[str]) -> str:
 
 
 def _cell(results: Results, title: str, name: str) -> str:
-    sample = results.sample(title, name)
+    if title == PEER and name.startswith("first_gpu") and results.sample(title, name) is None:
+        return "cannot"
+    return cell(results, title, name, with_ratio=not name.startswith("down"))
+
+
+def cell(results: Results, title: str, figure: str, *, with_ratio: bool = True) -> str:
+    """Median (least-most), n, and the ratio to the floor where both have the figure."""
+    sample = results.sample(title, figure)
     if sample is None:
-        return "cannot" if title == PEER and name.startswith("first_gpu") else NOT_MEASURED
-    ratio = results.ratio(title, name) if title != FLOOR and not name.startswith("down") else None
+        return NOT_MEASURED
+    ratio = results.ratio(title, figure) if with_ratio and title != FLOOR else None
     return sample.text() + (f", {times(ratio)}" if ratio is not None else "")
 
 

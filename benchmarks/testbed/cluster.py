@@ -1,4 +1,4 @@
-"""A simulated cluster: an API server of its own, nodes that kwok plays, fake Dask schedulers, and watches.
+"""A simulated cluster: an API server of its own, nodes that kwok simulates, fake Dask schedulers, and watches.
 
 A pod that names one of the nodes is Running at once, and gone at once when it is deleted.
 https://kwok.sigs.k8s.io/docs/user/stages-configuration/
@@ -32,7 +32,7 @@ _CRD = REPOSITORY / "crds" / "gpudaskclusters.yaml"
 _NO_STREAMED_LISTS = "WatchList=false"
 _DEADLINE_SECONDS = 400
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_PARALLEL = 16  # pods played at the same time; with kwok's 4 it would set the pace
+_PARALLEL = 16  # pods started or ended at the same time; with kwok's 4 it would set the pace
 _ANNOTATION = "kwok.x-k8s.io/node"
 # One write for each pod: assigned, started and ready are told together.
 _RUNNING = """
@@ -46,8 +46,8 @@ conditions:
 - {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
 containerStatuses:
 - name: dask
-  image: played
-  imageID: played
+  image: fake
+  imageID: fake
   ready: true
   restartCount: 0
   state: {running: {startedAt: {{ $now | Quote }}}}
@@ -88,7 +88,7 @@ class SimulatedCluster:
         await client.send()
         await self.until_ready(len(bodies) * (1 + cpu_pods))
         await until(
-            lambda: all(played.polls for played in self.schedulers.by_address.values()),
+            lambda: all(scheduler.polls for scheduler in self.schedulers.by_address.values()),
             f"the operator listens to {len(bodies)} schedulers",
             seconds=_DEADLINE_SECONDS,
         )
@@ -108,13 +108,13 @@ async def simulated_cluster(schedulers: int, *, audit: bool = False) -> AsyncIte
             api = await Kubernetes.connect(str(server.kubeconfig))
             stack.push_async_callback(api.close)
             await _install_crd(api)
-            played = FakeSchedulers(addresses(schedulers))
-            stack.push_async_callback(played.stop)
-            await played.start()
+            fakes = FakeSchedulers(addresses(schedulers))
+            stack.push_async_callback(fakes.stop)
+            await fakes.start()
             await stack.enter_async_context(_fake_nodes(api, server.kubeconfig, scratch))
-            pods, clusters = ClusterPods(played), ReadyClusters()
+            pods, clusters = ClusterPods(fakes), ReadyClusters()
             await stack.enter_async_context(watching(api, pods.see, clusters.see))
-            yield SimulatedCluster(server, api, played, pods, clusters, scratch)
+            yield SimulatedCluster(server, api, fakes, pods, clusters, scratch)
     finally:
         server.stop()
 
@@ -164,10 +164,10 @@ async def _fake_nodes(api: Kubernetes, kubeconfig: Path, scratch: Path) -> Async
 
 
 async def _warmed_up(api: Kubernetes) -> None:
-    """Wait until a first pod was played: kwok's watches take a second to begin."""
+    """Wait until a first pod runs: kwok's watches take a second to begin."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     metadata = {"name": "warm-up", "namespace": NAMESPACE, "annotations": {ADDRESS: "127.0.0.1"}}
-    spec = {"nodeName": node_name(0), "containers": [{"name": "dask", "image": "played"}]}
+    spec = {"nodeName": node_name(0), "containers": [{"name": "dask", "image": "fake"}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     await api.request("POST", path, body=body)
 
@@ -175,7 +175,7 @@ async def _warmed_up(api: Kubernetes) -> None:
         pod = await api.request("GET", f"{path}/warm-up")
         return bool(pod["status"].get("phase") == "Running")
 
-    await until(runs, "kwok plays a pod; its log says why not", seconds=30)
+    await until(runs, "kwok runs a pod; its log says why not", seconds=30)
     await api.request("DELETE", f"{path}/warm-up", body={"gracePeriodSeconds": 0})
 
 

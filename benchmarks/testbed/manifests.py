@@ -1,8 +1,7 @@
 """The clusters of the benchmark, and the objects that the operator makes of them. Pure.
 
-Every pod is born on a node that is played (its template names it), so that no Kubernetes scheduler takes part: it
-would cost the floor and the operator the same, and hide both. Every scheduler pod carries the address under which it
-is played.
+Every pod names its node, a fake one, in its template, so that no Kubernetes scheduler takes part: it would cost the
+floor and the operator the same, and hide both. Every scheduler pod carries the address of its fake scheduler.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Json = dict[str, Any]
 NAMESPACE = "default"
 NODES = 10
 ADDRESS = "scale.gpudask.dev/address"
-"""The annotation with the address under which a scheduler pod is played."""
+"""The annotation with the address of a scheduler pod's fake scheduler."""
 CPU, GPU = "cpu", "gpu"
 CLUSTERS_PATH = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{PLURAL}"
 
@@ -36,7 +35,7 @@ def cluster_name(number: int) -> str:
 
 def node_name(number: int) -> str:
     """The name of fake node `number`."""
-    return f"played-{number}"
+    return f"fake-{number}"
 
 
 def cluster(number: int, address: str, *, cpu_pods: int, gpu_pods_max: int) -> Json:

@@ -1,4 +1,4 @@
-"""Dask schedulers played by one light HTTP server: docs/preload-protocol.md, each on a loopback address of its own.
+"""Fake Dask schedulers, of one light HTTP server: docs/preload-protocol.md, each on a loopback address of its own.
 
 What a real one would count from tasks is said by the benchmark: demand, and workers that registered.
 """
@@ -97,7 +97,7 @@ class FakeScheduler:
         return {
             "protocol": 1,
             "version": self._version,
-            "scheduler_id": f"played-{self.address}",
+            "scheduler_id": f"fake-{self.address}",
             "desired_version": self._desired_version,
             "features": {"demand": "", "fence": "", "retire": ""},
             "tasks": sum(row["unrunnable"] + row["processing"] for row in self._demand),
@@ -116,7 +116,7 @@ class FakeScheduler:
 
     @property
     def _version(self) -> str:
-        return f"played-{self.address}/{self._counter}"
+        return f"fake-{self.address}/{self._counter}"
 
 
 class FakeSchedulers:
@@ -131,7 +131,7 @@ class FakeSchedulers:
         """Listen.
 
         Raises:
-            OSError: an address is taken: another benchmark or test plays there.
+            OSError: an address is taken: another benchmark or test is there.
         """
         loop = asyncio.get_running_loop()
         for address in self.by_address:
@@ -145,11 +145,11 @@ class FakeSchedulers:
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         assert request.transport is not None, "a request that is being handled has a connection"
-        played = self.by_address[request.transport.get_extra_info("sockname")[0]]
+        scheduler = self.by_address[request.transport.get_extra_info("sockname")[0]]
         if request.method == "POST":
-            answer = played.desire(await request.json())
+            answer = scheduler.desire(await request.json())
         else:
-            answer = await played.demand(request.query["seen"], float(request.query["wait"]))
+            answer = await scheduler.demand(request.query["seen"], float(request.query["wait"]))
         return web.Response(body=json.dumps(answer).encode(), content_type="application/json")
 
 

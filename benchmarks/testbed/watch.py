@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -31,8 +31,8 @@ class ClusterPods:
 
     def __init__(self, schedulers: FakeSchedulers) -> None:
         self._schedulers = schedulers
-        self._home: dict[str, FakeScheduler] = {}
-        self._homeless: dict[str, list[tuple[str, str]]] = {}  # by cluster: workers that run before their scheduler
+        self._scheduler_by_cluster: dict[str, FakeScheduler] = {}
+        self._early: dict[str, list[tuple[str, str]]] = {}  # by cluster: workers that run before their scheduler
         self.created_at: dict[str, float] = {}
         self.ready_at: dict[str, float] = {}
 
@@ -44,27 +44,27 @@ class ClusterPods:
         if event["type"] == "DELETED":
             self.created_at.pop(name, None)
             ran = self.ready_at.pop(name, None) is not None
-            if pool and ran and cluster in self._home:
-                self._home[cluster].leave(metadata["annotations"][ANNOTATION_DASK_NAME])
+            if pool and ran and cluster in self._scheduler_by_cluster:
+                self._scheduler_by_cluster[cluster].leave(metadata["annotations"][ANNOTATION_DASK_NAME])
             return
         self.created_at.setdefault(name, now)
         if status.get("phase") != "Running" or name in self.ready_at:
             return
         self.ready_at[name] = now
         if not pool:
-            self._home[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
-            for waiting in self._homeless.pop(cluster, []):
-                self._home[cluster].register(*waiting)
+            self._scheduler_by_cluster[cluster] = self._schedulers.by_address[metadata["annotations"][ADDRESS]]
+            for waiting in self._early.pop(cluster, []):
+                self._scheduler_by_cluster[cluster].register(*waiting)
             return
         worker = metadata["annotations"][ANNOTATION_DASK_NAME], pool
-        if cluster in self._home:
-            self._home[cluster].register(*worker)
+        if cluster in self._scheduler_by_cluster:
+            self._scheduler_by_cluster[cluster].register(*worker)
         else:
-            self._homeless.setdefault(cluster, []).append(worker)
+            self._early.setdefault(cluster, []).append(worker)
 
     def scheduler_of(self, cluster: str) -> FakeScheduler:
         """The fake scheduler of a cluster whose scheduler pod runs."""
-        return self._home[cluster]
+        return self._scheduler_by_cluster[cluster]
 
 
 class ReadyClusters:
@@ -91,18 +91,30 @@ async def watching(
     api: Kubernetes, pods: Callable[[Json], None], clusters: Callable[[Json], None]
 ) -> AsyncIterator[None]:
     """Both watches are open until the block ends, and tell `pods` and `clusters`; what existed before is told first."""
-    watches = [
-        asyncio.create_task(_watch(api, _PODS, pods, {"labelSelector": LABEL_CLUSTER})),
-        asyncio.create_task(_watch(api, CLUSTERS_PATH, clusters, {})),
-    ]
+    watches = (
+        _watch(api, _PODS, pods, {"labelSelector": LABEL_CLUSTER}),
+        _watch(api, CLUSTERS_PATH, clusters, {}),
+    )
+    async with background(*watches):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def background(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """These run until the block ends.
+
+    Raises:
+        Exception: what one of them ended with: figures taken beside a watch that broke are none.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         yield
     finally:
-        for watch in watches:
-            watch.cancel()
-        for result in await asyncio.gather(*watches, return_exceptions=True):
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(result, Exception):
-                raise result  # figures taken with a broken watch are none
+                raise result
 
 
 async def _watch(api: Kubernetes, path: str, see: Callable[[Json], None], selector: dict[str, str]) -> None:

@@ -47,7 +47,7 @@ HELM = Program(module="helm", package="helm.sh/helm/v4/cmd/helm", names=("helm",
 KUBE_ROUTER = Program(module="kube-router", package=".", names=("kube-router",))
 """Enforces NetworkPolicies."""
 KWOK = Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok", names=("kwok",))
-"""Plays nodes for benchmarks/testbed; no local cluster needs it."""
+"""Fakes nodes for benchmarks/testbed; no local cluster needs it."""
 
 
 DEVICE_PLUGIN = Program(

@@ -8,9 +8,9 @@ import sys
 import pytest
 from distributed import LocalCluster
 
+from benchmarks.gpu import stand_in
 from benchmarks.gpu.programs import pipeline
 from benchmarks.gpu.report import summary
-from benchmarks.gpu.stand_in import cupy as stand_in
 
 
 def step(action: str, start: float, stop: float) -> dict[str, object]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed.protocol import deserialize, serialize
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import manifests
+from benchmarks.gpu import manifests, stand_in
 from benchmarks.gpu.programs import work
-from benchmarks.gpu.stand_in import cupy as stand_in
+from benchmarks.gpu.runner import Runner
 
 
 @pytest.fixture(autouse=True)
@@ -35,19 +36,39 @@ def test_an_array_goes_to_another_worker_as_what_it_is():
     assert work.look(stand_in.asnumpy(came))[0] is False
 
 
-def test_a_copy_from_one_device_to_another_arrives():
+def test_a_copy_from_one_device_to_another_arrives(tmp_path: Path):
     arguments = [sys.executable, "-m", "benchmarks.gpu.programs.peer_copy", "--shrink=1000", "--repeats=1"]
     root = Path(command.__file__).parents[2]
-    place = root / "benchmarks" / "gpu" / "stand_in"
+    (tmp_path / "cupy.py").write_text(manifests.STAND_IN_CUPY)
     done = subprocess.run(
-        arguments, cwd=root, env={"PYTHONPATH": str(place)}, capture_output=True, text=True, check=False
+        arguments, cwd=root, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )
     assert done.stdout.startswith('RESULT {"how": "CuPy peer copy'), done.stderr
 
 
+class Taking:
+    """A kubectl that takes everything."""
+
+    namespace = "any"
+
+    def __init__(self) -> None:
+        self.applied: list[Any] = []
+
+    def apply(self, manifest: Any) -> None:
+        self.applied.append(manifest)
+
+    def __call__(self, *_: str) -> str:
+        return ""
+
+
 def test_every_part_of_it_is_carried():
-    files = {path.name for path in Path(stand_in.__file__).parent.glob("*.py")}
-    assert {Path(path).name for path in manifests.STAND_INS.values()} == files - {"__init__.py"}
+    kubectl: Any = Taking()
+    Runner(kubectl, "image", {}, None, gpus=1, repeats=1, stand_in=True).prepare()
+    volume = manifests.with_programs({})["spec"]["volumes"][0]["configMap"]["items"]
+    (data,) = (body["data"] for body in kubectl.applied if body["kind"] == "ConfigMap")
+    assert {item["key"] for item in volume} == data.keys()
+    assert data["stand_in.py"] == Path(stand_in.__file__).read_text()
+    assert data["stand_in_cupy.py"] == manifests.STAND_IN_CUPY
 
 
 def test_a_pool_of_a_dry_run_is_small_and_asks_no_driver():

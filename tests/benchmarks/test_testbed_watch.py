@@ -33,8 +33,8 @@ WORKER = {
 @pytest.mark.parametrize("order", [(SCHEDULER, WORKER), (WORKER, SCHEDULER)], ids=["it first", "the worker first"])
 def test_a_worker_registers_once(order: tuple[Any, ...]):
     registered: list[tuple[str, str]] = []
-    played = SimpleNamespace(register=lambda name, pool: registered.append((name, pool)))
-    schedulers: Any = SimpleNamespace(by_address={"127.1.0.1": played})
+    scheduler = SimpleNamespace(register=lambda name, pool: registered.append((name, pool)))
+    schedulers: Any = SimpleNamespace(by_address={"127.1.0.1": scheduler})
     pods = ClusterPods(schedulers)
     for metadata in (*order, *order):  # a watch may tell of a pod more than once
         pods.see({"type": "MODIFIED", "object": {"metadata": metadata, "status": {"phase": "Running"}}})
@@ -42,25 +42,25 @@ def test_a_worker_registers_once(order: tuple[Any, ...]):
 
 
 async def test_a_worker_leaves_with_its_pod_and_its_task_waits_again():
-    played = FakeScheduler("127.1.0.1")
-    played.want(1, seconds_a_task=1.0, GPU=1)
+    scheduler = FakeScheduler("127.1.0.1")
+    scheduler.want(1, seconds_a_task=1.0, GPU=1)
 
     async def said() -> tuple[int, int, int]:
-        answer = await played.demand("", 0.0)
+        answer = await scheduler.demand("", 0.0)
         return len(answer["workers"]), answer["demand"][0]["unrunnable"], answer["demand"][0]["processing"]
 
-    played.register("demo-gpu-worker-0", "gpu")
+    scheduler.register("demo-gpu-worker-0", "gpu")
     assert await said() == (1, 0, 1)
-    played.leave("demo-gpu-worker-0")
+    scheduler.leave("demo-gpu-worker-0")
     assert await said() == (0, 1, 0)
-    played.leave("demo-gpu-worker-0")  # told of twice
+    scheduler.leave("demo-gpu-worker-0")  # told of twice
     assert await said() == (0, 1, 0)
 
 
 def test_a_pod_that_ends_takes_its_worker_along():
     left: list[str] = []
-    played = SimpleNamespace(register=lambda *_: None, leave=left.append)
-    pods = ClusterPods(cast("Any", SimpleNamespace(by_address={"127.1.0.1": played})))
+    scheduler = SimpleNamespace(register=lambda *_: None, leave=left.append)
+    pods = ClusterPods(cast("Any", SimpleNamespace(by_address={"127.1.0.1": scheduler})))
     for metadata in (SCHEDULER, WORKER):
         pods.see({"type": "MODIFIED", "object": {"metadata": metadata, "status": {"phase": "Running"}}})
     for _ in range(2):

@@ -14,7 +14,7 @@ from benchmarks.scaling.policies import Adaptive, Fixed, Gpudask
 from benchmarks.scaling.kubernetes import Kubernetes
 from benchmarks.scaling.oracle import ImpossibleError, Oracle, Work, least_held
 from benchmarks.scaling.trace import Machines, Trace
-from benchmarks.scaling.world import Policy, run
+from benchmarks.scaling.simulation import Policy, run
 from tests.scaling_simulator import brute_force
 from tests.scaling_simulator.brute_force import Piece
 from tests.scaling_simulator.drawn import traces

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.scaling.policies import Gpudask
 from benchmarks.scaling.kubernetes import EPOCH
 from benchmarks.scaling.trace import GPU, PLAIN, Machines, Task, Trace
-from benchmarks.scaling.world import World
+from benchmarks.scaling.simulation import Simulation
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan
 from gpudask.planning.observed.observation import Observation
 from tests.scaling_simulator.drawn import machines, tasks, traces
@@ -48,27 +48,29 @@ class Seen:
                     self.broken.append(f"{busy} are busy and were chosen")
 
 
-def play(trace: Trace, until: Callable[[World], bool], *, most_seconds: float = 20_000.0) -> tuple[World, Seen]:
+def simulate(
+    trace: Trace, until: Callable[[Simulation], bool], *, most_seconds: float = 20_000.0
+) -> tuple[Simulation, Seen]:
     """Run until the condition holds."""
-    world, seen = World(trace), Seen()
-    Gpudask(seen.watch).begin(world)
-    while not until(world):
-        assert world.clock.step(), f"nothing happens any more at {world.clock.now:.0f} s: {shown(world)}"
-        assert world.clock.now < most_seconds, f"no end: {shown(world)}"
-    return world, seen
+    simulation, seen = Simulation(trace), Seen()
+    Gpudask(seen.watch).begin(simulation)
+    while not until(simulation):
+        assert simulation.clock.step(), f"nothing happens any more at {simulation.clock.now:.0f} s: {shown(simulation)}"
+        assert simulation.clock.now < most_seconds, f"no end: {shown(simulation)}"
+    return simulation, seen
 
 
-def shown(world: World) -> Any:
-    return {name: pod.phase for name, pod in world.kubernetes.pods.items()}, len(world.scheduler.finished_at)
+def shown(simulation: Simulation) -> Any:
+    return {name: pod.phase for name, pod in simulation.kubernetes.pods.items()}, len(simulation.scheduler.finished_at)
 
 
-def is_at_rest(world: World) -> bool:
+def is_at_rest(simulation: Simulation) -> bool:
     """Every task has ended, and every pool is at its minimum, running."""
-    if not world.scheduler.done:
+    if not simulation.scheduler.done:
         return False
-    for pool in world.trace.cluster.spec.pools:
+    for pool in simulation.trace.cluster.spec.pools:
         assert pool.autoscale is not None
-        if len([pod for pod in world.kubernetes.pods.values() if pod.pool == pool.name]) != pool.autoscale.min:
+        if len([pod for pod in simulation.kubernetes.pods.values() if pod.pool == pool.name]) != pool.autoscale.min:
             return False
     return True
 
@@ -76,19 +78,19 @@ def is_at_rest(world: World) -> bool:
 @several
 @given(traces())
 def test_every_task_runs_once_within_the_limits_and_idle_pools_reach_their_minimum(trace: Trace):
-    world, seen = play(trace, is_at_rest)
+    simulation, seen = simulate(trace, is_at_rest)
     assert not seen.broken
-    assert world.scheduler.executions == len(trace.tasks), "a task was cut and ran again"
+    assert simulation.scheduler.executions == len(trace.tasks), "a task was cut and ran again"
 
 
 @several
 @given(traces(), st.floats(60.0, 600.0))
 def test_what_rests_stays_at_rest(trace: Trace, seconds: float):
-    world, _ = play(trace, is_at_rest)
-    before, end = world.actions, world.clock.now + seconds
-    while world.clock.step() and world.clock.now < end:
-        assert is_at_rest(world)
-    assert world.actions == before
+    simulation, _ = simulate(trace, is_at_rest)
+    before, end = simulation.actions, simulation.clock.now + seconds
+    while simulation.clock.step() and simulation.clock.now < end:
+        assert is_at_rest(simulation)
+    assert simulation.actions == before
 
 
 @several
@@ -101,8 +103,8 @@ def test_constant_demand_does_not_make_the_pool_swing(width: int, seconds: float
         Task(0, "link", seconds, GPU, (number - width,) if number >= width else ()) for number in range(width * length)
     ]
     trace = Trace("constant", chains, [0.0], pools(gpu=(0, 6), idle="5s"), of)
-    world, seen = play(trace, lambda world: world.scheduler.done)
-    begin, end = min(b for _, b, _ in world.scheduler.used), max(e for _, _, e in world.scheduler.used)
+    simulation, seen = simulate(trace, lambda simulation: simulation.scheduler.done)
+    begin, end = min(b for _, b, _ in simulation.scheduler.used), max(e for _, _, e in simulation.scheduler.used)
     # Until the pods that were ordered before the durations were known have come, and the idle ones have gone.
     settled = begin + 2 * starts + 2 * seconds + 10.0
     sizes = [size for at, size in seen.sizes["gpu"] if settled < at - 1_800_000_000.0 < end - 2 * seconds]
@@ -120,10 +122,10 @@ def test_gpu_work_and_its_nodes_do_not_delay_cpu_work(trace: Trace, more: list[T
     beside = replace(trace, tasks=[*plain, *gpu], machines=slow)
     if not plain:
         return
-    world_alone, _ = play(alone, lambda world: world.scheduler.done)
-    world_beside, _ = play(beside, is_at_rest)
+    alone_simulation, _ = simulate(alone, lambda simulation: simulation.scheduler.done)
+    beside_simulation, _ = simulate(beside, is_at_rest)
     for number in range(len(plain)):
-        late = world_beside.scheduler.finished_at[number] - world_alone.scheduler.finished_at[number]
+        late = beside_simulation.scheduler.finished_at[number] - alone_simulation.scheduler.finished_at[number]
         # Passes come a little sooner or later, which may be the moment in which a pod starts or an idle one goes.
         assert late <= 2.0 + 2 * trace.machines.start_seconds, f"task {number}: {late:.1f} s later"
 
@@ -139,8 +141,8 @@ def test_look_ahead_orders_once_and_takes_nothing_back(seconds: float, parts: in
         found += [Task(job, "train", 10.0, GPU, tuple(range(first, first + parts))) for _ in range(then)]
     again = 400.0 + parts * seconds + then * 10.0 + 2 * (of.node_seconds + of.pull_seconds)
     trace = Trace("phases", found, [0.0, again], pools(cpu=(1, 2), gpu=(0, 2), idle="5s"), of, seed)
-    world, seen = play(trace, is_at_rest)
-    ready = max(end for number, _, end in world.scheduler.used if found[number] == Task(1, "part", seconds, PLAIN))
+    simulation, seen = simulate(trace, is_at_rest)
+    ready = max(end for number, _, end in simulation.scheduler.used if found[number] == Task(1, "part", seconds, PLAIN))
     sizes = [size for at, size in seen.sizes["gpu"] if again <= at - EPOCH < ready]
     assert sizes == sorted(sizes), sizes
     assert sizes[-1] == 1, "a pod is ordered before the first GPU task can run"

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import say, shrinkable, versions
 
-_BYTES_OF_A_DOUBLE = 8
 # The first is what this was measured with elsewhere; the second stays in a core's cache, which suits CPUs better.
 _CHUNK_BYTES = (800_000_000, 1_000_000)
 _NEW, _OLD = "default_rng", "RandomState"
@@ -23,7 +23,7 @@ def part(seed: int, chunk_bytes: int, chunks: int, generator: str = _NEW) -> flo
     """So many chunks, one after the other: random doubles, every second one, + 1, their mean."""
     old = generator == _OLD
     doubles: Any = np.random.RandomState(seed).random_sample if old else np.random.default_rng(seed).random
-    count = chunk_bytes // _BYTES_OF_A_DOUBLE
+    count = chunk_bytes // work.BYTES_OF_A_DOUBLE
     return sum(float((doubles(count)[::2] + 1).mean()) for _ in range(chunks)) / chunks
 
 

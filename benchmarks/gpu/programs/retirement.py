@@ -11,7 +11,7 @@ from benchmarks.gpu.programs import work
 from benchmarks.gpu.programs.session import GPU, all_gpu_workers, gpu_workers, options, say, session, versions
 
 _ARRAYS = 8
-_PATIENCE_SECONDS = 90.0
+_DEADLINE_SECONDS = 90.0
 _POLL_SECONDS = 0.02
 
 
@@ -64,16 +64,16 @@ def _held(
 
 
 def _gone(client: Any, workers: list[str]) -> str:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _DEADLINE_SECONDS
     while not (missing := set(workers) - set(gpu_workers(client))):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no worker was retired within {_PATIENCE_SECONDS:.0f} s: {workers} are all there")
+            raise TimeoutError(f"no worker was retired within {_DEADLINE_SECONDS:.0f} s: {workers} are all there")
         time.sleep(_POLL_SECONDS)
     return missing.pop()
 
 
 def _seen(client: Any, future: Any) -> tuple[bool, int, float]:
-    on_device, nbytes, mean = client.submit(work.look, future, resources=GPU, pure=False).result(_PATIENCE_SECONDS)
+    on_device, nbytes, mean = client.submit(work.look, future, resources=GPU, pure=False).result(_DEADLINE_SECONDS)
     return on_device, nbytes, mean
 
 

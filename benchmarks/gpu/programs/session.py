@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 RESULT = "RESULT "
 GPU = {"GPU": 1}
-_PATIENCE_SECONDS = 120.0
+_DEADLINE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _PACKAGES = (
     "dask",
@@ -51,7 +51,7 @@ def session(arguments: argparse.Namespace) -> Iterator[Any]:
     with ExitStack() as closed:
         local = _local if arguments.shrink == 1 else _without_devices
         address = arguments.scheduler or closed.enter_context(local(arguments.gpus, arguments.protocol))
-        client = Client(address, timeout=_PATIENCE_SECONDS)  # type: ignore[no-untyped-call]
+        client = Client(address, timeout=_DEADLINE_SECONDS)  # type: ignore[no-untyped-call]
         yield closed.enter_context(client)
 
 
@@ -86,10 +86,10 @@ def all_gpu_workers(client: Any, count: int) -> list[str]:
     Raises:
         TimeoutError: they do not come; the text says which did.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _DEADLINE_SECONDS
     while len(found := gpu_workers(client)) < count:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{count} GPU workers expected within {_PATIENCE_SECONDS:.0f} s, there are {found}")
+            raise TimeoutError(f"{count} GPU workers expected within {_DEADLINE_SECONDS:.0f} s, there are {found}")
         time.sleep(_POLL_SECONDS)
     return sorted(found)[:count]
 

@@ -21,7 +21,7 @@ class StuckError(Exception):
     """A run that does not end: tasks that never run, or pods that never leave."""
 
 
-class World:
+class Simulation:
     """One run. `actions`: pods of GPU pools asked for, cancelled, retired and called back."""
 
     def __init__(self, trace: Trace) -> None:
@@ -110,13 +110,13 @@ class World:
 
 
 class Policy(ABC):
-    """A policy that sizes the pools of a world. Pools begin with their minimum, and no GPU node is there."""
+    """A policy that sizes the pools of a simulation. Pools begin with their minimum, and no GPU node is there."""
 
     title: str
 
     @abstractmethod
-    def begin(self, world: World) -> None:
-        """Take the world over; it says what changes by `world.wake`."""
+    def begin(self, simulation: Simulation) -> None:
+        """Take over; the simulation says what changes by `simulation.wake`."""
 
 
 @dataclass(frozen=True)
@@ -150,19 +150,19 @@ def run(trace: Trace, policy: Policy) -> Outcome:
     Raises:
         StuckError: it does not come to one.
     """
-    world = World(trace)
-    policy.begin(world)
+    simulation = Simulation(trace)
+    policy.begin(simulation)
     limit = max(trace.submitted, default=0.0) + _GIVE_UP_SECONDS
-    while not world.over:
-        if not world.clock.step() or world.clock.now > limit:
-            left = len(trace.tasks) - len(world.scheduler.finished_at)
-            pods = sorted(world.kubernetes.pods)
-            raise StuckError(f"{trace}, {policy.title}: {left} tasks left, pods {pods} at {world.clock.now:.0f} s")
-    return _outcome(world, policy.title)
+    while not simulation.over:
+        if not simulation.clock.step() or simulation.clock.now > limit:
+            left = len(trace.tasks) - len(simulation.scheduler.finished_at)
+            pods = sorted(simulation.kubernetes.pods)
+            raise StuckError(f"{trace}, {policy.title}: {left} tasks left, pods {pods} at {simulation.clock.now:.0f} s")
+    return _outcome(simulation, policy.title)
 
 
-def _outcome(world: World, title: str) -> Outcome:
-    scheduler, trace = world.scheduler, world.trace
+def _outcome(simulation: Simulation, title: str) -> Outcome:
+    scheduler, trace = simulation.scheduler, simulation.trace
     used = (
         (end - begin) * trace.by_name[GPU_POOL].gpus_per_pod / trace.slots(GPU_POOL, trace.tasks[number].resources)
         for number, begin, end in scheduler.used
@@ -172,10 +172,10 @@ def _outcome(world: World, title: str) -> Outcome:
         policy=title,
         makespan=max(scheduler.finished_at.values(), default=0.0),
         jobs=dict(scheduler.job_finished_at),
-        held_by_pods=tuple(world.kubernetes.held_by_pods),
-        held_by_nodes=tuple(world.kubernetes.held_by_nodes),
+        held_by_pods=tuple(simulation.kubernetes.held_by_pods),
+        held_by_nodes=tuple(simulation.kubernetes.held_by_nodes),
         gpu_seconds_used=sum(used),
-        actions=world.actions,
+        actions=simulation.actions,
         executions=scheduler.executions,
-        gpu_pods=tuple(world.gpu_pods),
+        gpu_pods=tuple(simulation.gpu_pods),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.startup.clients import last_line, run_program, table
+from benchmarks.clients import last_line, run_program, table
 from benchmarks.startup.report import FLOOR, GPUDASK, PEER, Results
 
 FLOOR_FIGURES = {"ready_2": 2.0, "first_result": 2.5}
