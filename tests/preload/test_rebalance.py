@@ -482,5 +482,5 @@ async def test_a_slice_that_fails_is_told_as_a_feature_that_is_off_until_one_mov
 
     stealing.move_task_request = works
     await until(no_trouble)
-    assert given(cluster, second)
+    await until(lambda: given(cluster, second))  # what is moved changes hands when its worker has answered
     await finish(cluster, futures)
