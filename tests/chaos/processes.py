@@ -44,6 +44,19 @@ def of_part(cluster: Cluster, name: str) -> list[ProcessId]:
     return [ProcessId(record.pid, record.start_ticks)]
 
 
+def restart_ended(cluster: Cluster) -> list[str]:
+    """Start the parts again that no fault ends and that have ended by themselves; which these were.
+
+    A kubelet does so where they are static pods, and they count on it: kube-scheduler ends itself when its cache
+    contradicts what the API server says, as after answers that were lost.
+    """
+    found = [cluster.processes.find(name) for name in ("kube-scheduler", "kube-controller-manager")]
+    ended = [record.name for record in found if record is not None and not record.alive]
+    for name in ended:
+        cluster.processes.restart(name)
+    return ended
+
+
 def send(processes: Iterable[ProcessId], number: signal.Signals) -> None:
     """Send a signal to those that still run."""
     for process in processes:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from statistics import median
 
 from local.errors import LocalClusterError
-from tests.chaos import audit
+from tests.chaos import audit, processes
 from tests.chaos.audit import Attempt, Verdict
 from tests.chaos.faults import FAULTS
 from tests.chaos.workloads import Workload
@@ -25,6 +25,7 @@ from tests.e2e.platform import Platform
 
 Tell = Callable[[str], None]
 _QUIET_SECONDS = 180.0  # for what is to come to its end once no fault acts any more
+_KEPT_SECONDS = 2.0  # between two looks at whether the control plane's parts run
 _BEGINNING_SECONDS = 5.0  # for which a fault looks for its victim
 
 
@@ -113,6 +114,8 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
             for number in range(settings.lanes)
         ]
         watching, began = observer.start(), time.monotonic()
+        kept = threading.Event()
+        threading.Thread(target=_keep, args=(target, tell, kept), name="keeper", daemon=True).start()
         working = [workload.start() for workload in workloads]
         try:
             faults.inflict(planned, began, 60 * settings.minutes)
@@ -126,6 +129,7 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
             thread.join(_QUIET_SECONDS + 60)
         tell("the workloads have ended")
         verdict = _settled(target, tell)
+        kept.set()
         observer.stop()
         watching.join(30)
         attempts = [attempt for workload in workloads for attempt in workload.attempts]
@@ -142,6 +146,13 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
     count = faults.done.total()
     line = audit.report(round(minutes, 1), count, answered, verdict)
     return Outcome(line, count, answered, tuple(told), tuple(observer.lines), verdict.is_clean and not troubles)
+
+
+def _keep(target: Target, tell: Tell, stopped: threading.Event) -> None:
+    """Until `stopped`, do for the parts of the control plane what a kubelet does."""
+    while not stopped.wait(_KEPT_SECONDS):
+        for name in processes.restart_ended(target.platform.cluster):
+            tell(f"{name} ended itself, and was started again")
 
 
 def _settled(target: Target, tell: Tell) -> Verdict:
