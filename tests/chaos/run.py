@@ -151,7 +151,12 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
 def _keep(target: Target, tell: Tell, stopped: threading.Event) -> None:
     """Until `stopped`, do for the parts of the control plane what a kubelet does."""
     while not stopped.wait(_KEPT_SECONDS):
-        for name in processes.restart_ended(target.platform.cluster):
+        try:
+            ended = processes.restart_ended(target.platform.cluster)
+        except (LocalClusterError, OSError) as error:  # without that part the rest of the run shows nothing
+            target.troubles.append(f"a part of the control plane that ended itself was not started again: {error}")
+            return
+        for name in ended:
             tell(f"{name} ended itself, and was started again")
 
 
