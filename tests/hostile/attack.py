@@ -51,6 +51,7 @@ class Attack:
         schedulers: cluster -> whose answers its scheduler gives (`impostor.ANSWERS`).
         seconds: how long it has to last before the victim is looked at.
         heavy: too much for a short run.
+        starves_itself: afterwards its own namespace gets no scheduler for a while.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Attack:
     expected: Expected = Expected.HARMLESS
     seconds: float = 0.0
     heavy: bool = False
+    starves_itself: bool = False
 
 
 class Attacker:

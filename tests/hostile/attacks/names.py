@@ -39,7 +39,7 @@ async def _taking_scheduler_names(attacker: Attacker) -> None:
 
 
 async def _replacing_the_preload(body: Json, attacker: Attacker) -> None:
-    """Put another object in its place a few times; not for long, or no other attack would have a scheduler."""
+    """Put another object in its place until the operator repairs it only now and then: it starves its namespace."""
     for _ in range(4):
         await attacker.send(delete("configmaps", _PRELOAD))
         await attacker.send(create("configmaps", body))
@@ -72,6 +72,7 @@ ATTACKS = (
         (create(PLURAL, cluster("late-c")),),
         partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, data=_DATA, immutable=True)),
         seconds=3,
+        starves_itself=True,
     ),
     Attack(
         "the preload's ConfigMap, with the operator's label",
@@ -79,6 +80,7 @@ ATTACKS = (
         (*(create("configmaps", body) for body in _PASS_FOR_PRELOADS), create(PLURAL, cluster("late-d"))),
         partial(_replacing_the_preload, plain("ConfigMap", _PRELOAD, metadata={"labels": _LABELS}, data=_DATA)),
         seconds=3,
+        starves_itself=True,
     ),
     _before(
         "the token's Secret, of another type",
