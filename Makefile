@@ -10,11 +10,13 @@ FAST := -m "not api and not dask and not e2e and not registry"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
+# The real cluster waits most of the time, too. What runs beside it gives way to it.
+GIVES_WAY := nice -n 5
 
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
 
-.PHONY: help setup lock generate manifests lint test test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -59,10 +61,16 @@ test-fast: setup ## what needs no cluster, in under a minute
 
 test: setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
 	@$(PY) -m local up
-	@$(PY) -m pytest -m "not e2e" $(SIDE_BY_SIDE)
 	@$(PY) -m local install
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-without-cluster test-alone
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e
-	@$(PY) -m pytest -m "e2e and alone" tests/e2e
+	@$(PY) -m pytest -m quiet
+
+test-without-cluster: setup # a part of test
+	@$(GIVES_WAY) $(PY) -m pytest -m "not e2e and not quiet" $(SIDE_BY_SIDE)
+
+test-alone: setup # a part of test
+	@$(PY) -m pytest -m "e2e and alone and not quiet" tests/e2e
 
 test-e2e: setup ## the tests on a real cluster: the local one (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=... with two nodes)
 ifneq ($(IMAGE)$(OPERATOR_IMAGE),)

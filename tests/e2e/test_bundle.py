@@ -16,7 +16,8 @@ from tests.e2e.bare_machine import BareMachine, bare_machine
 from tests.eventually import eventually
 
 pytestmark = [
-    pytest.mark.alone,  # it starts a cluster of its own, which takes all of the machine
+    pytest.mark.alone,
+    pytest.mark.quiet,  # it starts a cluster of its own, which takes all of the machine
     pytest.mark.local_cluster("it makes a cluster of its own, from a bundle"),
 ]
 

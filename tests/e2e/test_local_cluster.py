@@ -30,7 +30,8 @@ from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
 pytestmark = [
-    pytest.mark.alone,  # it ends the cluster
+    pytest.mark.alone,
+    pytest.mark.quiet,  # it ends the cluster
     pytest.mark.local_cluster("that is what it tests"),
 ]
 

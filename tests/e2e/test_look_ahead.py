@@ -10,7 +10,7 @@ from gpudask_e2e import read_story, record, work
 from tests.e2e.manifests import cluster, cpu, gpu
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.alone  # it compares times
+pytestmark = [pytest.mark.alone, pytest.mark.quiet]  # it compares times
 
 CPU_TASKS = 60  # of a second, two at a time
 

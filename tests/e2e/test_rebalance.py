@@ -11,7 +11,7 @@ from tests.e2e.manifests import cluster, cpu, gpu
 from gpudask_e2e import ends, processing_on, record, release, work, work_once_released
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.alone  # it compares times
+pytestmark = [pytest.mark.alone, pytest.mark.quiet]  # it compares times
 
 TASKS, SECONDS = 100, 0.1
 

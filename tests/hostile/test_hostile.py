@@ -45,6 +45,7 @@ def test_a_hostile_scheduler_belongs_to_one_attack():
 
 
 @pytest.mark.api
+@pytest.mark.quiet
 async def test_nobody_else_feels_the_attacks(tmp_path: Path):
     told: list[str] = []
     result = await run(PLAN, tmp_path, told.append)
