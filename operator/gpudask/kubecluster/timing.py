@@ -42,6 +42,13 @@ class Timing:
         answer_seconds: for which the API server may be silent, before and within its answer.
         watch_seconds: after which the API server is asked to end a watch.
         plugin_seconds: for a credential plugin: a person may have to log in in a browser meanwhile.
+        plugin_shown_seconds: after which what a plugin says is shown, as it still runs: it asks somebody.
+        upkeep_seconds: between two starts of a plugin to keep what the program has; each time twice as long where that
+            was in vain,
+        upkeep_most_seconds: and at most so long.
+        busy_seconds: before an API server that is busy (429, 503) is asked again, where it does not say; then doubled.
+        busy_most_seconds: the most of that, also where it says more.
+        busy_tries: so many times, no seconds.
         request_seconds: for one request to the API server within a longer wait.
         least_request_seconds: that a request is given though the wait is over before: else a short wait gets no answer.
 
@@ -102,6 +109,12 @@ class Timing:
     answer_seconds: float = 30.0
     watch_seconds: float = 240.0
     plugin_seconds: float = 120.0
+    plugin_shown_seconds: float = 1.0
+    upkeep_seconds: float = 30.0
+    upkeep_most_seconds: float = 600.0
+    busy_seconds: float = 0.5
+    busy_most_seconds: float = 10.0
+    busy_tries: int = 3
     request_seconds: float = 30.0
     least_request_seconds: float = 5.0
 

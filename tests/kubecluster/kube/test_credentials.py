@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from gpudask import KubeClusterError
 from gpudask.cli.output import Exit
-from gpudask.kubecluster.kube import credentials
+from gpudask.kubecluster.kube.credentials import Login
 from gpudask.kubecluster.kube.config import Access
 from gpudask.kubecluster.forward.port_forward import PortForward
 from gpudask.kubecluster.kube.server import Server
@@ -158,9 +158,9 @@ async def test_a_key_of_the_kubeconfig_is_not_left_in_a_file(
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
-    found = await credentials.read(Access().choice(), Timing())
+    found = await Login(Access().choice(), Timing()).read()
 
-    assert found.tls is not True
+    assert found.has_certificate
     assert list(folder.iterdir()) == []
 
 

@@ -254,7 +254,7 @@ class _Run:
 
     def _collect(self, pipe: IO[bytes], into: bytearray) -> None:
         with contextlib.suppress(OSError, ValueError), pipe:
-            while part := pipe.read1(1 << 16) if hasattr(pipe, "read1") else pipe.read(1 << 16):
+            while part := os.read(pipe.fileno(), 1 << 16):
                 into += part[: _MOST_BYTES - len(into)]
                 if into is self.errors:
                     self._show()
