@@ -126,7 +126,7 @@ class Session:
         while True:
             try:
                 answer = await stack.enter_async_context(pool.request(method, path, options))
-            except httpx.TransportError as error:
+            except (httpx.TransportError, ssl.SSLError) as error:
                 if is_renewed or not (pool.credentials.has_certificate and _refuses_certificate(error)):
                     raise
                 pool, is_renewed = await self._renewed(pool), True
@@ -165,7 +165,7 @@ class Session:
             pool = await self._current()
             try:
                 socket = await opened(pool.credentials)
-            except (httpx_ws.WebSocketUpgradeError, httpx.TransportError) as error:
+            except (httpx_ws.WebSocketUpgradeError, httpx.TransportError, ssl.SSLError) as error:
                 if not _refuses(error, pool.credentials):
                     raise
                 socket = await opened((await self._renewed(pool)).credentials)
