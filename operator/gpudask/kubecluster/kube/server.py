@@ -5,7 +5,6 @@ What is read of their pods is in pods.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -223,19 +222,10 @@ class Server(Connection):
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
         """
-        watch_seconds = self.timing.watch_seconds
-        params = {"watch": "true", "timeoutSeconds": f"{watch_seconds:.0f}", "resourceVersion": since}
-        if name:
-            params["fieldSelector"] = f"metadata.name={name}"
-        # The server ends a watch by itself; when it does not, the network between went away without a word.
-        silence = watch_seconds + self.timing.answer_seconds
-        read = self.lines("watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence)
-        async with aclosing(read) as lines:
-            async for line in lines:
-                event = json.loads(line)
-                if event["type"] == "ERROR":  # 410: the version is too old
-                    return
-                yield event["type"], event["object"]
+        params = {"fieldSelector": f"metadata.name={name}"} if name else {}
+        async with aclosing(self.events(PLURAL, since, params=params, namespace=namespace)) as events:
+            async for event in events:
+                yield event
 
     async def _no_such_cluster(self, name: str, error: KubeClusterError) -> KubeClusterError:
         try:
