@@ -51,6 +51,10 @@ class FakeServer:
     """`METHOD path`, in order."""
     told_pods: int = 0
     """How many changes of pods were told to those who watch."""
+    watch_speed: float = 1
+    """How many seconds of a watch's time limit pass in one."""
+    busy: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    """The next answers, whatever is asked: their status and headers."""
     token: str = ""
     """The only one that is not answered with 401; any is taken where it is empty."""
     is_mute: bool = False
@@ -74,6 +78,8 @@ class FakeServer:
         self.cut_connections()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        if not self._thread.is_alive():
+            self._loop.close()  # else a whole run of tests has too many files open
 
     def cut_connections(self) -> None:
         """Break what is being forwarded, as a restart of the API server does."""
@@ -136,6 +142,9 @@ class FakeServer:
         self.requests.append(f"{'WATCH' if is_watch else request.method} {request.path}")
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
+        if self.busy:
+            status, headers = self.busy.pop(0)
+            return web.json_response({"message": "too many requests"}, status=status, headers=headers)
         answer: web.StreamResponse = await handler(request)
         return answer
 
@@ -247,7 +256,7 @@ class FakeServer:
         response = web.StreamResponse()
         await response.prepare(request)
         known = self._lists[int(request.query["resourceVersion"]) - 1]
-        end = self._loop.time() + float(request.query["timeoutSeconds"])
+        end = self._loop.time() + float(request.query["timeoutSeconds"]) / self.watch_speed
         while self._loop.time() < end and self.broken is None and request.transport is not None:
             now = _by_uid(self._selected_pods(request))
             told = [("ADDED" if uid not in known else "MODIFIED", pod) for uid, pod in now.items() if known.get(uid) != pod]

@@ -88,6 +88,10 @@ class Session:
         """A session with what `login` gives now, and again whenever the server answers 401; nothing is asked yet."""
         return cls(await login.read(), login, timing)
 
+    async def close(self) -> None:
+        """Close the connections that requests share, once the last that asks has its answer."""
+        await self._pool.retire()
+
     @property
     def address(self) -> str:
         """The server's URL."""
