@@ -137,14 +137,16 @@ class PortForward:
             await asyncio.wait(tasks, timeout=self._timing.forward_cut_seconds)
 
     async def _cut_the_ended(self) -> None:
-        timing, pause_seconds = self._timing, 0.0
+        timing = self._timing
+        pause_seconds = timing.forward_look_seconds
         with requests_for(Purpose.POLLING):
             while True:
                 await self._is_used.wait()
-                watched = await self._follow_pods()
-                pause_seconds = timing.forward_look_seconds if watched else 2 * pause_seconds
-                pause_seconds = min(timing.forward_seldom_seconds, max(timing.forward_look_seconds, pause_seconds))
                 await timing.clock.sleep(pause_seconds if self._may_watch else timing.forward_seldom_seconds)
+                if await self._follow_pods():
+                    pause_seconds = timing.forward_look_seconds
+                else:
+                    pause_seconds = min(timing.forward_seldom_seconds, 2 * pause_seconds)
 
     async def _follow_pods(self) -> bool:
         """Cut what leads to pods that are gone, until a watch over them ends; whether it ended well."""

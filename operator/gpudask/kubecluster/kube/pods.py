@@ -91,19 +91,22 @@ class SchedulerNews:
         self.is_told = False
         self._server, self._name = server, name
         self._changed = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[Self]:
-        """Follow the changes while the block runs."""
-        following = asyncio.create_task(self._follow())
+        """Follow the changes while the block runs, from the first wait on."""
         try:
             yield self
         finally:
-            following.cancel()
-            await asyncio.wait([following])
+            if self._following is not None:
+                self._following.cancel()
+                await asyncio.wait([self._following])
 
     async def wait(self, seconds: float) -> None:
         """Wait until something changed since the last call, or so many seconds have passed."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow())
         clock = self._server.timing.clock
         ways = [asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(self._changed.wait())]
         try:
