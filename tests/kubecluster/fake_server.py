@@ -76,10 +76,18 @@ class FakeServer:
 
     def __exit__(self, *_: object) -> None:
         self.cut_connections()
+        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         if not self._thread.is_alive():
             self._loop.close()  # else a whole run of tests has too many files open
+
+    @staticmethod
+    async def _end_tasks() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def cut_connections(self) -> None:
         """Break what is being forwarded, as a restart of the API server does."""
@@ -259,7 +267,9 @@ class FakeServer:
         end = self._loop.time() + float(request.query["timeoutSeconds"]) / self.watch_speed
         while self._loop.time() < end and self.broken is None and request.transport is not None:
             now = _by_uid(self._selected_pods(request))
-            told = [("ADDED" if uid not in known else "MODIFIED", pod) for uid, pod in now.items() if known.get(uid) != pod]
+            told = [
+                ("ADDED" if uid not in known else "MODIFIED", pod) for uid, pod in now.items() if known.get(uid) != pod
+            ]
             told += [("DELETED", pod) for uid, pod in known.items() if uid not in now]
             for kind, body in told:
                 await response.write(json.dumps({"type": kind, "object": body}).encode() + b"\n")

@@ -22,8 +22,8 @@ from gpudask.api import Json
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.manifest import user
 from gpudask.kubecluster.kube.session import Purpose, requests_for
+from gpudask.kubecluster.manifest import user
 from gpudask.kubecluster.overrides import put, refuse_shared
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Deadline, Timing, limit_of

@@ -189,7 +189,7 @@ async def test_a_reader_that_is_slow_for_long_keeps_its_connection(server: fake.
         seen = 0
         while seen < size:
             seen += len(await asyncio.wait_for(reader.read(1 << 20), 10))
-        await until(lambda: pings[-2].is_set(), "pings are answered again")
+        await until(pings[-2].is_set, "pings are answered again")
         assert forward._connections, "it is still there"
         writer.close()
         await forward.stop()

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -161,16 +161,16 @@ async def test_a_token_is_renewed_when_its_time_is_over_before_the_server_is_ask
 
 
 @pytest.fixture
-def told(server: fake.FakeServer, tmp_path: Path) -> Iterator[Any]:
+def told(server: fake.FakeServer, tmp_path: Path) -> Callable[[], Any]:
     """What a plugin with `provideClusterInfo` found in its environment, after a connection."""
     file = tmp_path / "told"
     server.token = "t"
     script = f'printf %s "$KUBERNETES_EXEC_INFO" > {file}\necho \'{{"status": {{"token": "t"}}}}\'\n'
     with_plugin(server, tmp_path, script, provideClusterInfo=True)
-    yield lambda: json.loads(file.read_text())
+    return lambda: json.loads(file.read_text())
 
 
-async def test_a_plugin_is_told_of_the_server(server: fake.FakeServer, told: Any):
+async def test_a_plugin_is_told_of_the_server(server: fake.FakeServer, told: Callable[[], Any]):
     await Server.connect(None)
 
     assert told() == {
@@ -331,8 +331,9 @@ def test_a_leap_second_is_a_time():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "tomorrow", "2026-01-31", "2026-01-31T12:00:00", "2026-13-31T12:00:00Z", 12, "0001-01-01T00:00:00+23:59"]
+    "text",
+    ["", "tomorrow", "2026-01-31", "2026-01-31T12:00:00", "2026-13-31T12:00:00Z", 12, "0001-01-01T00:00:00+23:59"],
 )
 def test_what_is_no_time_is_said(text: Any):
-    with pytest.raises(ValueError, match="expirationTimestamp .* is no time"):
+    with pytest.raises(ValueError, match=r"expirationTimestamp .* is no time"):
         grant_of(json.dumps({"status": {"token": "t", "expirationTimestamp": text}}))

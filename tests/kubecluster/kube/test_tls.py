@@ -80,16 +80,16 @@ class TlsServer:
         subject = {key: value for part in shown.get("subject", ()) for key, value in part}
         while head := (await reader.readuntil(b"\r\n\r\n")).decode():
             headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
-            self.seen.append((subject.get("commonName", ""), headers.get("authorization", headers.get("Authorization", ""))))
+            self.seen.append(
+                (subject.get("commonName", ""), headers.get("authorization", headers.get("Authorization", "")))
+            )
             body = b'{"gitVersion": "v1.36.3", "items": []}'
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             await writer.drain()
 
 
 @asynccontextmanager
-async def serving(
-    pair: Pair, folder: Path, clients: Authority | None = None
-) -> AsyncIterator[TlsServer]:
+async def serving(pair: Pair, folder: Path, clients: Authority | None = None) -> AsyncIterator[TlsServer]:
     """A server that shows `pair`, and wants certificates of `clients` where that is given."""
     server, context = TlsServer(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     (folder / "server.pem").write_bytes(b"".join(pair))
@@ -176,7 +176,9 @@ async def test_a_client_certificate_is_shown_where_the_kubeconfig_names_no_autho
 async def test_an_authority_that_is_not_the_server_s_is_said(kubeconfig: Any, tmp_path: Path):
     async with serving(Authority().pair(), tmp_path) as server:
         kubeconfig(server.port, {"token": "t"}, **{"certificate-authority-data": data(Authority().pem)})
-        with pytest.raises(KubeClusterError, match="cannot reach the API server of context 'lab': .*CERTIFICATE_VERIFY"):
+        with pytest.raises(
+            KubeClusterError, match=r"cannot reach the API server of context 'lab': .*CERTIFICATE_VERIFY"
+        ):
             await Server.connect(None)
     assert server.seen == []
 

@@ -300,7 +300,6 @@ class PodPort:
             elif content:
                 return content
 
-
     async def watch_over(self, timing: Timing) -> None:
         """Ping the pod's end again and again, and return when the connection is broken.
 

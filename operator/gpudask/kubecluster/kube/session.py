@@ -371,7 +371,9 @@ def _refuses_certificate(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLCertVerificationError):
             reason = str(error.reason or error)
-            return "ALERT" in reason and ("CERTIFICATE" in reason or "ACCESS_DENIED" in reason or "UNKNOWN_CA" in reason)
+            return "ALERT" in reason and (
+                "CERTIFICATE" in reason or "ACCESS_DENIED" in reason or "UNKNOWN_CA" in reason
+            )
         error = error.__cause__ or error.__context__
     return False
 
