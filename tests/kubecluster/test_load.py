@@ -12,6 +12,7 @@ import pytest
 from distributed import Client
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster.forward.port_forward import open_port
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually
@@ -122,6 +123,16 @@ async def test_a_busy_server_is_asked_again_as_late_as_it_says(
 
     assert len(await api.clusters()) == 1
     assert clock.taken == naps
+
+
+async def test_so_is_one_that_opens_no_port(server: fake.FakeServer):
+    clock = Naps()
+    server.pods.append(fake.scheduler_pod("demo-scheduler-00000"))
+    api = await Server.connect(None, timing=clock.timing)
+    server.busy = [(429, {"Retry-After": "3"})]
+
+    async with open_port(api, "demo-scheduler-00000", 8787):
+        assert clock.taken == [3.0]
 
 
 async def test_one_that_stays_busy_is_said(server: fake.FakeServer):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpudask import KubeClusterError
+from gpudask.kubecluster.forward.port_forward import PortForward
 from gpudask.kubecluster.kube import plugin as plugins
 from gpudask.kubecluster.kube.config import Choice
 from gpudask.kubecluster.kube.plugin import Plugin, grant_of, time_of
@@ -105,6 +106,24 @@ async def test_what_keeps_a_hold_starts_a_plugin_ever_more_seldom(server: fake.F
                 starts.append(second)
 
     assert starts == [0, 30, 90, 210, 450, 930, 1530, 2130, 2730, 3330]
+
+
+async def test_dask_that_reconnects_again_and_again_starts_one_plugin(server: fake.FakeServer, tmp_path: Path):
+    """Its client does so for half a minute, while nobody may be there."""
+    login = Login(server, tmp_path)
+    server.pods.append(fake.scheduler_pod("demo-scheduler-00000"))
+    forward = PortForward(await Server.connect(None), "demo", 8786, limit_seconds=0.5)
+    await forward.start(check=False)
+    login.end_token()
+
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+    assert login.count == 2, "the first of them is the start's"
+    assert "is not again and again in the background" in forward.trouble
+    await forward.stop()
 
 
 async def test_what_keeps_a_hold_gets_a_new_token(server: fake.FakeServer, tmp_path: Path):

@@ -131,8 +131,11 @@ def pod_namespace() -> str:
 
 
 def _is_own(server: str) -> bool:
-    url = urlsplit(server)
-    port = str(url.port or (80 if url.scheme == "http" else 443))
+    try:
+        url = urlsplit(server)
+        port = str(url.port or (80 if url.scheme == "http" else 443))
+    except ValueError:  # connecting will say so
+        return False
     return url.hostname in _OWN_NAMES or (url.hostname, port) == (os.environ[_HOST], os.environ.get(_PORT, "443"))
 
 

@@ -168,8 +168,8 @@ def _of_choice(choice: Choice, grant: Grant) -> Credentials:
         authorization=authorization,
         tls=tls,
         has_certificate=bool(certificate and key),
-        proxy=cluster.get("proxy-url") or None,
-        tls_name=cluster.get("tls-server-name") or None,
+        proxy=str(cluster.get("proxy-url") or "") or None,
+        tls_name=str(cluster.get("tls-server-name") or "") or None,
     )
 
 

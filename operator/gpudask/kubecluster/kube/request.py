@@ -42,6 +42,10 @@ class Connection:
         """Intervals and deadlines."""
         return self.session.timing
 
+    async def close(self) -> None:
+        """Close what requests share; nothing can be asked after that, but what is forwarded goes on."""
+        await self.session.close()
+
     async def call(
         self,
         verb: str,

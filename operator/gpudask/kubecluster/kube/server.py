@@ -80,6 +80,7 @@ class Server(Connection):
         except KubeClusterError as error:
             if error.status == FORBIDDEN:  # it answers; what else is allowed will be seen
                 return server
+            await server.close()
             raise KubeClusterError(
                 f"cannot reach the API server{at}",
                 reason=error.reason,

@@ -166,13 +166,21 @@ class Session:
                 async with asyncio.timeout(limit_seconds):
                     return await stack.enter_async_context(_websocket(credentials, self.timing, path, params))
 
-            pool = await self._current()
-            try:
-                socket = await opened(pool.credentials)
-            except (httpx_ws.WebSocketUpgradeError, httpx.TransportError, ssl.SSLError) as error:
-                if not _refuses(error, pool.credentials):
-                    raise
-                socket = await opened((await self._renewed(pool)).credentials)
+            pool, is_renewed, tries = await self._current(), False, 0
+            while True:
+                try:
+                    socket = await opened(pool.credentials)
+                    break
+                except (httpx_ws.WebSocketUpgradeError, httpx.TransportError, ssl.SSLError) as error:
+                    if not is_renewed and _refuses(error, pool.credentials):
+                        pool, is_renewed = await self._renewed(pool), True
+                        continue
+                    answer = error.response if isinstance(error, httpx_ws.WebSocketUpgradeError) else None
+                    pause_seconds = None if answer is None else _pause(answer, "GET", tries, self.timing)
+                    if pause_seconds is None:
+                        raise
+                    tries += 1
+                    await self.timing.clock.sleep(pause_seconds)
             yield socket
 
     # ------------------------------------------------------------------ renewal
@@ -213,11 +221,14 @@ class Session:
     def _check(self, purpose: Purpose) -> None:
         if purpose is Purpose.FOREGROUND or not self.login.starts_plugin:
             return
-        if purpose is Purpose.UPKEEP and not self.login.needs_person and self._upkeep.begins():
-            return
+        reason = "the plugin that renews them may ask a person, so it is not started in the background"
+        if purpose is Purpose.UPKEEP and not self.login.needs_person:
+            if self._upkeep.begins():
+                return
+            reason = "the plugin that renews them was started just now, and is not again and again in the background"
         raise KubeClusterError(
             f"the credentials for {self.address} have ended",
-            reason="the plugin that renews them may ask a person, so it is not started in the background",
+            reason=reason,
             next_step="They are renewed when the program asks for something next, such as cluster.scale",
             status=_UNAUTHORIZED,
         )
