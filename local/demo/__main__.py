@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import httpx
-import kr8s
 import typer
 import yaml
 from rich.console import Console
 
+from gpudask.kubecluster.errors import KubeClusterError
 from local.clusters.cluster import Cluster
 from local.demo.demonstration import DemoError, Demonstration, print_summary
 from local.demo.overlay import localize, without_devices
@@ -34,7 +32,6 @@ def main(
     plot: Annotated[Path, typer.Option(help="Where to write the plot.")] = Path("out/demo.png"),
 ) -> None:
     """Apply examples/mixed.yaml, run examples/mixed_pipeline.py on it, and watch the pools."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     console = Console(width=None if sys.stdout.isatty() else _LOG_WIDTH)
     path = find_kubeconfig(kubeconfig, console)
     manifest = yaml.safe_load((ROOT / "examples" / "mixed.yaml").read_text())
@@ -47,7 +44,7 @@ def main(
         demonstration = Demonstration(path, namespace, localize(manifest), plot)
     try:
         summary = asyncio.run(demonstration.run(console))
-    except (DemoError, OSError, httpx.HTTPError, kr8s.ServerError) as error:
+    except (DemoError, OSError, KubeClusterError) as error:
         console.print(f"\ndemo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     print_summary(summary, console)

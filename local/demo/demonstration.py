@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import kr8s
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from gpudask.kubecluster.errors import KubeClusterError
 from local.demo.lines import lines_of
 from local.demo.model import Fact, LineFact, View
 from local.demo.pipeline import run_pipeline
@@ -85,7 +85,7 @@ class Demonstration:
     async def _steps(self, watcher: Watcher, recording: Recording) -> tuple[View, dict[str, Any]]:
         try:
             await watcher.apply(self.manifest)
-        except kr8s.ServerError as error:
+        except KubeClusterError as error:
             raise DemoError(f"the API server refuses the manifest of {self.name}: {error}") from error
         await recording.until(
             lambda view: view.status.scheduler.ready, self.start_seconds, "the scheduler was not ready"

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import warnings
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
-import httpx
-import kr8s
-from kr8s.asyncio import Api
-from kr8s.asyncio import api as connect_api
-
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, KIND, LABEL_CLUSTER, PLURAL
+from gpudask.api.resource import KIND, LABEL_CLUSTER, PLURAL
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.kube.server import Server
 from local.demo.model import cluster_fact, event_fact, pod_fact
 from local.demo.recording import Recording
 
 logger = logging.getLogger(__name__)
-# kr8s warns of each Kubernetes newer than itself.
-warnings.filterwarnings("ignore", message="Kubernetes version .* is not supported", module="kr8s")
 OnChange = Callable[[str, Json], None]
 FIELD_MANAGER = "gpudask-demo"
-_FAILURES = (httpx.HTTPError, OSError, kr8s.ServerError, kr8s.APITimeoutError)
 _PAUSE_SECONDS = 0.5
 
 
@@ -32,26 +25,23 @@ _PAUSE_SECONDS = 0.5
 class Watcher:
     """One namespace of one API server."""
 
-    api: Api
-    namespace: str
+    server: Server
 
     @classmethod
     async def connect(cls, kubeconfig: str, namespace: str) -> Watcher:
         """The server that `kubeconfig` names."""
-        return cls(await connect_api(kubeconfig=kubeconfig), namespace)
+        return cls(await Server.connect(namespace, kubeconfig))
 
     async def apply(self, manifest: Json) -> None:
         """Server-side apply; a second run changes nothing."""
-        async with self.api.call_api(
-            "PATCH",
-            version=API_VERSION,
-            namespace=self.namespace,
-            url=f"{PLURAL}/{manifest['metadata']['name']}",
+        await self.server.call(
+            "patch",
+            PLURAL,
+            manifest["metadata"]["name"],
+            body=manifest,
             params={"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"},
             headers={"Content-Type": "application/apply-patch+yaml"},
-            content=json.dumps(manifest),
-        ):
-            pass
+        )
 
     async def follow(self, name: str, recording: Recording) -> None:
         """Record cluster `name`, its worker pods and its events, until cancelled."""
@@ -69,14 +59,12 @@ class Watcher:
         events = {"fieldSelector": f"involvedObject.kind={KIND},involvedObject.name={name}"}
         async with asyncio.TaskGroup() as group:
             group.create_task(
-                self._watch(
-                    API_VERSION, PLURAL, cluster, lambda _, body: recording.add(cluster_fact(recording.now(), body))
-                )
+                self._watch(PLURAL, cluster, lambda _, body: recording.add(cluster_fact(recording.now(), body)))
             )
-            group.create_task(self._watch("v1", "pods", pods, on_pod))
-            group.create_task(self._watch("v1", "events", events, on_event))
+            group.create_task(self._watch("pods", pods, on_pod))
+            group.create_task(self._watch("events", events, on_event))
 
-    async def _watch(self, version: str, resource: str, params: dict[str, str], on_change: OnChange) -> None:
+    async def _watch(self, resource: str, params: dict[str, str], on_change: OnChange) -> None:
         """List, then watch; again from the list when the watch ends. What vanished meanwhile is told as DELETED."""
         known: dict[str, Json] = {}
 
@@ -90,39 +78,18 @@ class Watcher:
 
         while True:
             try:
-                listed = await self._list(version, resource, params)
+                listed = await self.server.call("list", resource, params=params)
                 present = {item["metadata"]["uid"] for item in listed["items"]}
                 for uid in set(known) - present:
                     tell("DELETED", known[uid])
                 for item in listed["items"]:
                     tell("LISTED", item)
-                await self._stream(version, resource, params | {"resourceVersion": _version(listed)}, tell)
-            except _FAILURES as error:
+                async with aclosing(self.server.events(resource, _version(listed), params=params)) as events:
+                    async for change, body in events:
+                        tell(change, body)
+            except KubeClusterError as error:
                 logger.info("watching %s again: %r", resource, error)
                 await asyncio.sleep(_PAUSE_SECONDS)
-
-    async def _list(self, version: str, resource: str, params: dict[str, str]) -> Json:
-        async with self.api.call_api(
-            "GET", version=version, namespace=self.namespace, url=resource, params=params
-        ) as response:
-            answer: Json = response.json()
-            return answer
-
-    async def _stream(self, version: str, resource: str, params: dict[str, str], tell: OnChange) -> None:
-        async with self.api.call_api(
-            "GET",
-            version=version,
-            namespace=self.namespace,
-            url=resource,
-            params=params | {"watch": "true"},
-            stream=True,
-            timeout=None,
-        ) as response:
-            async for line in response.aiter_lines():
-                change = json.loads(line)
-                if change["type"] == "ERROR":
-                    return
-                tell(change["type"], change["object"])
 
 
 def _version(listed: Json) -> str:

@@ -42,7 +42,7 @@ def test_help_and_offline_commands_wait_for_no_client():
         "import sys, gpudask.cli.main as cli\n"
         "try:\n    cli.app(sys.argv[1:], prog_name='gpudask')\n"
         "except SystemExit as done:\n    assert not done.code, done\n"
-        "heavy = {'distributed', 'kr8s', 'httpx', 'dask', 'kubernetes', 'kopf'} & set(sys.modules)\n"
+        "heavy = {'distributed', 'httpx', 'dask', 'kubernetes', 'kopf'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     for arguments in (["--help"], ["scale", "--help"], ["render", "examples/minimal.yaml", "-o", "name"]):

@@ -117,7 +117,7 @@ def test_a_wait_outlasts_a_server_that_restarts(
     printed: str,
 ):
     server.clusters["demo"] |= {"status": READY, "kind": "GpuDaskCluster", "apiVersion": "gpudask.dev/v1alpha1"}
-    failing(server, 503, 429)
+    failing(server, *[503] * 5, 429)  # a single one is not even said
     result = invoke("wait", "demo", "--timeout", "20s", *form)
 
     assert (result.exit_code, result.stdout) == (Exit.OK, printed), result.stderr

@@ -7,6 +7,7 @@ server-side apply are checked against the real one in the e2e tests.
 from gpudask.api import Json
 
 import asyncio
+import copy
 import json
 import re
 import threading
@@ -48,6 +49,12 @@ class FakeServer:
     watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """`METHOD path`, in order."""
+    told_pods: int = 0
+    """How many changes of pods were told to those who watch."""
+    watch_speed: float = 1
+    """How many seconds of a watch's time limit pass in one."""
+    busy: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    """The next answers, whatever is asked: their status and headers."""
     token: str = ""
     """The only one that is not answered with 401; any is taken where it is empty."""
     is_mute: bool = False
@@ -58,6 +65,7 @@ class FakeServer:
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._lists: list[dict[str, Json]] = []
         self._sockets: set[web.WebSocketResponse] = set()
         self._silent: set[web.WebSocketResponse] = set()
 
@@ -68,8 +76,18 @@ class FakeServer:
 
     def __exit__(self, *_: object) -> None:
         self.cut_connections()
+        asyncio.run_coroutine_threadsafe(self._end_tasks(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        if not self._thread.is_alive():
+            self._loop.close()  # else a whole run of tests has too many files open
+
+    @staticmethod
+    async def _end_tasks() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def cut_connections(self) -> None:
         """Break what is being forwarded, as a restart of the API server does."""
@@ -128,9 +146,13 @@ class FakeServer:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        self.requests.append(f"{request.method} {request.path}")
+        is_watch = request.path == PODS and "watch" in request.query
+        self.requests.append(f"{'WATCH' if is_watch else request.method} {request.path}")
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
+        if self.busy:
+            status, headers = self.busy.pop(0)
+            return web.json_response({"message": "too many requests"}, status=status, headers=headers)
         answer: web.StreamResponse = await handler(request)
         return answer
 
@@ -222,10 +244,39 @@ class FakeServer:
         apply_overrides(cluster, body, request.query["fieldManager"])
         return web.json_response(cluster)
 
-    async def _list_pods(self, request: web.Request) -> web.Response:
+    async def _list_pods(self, request: web.Request) -> web.StreamResponse:
+        if refusal := self._refuse(request):
+            return refusal
+        if "watch" in request.query:
+            return await self._watch_pods(request)
+        items = self._selected_pods(request)
+        self._lists.append(_by_uid(items))
+        return web.json_response({"metadata": {"resourceVersion": str(len(self._lists))}, "items": items})
+
+    def _selected_pods(self, request: web.Request) -> list[Json]:
         wanted = dict(term.split("=") for term in request.query.get("labelSelector", "").split(",") if term)
-        items = [pod for pod in self.pods if wanted.items() <= pod["metadata"]["labels"].items()]
-        return self._refuse(request) or web.json_response({"items": items})
+        return [pod for pod in self.pods if wanted.items() <= pod["metadata"]["labels"].items()]
+
+    async def _watch_pods(self, request: web.Request) -> web.StreamResponse:
+        """What tests change in `pods`, told as changes since the list with that version."""
+        if "WATCH pods" in self.forbidden:
+            return _status(403, 'User "me" cannot watch pods')
+        response = web.StreamResponse()
+        await response.prepare(request)
+        known = self._lists[int(request.query["resourceVersion"]) - 1]
+        end = self._loop.time() + float(request.query["timeoutSeconds"]) / self.watch_speed
+        while self._loop.time() < end and self.broken is None and request.transport is not None:
+            now = _by_uid(self._selected_pods(request))
+            told = [
+                ("ADDED" if uid not in known else "MODIFIED", pod) for uid, pod in now.items() if known.get(uid) != pod
+            ]
+            told += [("DELETED", pod) for uid, pod in known.items() if uid not in now]
+            for kind, body in told:
+                await response.write(json.dumps({"type": kind, "object": body}).encode() + b"\n")
+                self.told_pods += 1
+            known = now
+            await asyncio.sleep(0.02)
+        return response
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -280,6 +331,10 @@ class FakeServer:
             return _status(self.broken or 500, "the server is restarting")
         what = f"{request.method} {request.path.rpartition('/')[2]}"
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
+
+
+def _by_uid(pods: list[Json]) -> dict[str, Json]:
+    return {pod["metadata"]["uid"]: copy.deepcopy(pod) for pod in pods}
 
 
 def merge(cluster: Json, body: Json) -> None:

@@ -115,9 +115,9 @@ def test_a_scheduler_that_is_busy_at_first_is_greeted_again(demo: fake.FakeServe
 def test_a_busy_scheduler_that_is_not_ready_keeps_its_connections(demo: fake.FakeServer):
     timing = Timing(forward_look_seconds=0.05)
     with KubeCluster.from_name("demo", timing=timing) as cluster, Client(cluster) as client:
+        wait_until(lambda: f"WATCH {fake.PODS}" in demo.requests, "it watches over the pod")
         demo.pods[:] = [fake.scheduler_pod("demo-scheduler-00000", ready=False)]
-        looks = demo.requests.count(f"GET {fake.PODS}")
-        wait_until(lambda: demo.requests.count(f"GET {fake.PODS}") > looks + 3, "it looks for the pod")
+        wait_until(lambda: demo.told_pods > 0, "it is told of the change")
         before = len(demo.forwards)
         assert client.submit(sum, [1, 2], pure=False).result(timeout=10) == 3
         assert len(demo.forwards) == before

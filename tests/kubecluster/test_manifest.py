@@ -1,5 +1,7 @@
 """The words of `KubeCluster(...)` as a manifest, and the words that refuse them."""
 
+import getpass
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, summary, manifest
 from gpudask.kubecluster.manifest import read_manifest
-from gpudask.kubecluster.manifest import cluster_name
+from gpudask.kubecluster.manifest import cluster_name, user
 
 CPU = {"name": "cpu", "replicas": 2}
 ROOT = Path(__file__).parents[2]
@@ -188,3 +190,16 @@ def test_an_idle_time_is_the_operators_to_watch(idle_timeout: float | str, writt
     idle = manifest("demo", Arguments(idle_timeout=idle_timeout))["spec"].get("idle")
 
     assert idle == (written and {"deleteAfter": written})
+
+
+@pytest.mark.parametrize("missing", [KeyError, OSError, ImportError])
+def test_whoever_has_no_name_here_has_one_all_the_same(missing: type[Exception], monkeypatch: pytest.MonkeyPatch):
+    """In a container whose user id is nobody's; and under Windows, which has neither `pwd` nor user ids."""
+
+    def unknown() -> str:
+        raise missing
+
+    monkeypatch.setattr(getpass, "getuser", unknown)
+    assert user() == f"uid {os.getuid()}"
+    monkeypatch.delattr(os, "getuid")
+    assert user() == "unknown"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gpudask.api.resource import MIRROR_MANAGER
 from gpudask.cli.output import Exit
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Arguments, manifest
+from gpudask.kubecluster.kube.pods import follow_scheduler
 from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
@@ -276,3 +278,27 @@ def test_a_cluster_in_a_namespace_that_there_is_none_of_says_so(sizes: Sizes):
 async def create_in(namespace: str) -> None:
     server = await Server.connect(namespace)
     await server.create(manifest("new", Arguments(), default_image="dask"))
+
+
+async def test_a_scheduler_s_pods_are_followed(in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
+    server = await Server.connect(in_namespace.namespace)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "demo-scheduler-0",
+            "labels": {"gpudask.dev/cluster": "demo", "dask.org/component": "scheduler"},
+        },
+        # No controller fills in a service account here.
+        "spec": {"containers": [{"name": "dask", "image": "none"}], "automountServiceAccountToken": False},
+    }
+
+    async with asyncio.timeout(30), aclosing(follow_scheduler(server, "demo")) as states:
+        assert await anext(states) == set()
+        await asyncio.to_thread(in_namespace, "create", "-f", "-", stdin=yaml.safe_dump(pod))
+        assert len(await anext(states)) == 1
+        await asyncio.to_thread(in_namespace, "delete", "pod", "demo-scheduler-0", "--force", "--grace-period=0")
+        async for there in states:
+            if not there:
+                break

@@ -69,7 +69,7 @@ def test_a_program_that_may_forward_no_port_learns_so_when_the_pod_is_ready(unre
     thread.join()
 
 
-@pytest.mark.parametrize(("asked_for", "pause"), [(0.0, 0.5), (1.0, 0.15), (5.0, 0.5), (600.0, 1.0)])
+@pytest.mark.parametrize(("asked_for", "pause"), [(0.0, 0.5), (1.0, 0.3), (5.0, 0.5), (600.0, 1.0)])
 def test_who_has_just_started_or_was_asked_for_long_is_asked_less_often(asked_for: float, pause: float):
     assert connection._pause(asked_for, Timing()) == pytest.approx(pause)
 

@@ -2,5 +2,5 @@
 
 A command is a file of `commands`: it parses flags, calls the API server (`client.py`), and hands what came to a
 pure function that makes rows or lines of it. Results go to standard output, everything else to standard error.
-distributed and kr8s load when a command needs them. The operator never imports this package.
+distributed and httpx load when a command needs them. The operator never imports this package.
 """

@@ -22,7 +22,7 @@ def read_documents(file: str) -> list[Any]:
         CliError: it cannot be read.
     """
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
         return [document for document in yaml.safe_load_all(text) if document is not None]
     except FileNotFoundError as error:
         raise CliError(f"no such file: {file}", Exit.USAGE) from error

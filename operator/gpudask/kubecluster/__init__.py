@@ -1,6 +1,6 @@
 """The client API: `KubeCluster`, its one error type, and `has_gpu` for tasks.
 
-Importing this package imports neither distributed nor kr8s: the operator's image has none of them, and a
+Importing this package imports neither distributed nor httpx: the operator's image has none of them, and a
 worker's image has no Kubernetes client. Names load on first use. Nothing here is used by the operator.
 
 cluster.py has the class; docs/architecture.md says which part owns what. kube/ asks the API server, forward/ leads to

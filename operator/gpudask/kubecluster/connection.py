@@ -34,7 +34,7 @@ from gpudask.kubecluster.errors import (
 from gpudask.kubecluster.forward import route
 from gpudask.kubecluster.forward.port_forward import PodPort, open_port
 from gpudask.kubecluster.forward.route import Route
-from gpudask.kubecluster.kube.pods import has_started, is_ready, list_pods
+from gpudask.kubecluster.kube.pods import SchedulerNews, has_started, is_ready, list_pods
 from gpudask.kubecluster.kube.request import ENVIRONMENT_STEP, FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import JUPYTER
@@ -322,8 +322,25 @@ async def scheduler_is_ready(
     Raises:
         KubeClusterError: not in time, or the cluster is suspended or deleted; or the server refuses.
     """
+    async with SchedulerNews(server, body["metadata"]["name"]).followed() as news:
+        return await _ready_body(
+            server, body, deadline, news, progress=progress, needs_pods=needs_pods, generation=generation
+        )
+
+
+async def _ready_body(
+    server: Server,
+    body: Json,
+    deadline: Deadline,
+    news: SchedulerNews,
+    *,
+    progress: Callable[[], Progress],
+    needs_pods: bool,
+    generation: int,
+) -> Json:
     name = body["metadata"]["name"]
     timing, started = server.timing, None
+    read_at = timing.clock.monotonic()
     with progress() as shown:
         while True:
             if body["spec"].get("suspend"):
@@ -341,8 +358,12 @@ async def scheduler_is_ready(
                     return body
             else:
                 started = None
-            await timing.clock.sleep(timing.readiness_poll_seconds)
-            body = await deadline.attempt(server.cluster(name)) or body
+            is_told = news.is_told and started is None
+            pause_seconds = timing.readiness_told_seconds if is_told else timing.readiness_poll_seconds
+            await news.wait(min(pause_seconds, deadline.left_seconds))
+            if timing.clock.monotonic() >= read_at + timing.readiness_status_seconds:
+                read_at = timing.clock.monotonic()
+                body = await deadline.attempt(server.cluster(name)) or body
 
 
 def _pause(asked_for_seconds: float, timing: Timing) -> float:

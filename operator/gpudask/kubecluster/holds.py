@@ -22,6 +22,7 @@ from gpudask.api import Json
 from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.kube.session import Purpose, requests_for
 from gpudask.kubecluster.manifest import user
 from gpudask.kubecluster.overrides import put, refuse_shared
 from gpudask.kubecluster.resource import Resource
@@ -129,7 +130,8 @@ class Hold:
         while True:
             await self._timing.clock.sleep(pause_seconds)
             try:
-                holds = self._holds_of(await self._write(self._extend))
+                with requests_for(Purpose.UPKEEP):
+                    holds = self._holds_of(await self._write(self._extend))
                 pause_seconds = _until_renewal(holds, self._timing)
                 if not holds.has(self._by):
                     logger.warning("gpudask: somebody changed the size of pool %s, which was held", self._pool)

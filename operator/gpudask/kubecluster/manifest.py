@@ -103,8 +103,8 @@ def user() -> str:
     """The user who runs this program, for people who ask who set a size."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id without a name
-        return f"uid {os.getuid()}"
+    except (KeyError, OSError, ImportError):  # a container's user id without a name; Windows knows neither
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
 
 
 def read_manifest(custom: Any) -> Any:
@@ -116,7 +116,7 @@ def read_manifest(custom: Any) -> Any:
     if not isinstance(custom, str | Path):
         return custom
     try:
-        documents = [item for item in yaml.safe_load_all(Path(custom).read_text()) if item]
+        documents = [item for item in yaml.safe_load_all(Path(custom).read_text("utf-8")) if item]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KubeClusterError(
             f"cannot read custom_cluster_spec {str(custom)!r}",

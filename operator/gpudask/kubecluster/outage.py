@@ -26,6 +26,7 @@ from gpudask.kubecluster.forward.route import give_up_seconds
 from gpudask.kubecluster.kube.pods import is_ready, list_pods
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
+from gpudask.kubecluster.kube.session import Purpose, requests_for
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Clock, Timing
 
@@ -116,7 +117,8 @@ class Reconnector:
         """
         if is_running():
             self.outage = Outage.now(self._timing.clock)
-            self._following = asyncio.create_task(self._follow(self.outage))
+            with requests_for(Purpose.POLLING):
+                self._following = asyncio.create_task(self._follow(self.outage))
         while is_running():
             try:
                 comm = await self._connection.call(subscribe())

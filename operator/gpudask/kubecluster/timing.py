@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -41,7 +42,15 @@ class Timing:
         connect_seconds: to open a connection to the API server.
         answer_seconds: for which the API server may be silent, before and within its answer.
         watch_seconds: after which the API server is asked to end a watch.
+        watch_pause_seconds: before a watch that broke is begun again; one that is not allowed is tried no more often.
         plugin_seconds: for a credential plugin: a person may have to log in in a browser meanwhile.
+        plugin_shown_seconds: after which what a plugin says is shown, as it still runs: it asks somebody.
+        upkeep_seconds: between two starts of a plugin to keep what the program has; each time twice as long where that
+            was in vain,
+        upkeep_most_seconds: and at most so long.
+        busy_seconds: before an API server that is busy (429, 503) is asked again, where it does not say; then doubled.
+        busy_most_seconds: the most of that, also where it says more.
+        busy_tries: so many times, no seconds.
         request_seconds: for one request to the API server within a longer wait.
         least_request_seconds: that a request is given though the wait is over before: else a short wait gets no answer.
 
@@ -51,7 +60,9 @@ class Timing:
         retry_seconds: before what broke is tried again.
         versions_seconds: for the versions of the scheduler, and again for the workers'.
 
-        readiness_poll_seconds: between two looks at a scheduler that is not there yet.
+        readiness_poll_seconds: between two looks at a scheduler that is not there yet, where changes are not told.
+        readiness_told_seconds: the same where they are.
+        readiness_status_seconds: between two looks at what the operator says of it.
         health_seconds: for a scheduler that starts to answer what the kubelet's probe asks.
         health_seldom_seconds: between two such questions in the first `health_first_seconds` of its pod: a scheduler
             that starts listens after a second or two. It is asked often then, and later ever less. Each time costs
@@ -87,7 +98,12 @@ class Timing:
         forward_open_seconds: for the API server to open a port of a pod.
         forward_retry_seconds: before the pod is looked for again; each time twice as long,
         forward_most_seconds: and at most so long.
-        forward_look_seconds: between two looks whether the pods are there to which something is open.
+        forward_find_seconds: for which a pod that was found is taken for new connections without another look.
+        forward_look_seconds: between two watches over the pods to which something is open; after one that failed twice
+            as long,
+        forward_seldom_seconds: and at most so long. Where pods may be listed only, between two lists.
+        forward_ping_seconds: between two pings to a pod.
+        forward_pong_seconds: for its answer, after which the connection is taken for broken.
         forward_cut_seconds: that what is cut may take to say goodbye.
 
         hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
@@ -101,7 +117,14 @@ class Timing:
     connect_seconds: float = 10.0
     answer_seconds: float = 30.0
     watch_seconds: float = 240.0
+    watch_pause_seconds: float = 10.0
     plugin_seconds: float = 120.0
+    plugin_shown_seconds: float = 1.0
+    upkeep_seconds: float = 30.0
+    upkeep_most_seconds: float = 600.0
+    busy_seconds: float = 0.5
+    busy_most_seconds: float = 10.0
+    busy_tries: int = 3
     request_seconds: float = 30.0
     least_request_seconds: float = 5.0
 
@@ -111,11 +134,13 @@ class Timing:
     retry_seconds: float = 1.0
     versions_seconds: float = 10.0
 
-    readiness_poll_seconds: float = 0.25
+    readiness_poll_seconds: float = 0.5
+    readiness_told_seconds: float = 5.0
+    readiness_status_seconds: float = 1.0
     health_seconds: float = 1.0
     health_seldom_seconds: float = 0.5
     health_first_seconds: float = 1.0
-    health_least_seconds: float = 0.15
+    health_least_seconds: float = 0.3
     health_most_seconds: float = 1.0
 
     scheduler_seconds: float = 10.0
@@ -143,7 +168,11 @@ class Timing:
     forward_open_seconds: float = 20.0
     forward_retry_seconds: float = 0.1
     forward_most_seconds: float = 1.0
+    forward_find_seconds: float = 2.0
     forward_look_seconds: float = 3.0
+    forward_seldom_seconds: float = 60.0
+    forward_ping_seconds: float = 20.0
+    forward_pong_seconds: float = 20.0
     forward_cut_seconds: float = 5.0
 
     hold_lease_seconds: float = 900.0
@@ -205,6 +234,11 @@ class Deadline:
     def is_over(self) -> bool:
         """True if it has passed; never without a limit."""
         return self._end is not None and self._timing.clock.monotonic() > self._end
+
+    @property
+    def left_seconds(self) -> float:
+        """Seconds until it has passed, 0 after that; infinite without a limit."""
+        return math.inf if self._end is None else max(0.0, self._end - self._timing.clock.monotonic())
 
     def within(self, most_seconds: float) -> float:
         """Seconds for one request: `most_seconds`, or less where the deadline is near."""

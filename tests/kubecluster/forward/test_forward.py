@@ -6,12 +6,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
 import httpx_ws
 import pytest
 
 from gpudask.kubecluster.forward.port_forward import PortForward
 from gpudask.kubecluster.forward.port_forward import open_port
 from gpudask.kubecluster.kube.server import Server
+from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import until
 
@@ -98,30 +100,30 @@ async def test_a_pod_that_comes_in_time_is_reached_by_the_same_connection(silent
 
 
 @pytest.fixture
-def lost_ping(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Once it is set, a ping finds that the network is gone: in a task of the websocket's own, so in a group."""
+def lost_network(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Once it is set, the network is gone: in a task of the websocket's own, so in a group."""
     lost = asyncio.Event()
 
-    async def ping(*_: object) -> None:
+    async def receive(*_: object) -> None:
         await lost.wait()
         raise httpx_ws.WebSocketNetworkError
 
-    monkeypatch.setattr(httpx_ws.AsyncWebSocketSession, "_background_keepalive_ping", ping)
+    monkeypatch.setattr(httpx_ws.AsyncWebSocketSession, "_background_receive", receive)
     return lost
 
 
-async def test_a_connection_whose_ping_is_lost_ends_and_no_other(
-    silent: fake.FakeServer, lost_ping: asyncio.Event, caplog: pytest.LogCaptureFixture
+async def test_a_connection_whose_network_is_lost_ends_and_no_other(
+    silent: fake.FakeServer, lost_network: asyncio.Event, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.ERROR)
     async with forwarded(limit_seconds=5) as forward:
         reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
         await until(lambda: any(forward._connections.values()), "a connection")
-        lost_ping.set()
+        lost_network.set()
         assert await asyncio.wait_for(reader.read(), 5) == b""
         writer.close()
         await until(lambda: not forward._connections, "it has ended")
-        lost_ping.clear()
+        lost_network.clear()
         _, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
         await until(lambda: any(forward._connections.values()), "another connection")
         writer.close()
@@ -129,7 +131,7 @@ async def test_a_connection_whose_ping_is_lost_ends_and_no_other(
 
 
 async def test_what_breaks_a_websocket_is_one_error_and_what_a_program_raises_is_its_own(
-    silent: fake.FakeServer, lost_ping: asyncio.Event
+    silent: fake.FakeServer, lost_network: asyncio.Event
 ):
     api = await Server.connect(None)
     with pytest.raises(ExceptionGroup) as raised:
@@ -138,5 +140,81 @@ async def test_what_breaks_a_websocket_is_one_error_and_what_a_program_raises_is
     assert isinstance(raised.value.exceptions[0], ZeroDivisionError)
     with pytest.raises(ConnectionError, match=f"the connection to pod {SCHEDULER} broke"):  # noqa: PT012
         async with open_port(api, SCHEDULER, 8786):
-            lost_ping.set()
+            lost_network.set()
             await asyncio.sleep(5)
+
+
+@asynccontextmanager
+async def talking(server: fake.FakeServer, size: int) -> AsyncIterator[None]:
+    """A scheduler's pod that sends so many bytes to whoever connects."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x" * size)
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(talk, "127.0.0.1", 0)
+    server.targets[SCHEDULER] = ("127.0.0.1", listener.sockets[0].getsockname()[1])
+    server.pods.append(fake.scheduler_pod(SCHEDULER))
+    yield
+    listener.close()
+
+
+@pytest.fixture
+def pings(monkeypatch: pytest.MonkeyPatch) -> list[anyio.Event]:
+    """The answers to the pings that were sent."""
+    sent: list[anyio.Event] = []
+    ping = httpx_ws.AsyncWebSocketSession.ping
+
+    async def noted(self: httpx_ws.AsyncWebSocketSession, payload: bytes = b"") -> anyio.Event:
+        sent.append(await ping(self, payload))
+        return sent[-1]
+
+    monkeypatch.setattr(httpx_ws.AsyncWebSocketSession, "ping", noted)
+    return sent
+
+
+SOON = Timing(forward_ping_seconds=0.05, forward_pong_seconds=0.1)
+
+
+async def test_a_reader_that_is_slow_for_long_keeps_its_connection(server: fake.FakeServer, pings: list[anyio.Event]):
+    """In real time: 20 s to a ping, and 20 s for its answer, several times."""
+    size = 64 << 20  # more than all the buffers on the way hold
+    async with talking(server, size):
+        forward = PortForward(await Server.connect(None, timing=SOON), "demo", 8786)
+        await forward.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port, limit=1024)
+        await until(lambda: len(pings) > 5 and not pings[-2].is_set(), "pings that nobody could answer")
+
+        seen = 0
+        while seen < size:
+            seen += len(await asyncio.wait_for(reader.read(1 << 20), 10))
+        await until(pings[-2].is_set, "pings are answered again")
+        assert forward._connections, "it is still there"
+        writer.close()
+        await forward.stop()
+
+
+async def test_a_connection_that_is_silent_is_cut(silent: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    async def unanswered(*_: object) -> anyio.Event:
+        return anyio.Event()
+
+    monkeypatch.setattr(httpx_ws.AsyncWebSocketSession, "ping", unanswered)
+    forward = PortForward(await Server.connect(None, timing=SOON), "demo", 8786)
+    await forward.start()
+
+    assert await cut_after(forward) < 5
+    await forward.stop()
+
+
+async def test_one_that_answers_pings_stays(silent: fake.FakeServer, pings: list[anyio.Event]):
+    forward = PortForward(await Server.connect(None, timing=SOON), "demo", 8786)
+    await forward.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
+
+    await until(lambda: len(pings) > 5, "pings")
+
+    assert forward._connections
+    assert not reader.at_eof()
+    writer.close()
+    await forward.stop()

@@ -99,6 +99,7 @@ def test_a_kubeconfig_that_leads_to_the_pods_own_server_is_inside(
         ("https://10.96.0.1:443", True),
         ("https://10.96.0.1:6443", False),
         ("https://example.com", False),
+        ("https://example.com:port", False),
     ],
 )
 def test_the_pods_own_server_has_several_names(url: str, is_own: bool, monkeypatch: pytest.MonkeyPatch):

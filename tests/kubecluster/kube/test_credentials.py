@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from gpudask import KubeClusterError
 from gpudask.cli.output import Exit
-from gpudask.kubecluster.kube import credentials
+from gpudask.kubecluster.kube.credentials import Login
 from gpudask.kubecluster.kube.config import Access
 from gpudask.kubecluster.forward.port_forward import PortForward
 from gpudask.kubecluster.kube.server import Server
@@ -101,8 +101,8 @@ async def test_a_plugin_that_does_not_end_is_given_up(server: fake.FakeServer, t
         await asyncio.wait_for(Server.connect(None, timing=Timing(plugin_seconds=0.3)), 10)
 
 
-async def test_a_plugin_that_fails_for_a_while_ends_no_watch_over_pods(server: fake.FakeServer, tmp_path: Path):
-    """What is forwarded to a pod that is gone is cut, also when the plugin failed in between."""
+async def test_a_token_that_ended_ends_no_watch_over_pods_and_starts_no_plugin(server: fake.FakeServer, tmp_path: Path):
+    """What is forwarded to a pod that is gone is cut, once the program's next call has brought a new token."""
     token, calls = tmp_path / "token", tmp_path / "calls"
     token.write_text("first")
     server.token = "first"
@@ -111,17 +111,21 @@ async def test_a_plugin_that_fails_for_a_while_ends_no_watch_over_pods(server: f
     server.pods.append(fake.scheduler_pod(SCHEDULER))
     listener = await asyncio.start_server(lambda *_: asyncio.sleep(60), "127.0.0.1", 0)
     server.targets[SCHEDULER] = ("127.0.0.1", listener.sockets[0].getsockname()[1])
-    forwarding = PortForward(await Server.connect(None, timing=Timing(forward_look_seconds=0.05)), "demo", 8786)
+    timing = Timing(forward_look_seconds=0.05, forward_seldom_seconds=0.05, watch_seconds=0.1)
+    api = await Server.connect(None, timing=timing)
+    forwarding = PortForward(api, "demo", 8786)
     await forwarding.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", forwarding.local_port)
     await until(lambda: any(forwarding._connections.values()), "a connection")
 
     token.write_text("")
     server.token = "second"
-    asked = len(calls.read_text())
-    await until(lambda: len(calls.read_text()) > asked + 4, "a plugin that fails twice")
+    starts, looks = len(calls.read_text()), server.requests.count(f"GET {fake.PODS}")
     server.pods[:] = [fake.scheduler_pod(SCHEDULER, uid="another")]
+    await until(lambda: server.requests.count(f"GET {fake.PODS}") > looks + 2, "it looks in vain")
+    assert len(calls.read_text()) == starts
     token.write_text("second")
+    await api.clusters()
 
     assert await asyncio.wait_for(reader.read(), 10) == b""
     writer.close()
@@ -158,9 +162,9 @@ async def test_a_key_of_the_kubeconfig_is_not_left_in_a_file(
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
-    found = await credentials.read(Access().choice(), Timing())
+    found = await Login(Access().choice(), Timing()).read()
 
-    assert found.tls is not True
+    assert found.has_certificate
     assert list(folder.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ import yaml
 from distributed import Client
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.kube import session
+from gpudask.kubecluster.kube.credentials import Credentials
 from gpudask.kubecluster.forward.port_forward import PortForward
 from gpudask.kubecluster.forward.port_forward import open_port
 from gpudask.kubecluster.kube.server import Server
@@ -123,13 +123,13 @@ async def test_many_requests_that_are_refused_at_once_read_the_credentials_once(
 ):
     rotate(server, tmp_path / "kubeconfig", "first")
     api = await Server.connect(None)
-    reads, read = [], api.session._read
+    reads, read = [], api.session.login.read
 
-    async def counted() -> session.Credentials:
+    async def counted(**options: bool) -> Credentials:
         reads.append(1)
-        return await read()
+        return await read(**options)
 
-    monkeypatch.setattr(api.session, "_read", counted)
+    monkeypatch.setattr(api.session.login, "read", counted)
     rotate(server, tmp_path / "kubeconfig", "second")
 
     answers = await asyncio.gather(*(api.find("demo") for _ in range(10)))

@@ -94,7 +94,7 @@ def client_line(body: Json, port: int) -> str:
 
 
 async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, int], None]) -> None:
-    from gpudask.kubecluster.forward.port_forward import PortForward  # noqa: PLC0415 - kr8s comes with it
+    from gpudask.kubecluster.forward.port_forward import PortForward  # noqa: PLC0415 - httpx comes with it
     from gpudask.kubecluster.kube.pods import scheduler_pods  # noqa: PLC0415 - httpx comes with it
 
     body = await server.cluster(name)

@@ -47,7 +47,7 @@ def logs_command(
         raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
 
     async def read(server: Server) -> None:
-        from gpudask.kubecluster.kube.pods import (  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.kube.pods import (  # noqa: PLC0415 - httpx comes with it
             follow_log,
             list_pods,
             read_log,

@@ -133,7 +133,7 @@ class _Waiting:
 
     async def _pods(self, server: Server) -> list[Json]:
         """The cluster's pods; none where they cannot be read: the operator's words have to do then."""
-        from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - kr8s comes with it
+        from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - httpx comes with it
 
         if not self._may_list_pods:
             return []

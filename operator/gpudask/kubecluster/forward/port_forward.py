@@ -2,10 +2,12 @@
 
 The listening socket lives as long as the object. Each connection to it finds the scheduler's present pod and
 opens a websocket of its own, so a lost one costs one connection, which Dask's client makes again by itself.
-kr8s' own PortForward holds on to the pod that it began with.
 
 A pod's end does not always end what is forwarded to it: its network can go before its last packets do, and then both
-sides wait. So while anything is open the pod is looked up every few seconds, and when it is gone all is cut.
+sides wait. So while anything is open the pods are watched, and what leads to one that is gone is cut.
+
+A program that reads slowly keeps its connection, as with kubectl: that a ping is not answered says nothing while what
+came before it is not taken.
 
 Dask gives a connection that was taken all the time it has: what leads nowhere is cut soon, so that it tries again.
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Callable
 
 import anyio
@@ -28,9 +31,11 @@ import httpx_ws
 from wsproto.utilities import ProtocolError
 
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.kube.pods import SchedulerPod, scheduler_pods
+from gpudask.kubecluster.kube.pods import SchedulerPod, follow_scheduler, scheduler_pods
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND, Connection, path_of, rbac_step
 from gpudask.kubecluster.kube.server import Server
+from gpudask.kubecluster.kube.session import Purpose, requests_for
+from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +91,9 @@ class PortForward:
         self._cluster = cluster
         self._port = port
         self._pod: SchedulerPod | None = None  # the last that was connected to
+        self._found = -math.inf  # when, by the monotonic clock
+        self._is_used = asyncio.Event()
+        self._may_watch = True
         self._listener: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], str] = {}  # the uid of its pod; empty until it is connected
         self._watching: asyncio.Task[None] | None = None
@@ -129,20 +137,41 @@ class PortForward:
             await asyncio.wait(tasks, timeout=self._timing.forward_cut_seconds)
 
     async def _cut_the_ended(self) -> None:
-        while True:
-            await self._timing.clock.sleep(self._timing.forward_look_seconds)
-            uids = set(self._connections.values()) - {""}
-            with contextlib.suppress(KubeClusterError, OSError):  # nothing is known: all stays open
-                ended = uids and uids - {pod.uid for pod in await scheduler_pods(self._server, self._cluster)}
-                if ended:
-                    logger.debug("cutting what is forwarded to pods that are gone: %s", ended)
-                    await self.cut(*ended)
+        timing = self._timing
+        pause_seconds = timing.forward_look_seconds
+        with requests_for(Purpose.POLLING):
+            while True:
+                await self._is_used.wait()
+                await timing.clock.sleep(pause_seconds if self._may_watch else timing.forward_seldom_seconds)
+                if await self._follow_pods():
+                    pause_seconds = timing.forward_look_seconds
+                else:
+                    pause_seconds = min(timing.forward_seldom_seconds, 2 * pause_seconds)
+
+    async def _follow_pods(self) -> bool:
+        """Cut what leads to pods that are gone, until a watch over them ends; whether it ended well."""
+        try:
+            async with contextlib.aclosing(follow_scheduler(self._server, self._cluster)) as states:
+                async for there in states:
+                    ended = set(self._connections.values()) - {""} - there
+                    if ended:
+                        logger.debug("cutting what is forwarded to pods that are gone: %s", ended)
+                        await self.cut(*ended)
+                    if not self._may_watch:
+                        return True
+        except (KubeClusterError, OSError) as error:  # nothing is known: all stays open
+            self._may_watch = not (isinstance(error, KubeClusterError) and error.status == FORBIDDEN)
+            return False
+        return True
 
     async def _find_pod(self) -> SchedulerPod | None:
         """The pod to connect to: the youngest that is ready; else that of before, if it is still there.
 
         Before there was one: the youngest, which answered already though the kubelet has not looked yet.
         """
+        now = self._timing.clock.monotonic()
+        if self._pod is not None and now < self._found + self._timing.forward_find_seconds:
+            return self._pod
         try:
             pods = await scheduler_pods(self._server, self._cluster)
         except KubeClusterError:
@@ -151,7 +180,9 @@ class PortForward:
             return self._pod  # it may be connected to, though not be looked up
         before = self._pod.uid if self._pod else ""
         wanted = [pod for pod in pods if pod.is_ready] or [pod for pod in pods if before in ("", pod.uid)]
-        return next(iter(wanted), None)
+        pod = next(iter(wanted), None)
+        self._found = -math.inf if pod is None or not pod.is_ready else now
+        return pod
 
     async def _check(self) -> None:
         self._pod = await self._find_pod()
@@ -170,12 +201,17 @@ class PortForward:
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = ""
+        self._is_used.set()
         try:
-            await self._serve(task, reader, writer)
+            with requests_for(Purpose.UPKEEP):
+                await self._serve(task, reader, writer)
         except asyncio.CancelledError:
             pass  # stop() cut it; asyncio would log a cancelled callback as an error
         finally:
             self._connections.pop(task, None)
+            self._found = -math.inf  # it may have ended with its pod
+            if not self._connections:
+                self._is_used.clear()
             writer.close()
 
     async def _serve(
@@ -214,8 +250,10 @@ class PortForward:
                 self.trouble = f"nothing answers at port {self._port} of pod {pod.name}"
                 if not self._expects_handshake:
                     reach()
-                await pump(reader, writer, opened, reach)
+                self._found = self._timing.clock.monotonic()
+                await pump(reader, writer, opened, reach, self._timing)
         except (KubeClusterError, OSError) as error:
+            self._found = -math.inf
             if not self._connections[task]:
                 self.trouble = error.reason if isinstance(error, KubeClusterError) else str(error)
                 return False
@@ -229,6 +267,7 @@ class PodPort:
     def __init__(self, socket: httpx_ws.AsyncWebSocketSession) -> None:
         self._socket = socket
         self._named: set[int] = set()
+        self._awaited: object | None = None  # another for each message that is waited for; None while none is
 
     async def send(self, data: bytes) -> None:
         """Send some bytes.
@@ -244,11 +283,14 @@ class PodPort:
     async def receive(self) -> bytes:
         """The next bytes that come; empty when the connection has ended, whichever way."""
         while True:
+            self._awaited = object()
             try:
                 message = await self._socket.receive_bytes()
             except httpx_ws.HTTPXWSException as error:
                 logger.debug("the port-forward broke: %r", error)
                 return b""
+            finally:
+                self._awaited = None
             channel, content = message[0], message[1:]
             if channel not in self._named:
                 self._named.add(channel)
@@ -257,6 +299,30 @@ class PodPort:
                 return b""
             elif content:
                 return content
+
+    async def watch_over(self, timing: Timing) -> None:
+        """Ping the pod's end again and again, and return when the connection is broken.
+
+        The answer to a ping comes behind all that was sent before it, and is read only once that was taken. So what
+        counts is an answer that does not come while nothing else does and whoever reads waits for it.
+        """
+        while True:
+            await timing.clock.sleep(timing.forward_ping_seconds)
+            try:
+                pong, awaited = await self._socket.ping(), self._awaited
+            except (httpx_ws.HTTPXWSException, ProtocolError) as error:
+                logger.debug("the port-forward broke: %r", error)
+                return
+            answered = asyncio.ensure_future(pong.wait())
+            waited = asyncio.ensure_future(timing.clock.sleep(timing.forward_pong_seconds))
+            try:
+                await asyncio.wait([answered, waited], return_when=asyncio.FIRST_COMPLETED)
+                if not answered.done() and awaited is not None and awaited is self._awaited:
+                    logger.debug("the port-forward is silent")
+                    return
+            finally:
+                answered.cancel()
+                waited.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -305,10 +371,18 @@ async def open_port(
 
 
 async def pump(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, opened: PodPort, answered: Callable[[], None]
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    opened: PodPort,
+    answered: Callable[[], None],
+    timing: Timing,
 ) -> None:
     """Copy both ways until either side ends, and close `writer`; `answered` is called when bytes come from the pod."""
-    ways = [asyncio.create_task(_upstream(reader, opened)), asyncio.create_task(_downstream(opened, writer, answered))]
+    ways = [
+        asyncio.create_task(_upstream(reader, opened)),
+        asyncio.create_task(_downstream(opened, writer, answered)),
+        asyncio.create_task(opened.watch_over(timing)),
+    ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -2,8 +2,10 @@
 
 A kubeconfig goes before the pod: a notebook in one Kubernetes may well work with another.
 
-kr8s takes the current context of the first file only, and the namespace of the current context even where another
-one was chosen. The rules: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
+What was read once is kept for as long as a program runs: the files, the context, the server. Somebody who switches the
+current context in another terminal means his next command. What is read again is how the same user logs in.
+
+The rules of merging: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -28,16 +31,49 @@ _FILES = {
     "clusters": ("cluster", ("certificate-authority",)),
     "users": ("user", ("client-certificate", "client-key", "tokenFile")),
 }
+# The fields of a user that a login writes anew; what else is there says as whom it acts.
+_LOGIN = (
+    "token", "tokenFile", "exec", "auth-provider", "username", "password",
+    "client-certificate", "client-certificate-data", "client-key", "client-key-data",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The part of a kubeconfig that is in force: a context, its cluster and its user."""
+    """The part of a kubeconfig that is in force: a context, its cluster and its user.
+
+    It is plain JSON, so that another process may be given it: `dataclasses.asdict`, and `Choice(**...)`.
+
+    Attributes:
+        context: its name.
+        namespace: the context's own.
+        cluster: its section of the kubeconfig, paths absolute.
+        user: its section, paths absolute.
+        user_name: by which the context names it.
+        files: the kubeconfig's files, absolute, the first one wins.
+    """
 
     context: str
     namespace: str
     cluster: Json
     user: Json
+    user_name: str = ""
+    files: tuple[str, ...] = ()
+
+    def renewed(self) -> Choice:
+        """The same user of the same server, with the login that the files have now.
+
+        As it was, where they cannot be read just now, or the context has come to lead elsewhere: the credentials of
+        one server are nothing that another should see.
+        """
+        try:
+            now = choose(merge([read(Path(file)) for file in self.files if Path(file).exists()]), self.context)
+        except KubeClusterError:
+            return self
+        if (now.user_name, now.cluster.get("server")) != (self.user_name, self.cluster.get("server")):
+            return self
+        kept = {field: value for field, value in self.user.items() if field not in _LOGIN}
+        return replace(self, user=kept | {field: now.user[field] for field in _LOGIN if field in now.user})
 
 
 @dataclass(frozen=True)
@@ -58,9 +94,10 @@ class Access:
         Raises:
             KubeClusterError: a file is missing or is none, there is no such context, or there is nothing at all.
         """
-        config = load(self.kubeconfig, os.environ)
+        files = find_files(self.kubeconfig, os.environ)
+        config = _merged(files)
         if config is not None:
-            return choose(config, self.context)
+            return replace(choose(config, self.context), files=tuple(map(str, files)))
         if self.context:
             raise KubeClusterError(
                 f"there is no kubeconfig, so there is no context {self.context!r}",
@@ -90,13 +127,15 @@ class Access:
 
 def pod_namespace() -> str:
     """The namespace of the pod that this runs in, empty where nothing says it."""
-    # kr8s means to read it, but its fallback "default" comes first.
-    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else ""
+    return NAMESPACE_FILE.read_text("utf-8").strip() if NAMESPACE_FILE.exists() else ""
 
 
 def _is_own(server: str) -> bool:
-    url = urlsplit(server)
-    port = str(url.port or (80 if url.scheme == "http" else 443))
+    try:
+        url = urlsplit(server)
+        port = str(url.port or (80 if url.scheme == "http" else 443))
+    except ValueError:  # connecting will say so
+        return False
     return url.hostname in _OWN_NAMES or (url.hostname, port) == (os.environ[_HOST], os.environ.get(_PORT, "443"))
 
 
@@ -110,17 +149,31 @@ def load(given: str | None, environment: Mapping[str, str]) -> Json | None:
     Raises:
         KubeClusterError: a file cannot be read, or is none.
     """
+    return _merged(find_files(given, environment))
+
+
+def find_files(given: str | None, environment: Mapping[str, str]) -> list[Path]:
+    """The kubeconfig's files, absolute: the program may go to another folder later. None where there is none.
+
+    Raises:
+        KubeClusterError: what KUBECONFIG names is not there.
+    """
     if given:
         whole = [given] if Path(given).expanduser().exists() else given.split(os.pathsep)
-        return merge([read(Path(part).expanduser()) for part in whole])
-    listed = [Path(part).expanduser() for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
-    paths = [path for path in listed or [Path(_DEFAULT).expanduser()] if path.exists()]
-    if listed and not paths:
+        return [Path(part).expanduser().absolute() for part in whole if part]
+    listed = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    paths = [Path(part).expanduser().absolute() for part in listed or [_DEFAULT]]
+    found = [path for path in paths if path.exists()]
+    if listed and not found:
         raise KubeClusterError(
             f"KUBECONFIG={environment['KUBECONFIG']}", reason="no such file", next_step="Correct it, or unset it"
         )
-    merged = merge([read(path) for path in paths])
-    return merged if merged["contexts"] or listed else None
+    default = not listed and found
+    return [] if default and not read(found[0]).get("contexts") else found
+
+
+def _merged(files: list[Path]) -> Json | None:
+    return merge([read(path) for path in files]) if files else None
 
 
 def read(path: Path) -> Json:
@@ -130,8 +183,8 @@ def read(path: Path) -> Json:
         KubeClusterError: it cannot be read, or holds no kubeconfig.
     """
     try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
+        content = yaml.safe_load(path.read_text("utf-8-sig"))
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
         step = "Name a kubeconfig file: KUBECONFIG, --kubeconfig or kubeconfig="
         raise KubeClusterError(f"cannot read kubeconfig {path}", reason=str(error), next_step=step) from error
     if content is None:
@@ -139,11 +192,14 @@ def read(path: Path) -> Json:
     if not isinstance(content, dict):
         step = "Name a file that `kubectl config view` can read"
         raise KubeClusterError(f"{path} is no kubeconfig", reason="it holds no mapping", next_step=step)
+    if wrong := _wrong_part(content):
+        step = f"Correct it: `kubectl --kubeconfig {path} config view` should show it"
+        raise KubeClusterError(f"{path} is no kubeconfig", reason=wrong, next_step=step)
     for section, (key, fields) in _FILES.items():
         for item in content.get(section) or []:
             _absolute(item.get(key) or {}, fields, path.parent)
             _absolute_command((item.get(key) or {}).get("exec"), path.parent)
-    # YAML knows times, such as when a token ends; kr8s wants what JSON knows.
+    # YAML knows times, such as when a token ends; all else here is what JSON knows.
     plain: Json = json.loads(json.dumps(content, default=str))
     return plain
 
@@ -180,6 +236,7 @@ def choose(config: Json, context: str | None) -> Choice:
         namespace=chosen.get("namespace") or "default",
         cluster=_named(config, "clusters", chosen, name),
         user=_named(config, "users", chosen, name),
+        user_name=str(chosen.get("user", "")),
     )
 
 
@@ -197,14 +254,28 @@ def _named(config: Json, section: str, context: Json, name: str) -> Json:
     return dict(found[0])
 
 
+def _wrong_part(content: Json) -> str:
+    """The part that has another shape than a kubeconfig's; empty where all have theirs."""
+    for section, key in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
+        items = content.get(section) or []
+        if not isinstance(items, list):
+            return f"{section} is no list"
+        for number, item in enumerate(items):
+            if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+                return f"{section}[{number}] has no name"
+            if not isinstance(item.get(key) or {}, dict):
+                return f"{key} of {section}[{number}] is no mapping"
+    return ""
+
+
 def _absolute(item: Json, fields: tuple[str, ...], folder: Path) -> None:
     for field in fields:
         if item.get(field):
-            item[field] = str(folder.resolve() / item[field])
+            item[field] = str(folder.resolve() / str(item[field]))
 
 
-def _absolute_command(plugin: Json | None, folder: Path) -> None:
+def _absolute_command(plugin: Any, folder: Path) -> None:
     # As kubectl: a bare name is found on PATH, anything with a slash is a file beside the kubeconfig.
-    command = (plugin or {}).get("command", "")
-    if plugin and "/" in command:
+    command = plugin.get("command") if isinstance(plugin, dict) else None
+    if isinstance(command, str) and any(separator in command for separator in ("/", os.sep)):
         plugin["command"] = str(folder.resolve() / command)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Self
 
 from gpudask.api import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
@@ -39,9 +41,7 @@ async def list_pods(server: Connection, name: str, *, component: str = "", pool:
         component: `scheduler` or `worker`; both without it.
         pool: only that pool's.
     """
-    labels = {LABEL_CLUSTER: name, LABEL_DASK_COMPONENT: component, LABEL_POOL: pool}
-    selector = ",".join(f"{label}={value}" for label, value in labels.items() if value)
-    answer = await server.call("list", "pods", params={"labelSelector": selector})
+    answer = await server.call("list", "pods", params=_selected(name, component, pool))
     return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
 
@@ -55,8 +55,85 @@ async def scheduler_pods(server: Connection, name: str) -> list[SchedulerPod]:
     return [
         SchedulerPod(pod["metadata"]["name"], pod["metadata"]["uid"], is_ready(pod))
         for pod in pods
-        if pod.get("status", {}).get("phase") not in _ENDED
+        if not _has_ended(pod)
     ]
+
+
+async def follow_scheduler(server: Connection, name: str) -> AsyncGenerator[set[str], None]:
+    """The uids of the scheduler pods of cluster `name`: those that there are, and again after each change.
+
+    It costs two requests, and ends after `watch_seconds`, some minutes.
+
+    Raises:
+        KubeClusterError: the server refuses, or the connection breaks. Where pods may be listed and not watched, after
+            the first uids.
+    """
+    params = _selected(name, "scheduler", "")
+    answer = await server.call("list", "pods", params=params)
+    uids = {str(pod["metadata"]["uid"]) for pod in answer["items"] if not _has_ended(pod)}
+    yield set(uids)
+    since = str(answer.get("metadata", {}).get("resourceVersion", ""))
+    async with aclosing(server.events("pods", since, params=params)) as events:
+        async for kind, pod in events:
+            is_gone = kind == "DELETED" or _has_ended(pod)
+            (uids.discard if is_gone else uids.add)(str(pod["metadata"]["uid"]))
+            yield set(uids)
+
+
+class SchedulerNews:
+    """Wakes who waits for a scheduler when something changed about its pods, so that nobody has to look often.
+
+    Attributes:
+        is_told: whether changes are told: it takes the right to watch pods.
+    """
+
+    def __init__(self, server: Connection, name: str) -> None:
+        self.is_told = False
+        self._server, self._name = server, name
+        self._changed = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[Self]:
+        """Follow the changes while the block runs, from the first wait on."""
+        try:
+            yield self
+        finally:
+            if self._following is not None:
+                self._following.cancel()
+                await asyncio.wait([self._following])
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until something changed since the last call, or so many seconds have passed."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow())
+        clock = self._server.timing.clock
+        ways = [asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(self._changed.wait())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+        self._changed.clear()
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(KubeClusterError):
+                async with aclosing(follow_scheduler(self._server, self._name)) as states:
+                    async for _ in states:
+                        self.is_told = True
+                        self._changed.set()
+            self.is_told = False
+            await self._server.timing.clock.sleep(self._server.timing.watch_pause_seconds)
+
+
+def _has_ended(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in _ENDED
+
+
+def _selected(name: str, component: str, pool: str) -> dict[str, str]:
+    labels = {LABEL_CLUSTER: name, LABEL_DASK_COMPONENT: component, LABEL_POOL: pool}
+    return {"labelSelector": ",".join(f"{label}={value}" for label, value in labels.items() if value)}
 
 
 def has_started(pod: Json) -> bool:

@@ -42,6 +42,10 @@ class Connection:
         """Intervals and deadlines."""
         return self.session.timing
 
+    async def close(self) -> None:
+        """Close what requests share; nothing can be asked after that, but what is forwarded goes on."""
+        await self.session.close()
+
     async def call(
         self,
         verb: str,
@@ -114,6 +118,32 @@ class Connection:
         ) as response:
             async for line in response.aiter_lines():
                 yield line
+
+    async def events(
+        self, resource: str, since: str, *, params: dict[str, str], namespace: str | None = None
+    ) -> AsyncGenerator[tuple[str, Json], None]:
+        """ADDED, MODIFIED or DELETED, and the object, after the version `since`; ends where the server ends it.
+
+        Args:
+            resource: the plural.
+            since: a resourceVersion.
+            params: such as a selector.
+            namespace: as in `call`.
+
+        Raises:
+            KubeClusterError: the server refuses, or the connection breaks.
+        """
+        watch_seconds = self.timing.watch_seconds
+        params = params | {"watch": "true", "timeoutSeconds": f"{watch_seconds:.0f}", "resourceVersion": since}
+        # The server ends a watch by itself; when it does not, the network between went away without a word.
+        silence = watch_seconds + self.timing.answer_seconds
+        read = self.lines("watch", resource, namespace=namespace, params=params, silence_seconds=silence)
+        async with contextlib.aclosing(read) as lines:
+            async for line in lines:
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # 410: the version is too old
+                    return
+                yield event["type"], event["object"]
 
     async def version(self) -> Json:
         """The server's version: `gitVersion` and more.

@@ -5,7 +5,6 @@ What is read of their pods is in pods.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -14,9 +13,8 @@ import httpx
 from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.kube import credentials
-from gpudask.kubecluster.kube.config import Access, pod_namespace
-from gpudask.kubecluster.kube.credentials import Credentials
+from gpudask.kubecluster.kube.config import Access, Choice, pod_namespace
+from gpudask.kubecluster.kube.credentials import Login
 from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND, Connection
 from gpudask.kubecluster.kube.session import Session
 from gpudask.kubecluster.timing import Timing
@@ -49,16 +47,25 @@ class Server(Connection):
             KubeClusterError: there is no kubeconfig and no pod, no such context, there are no credentials, or nothing
                 answers within 10 s (30 s where something takes the connection).
         """
+        return await cls.connect_as(Access(kubeconfig, context).choice(), namespace, timing=timing)
+
+    @classmethod
+    async def connect_as(cls, choice: Choice | None, namespace: str | None, *, timing: Timing | None = None) -> Server:
+        """The server of a context as it was read once, wherever the kubeconfig leads by now.
+
+        Args:
+            choice: another connection's `kept`; None: the pod's own service account.
+            namespace: without one, the context's or the pod's own.
+            timing: intervals and deadlines of all that is asked through it.
+
+        Raises:
+            KubeClusterError: there are no credentials, or nothing answers.
+        """
         timing = timing or Timing()
-        access = Access(kubeconfig, context)
-        choice = access.choice()
-
-        async def read() -> Credentials:
-            return await credentials.read(access.choice(), timing)  # the files may have changed
-
         at = f" of context {choice.context!r}" if choice else ""
+        login = Login(choice, timing)
         try:
-            session = await Session.open(read, timing)
+            session = await Session.open(login, timing)
         except (httpx.InvalidURL, ValueError) as error:
             raise KubeClusterError(
                 f"the server or proxy-url{at} is no URL", reason=str(error), next_step="Correct the kubeconfig"
@@ -73,6 +80,7 @@ class Server(Connection):
         except KubeClusterError as error:
             if error.status == FORBIDDEN:  # it answers; what else is allowed will be seen
                 return server
+            await server.close()
             raise KubeClusterError(
                 f"cannot reach the API server{at}",
                 reason=error.reason,
@@ -81,6 +89,11 @@ class Server(Connection):
                 unanswered=error.unanswered,
             ) from error
         return server
+
+    @property
+    def kept(self) -> Choice | None:
+        """The context that this connection keeps to, for `connect_as`; None in a pod without a kubeconfig."""
+        return self.session.login.choice
 
     async def cluster(self, name: str) -> Json:
         """The GpuDaskCluster `name`.
@@ -210,19 +223,10 @@ class Server(Connection):
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
         """
-        watch_seconds = self.timing.watch_seconds
-        params = {"watch": "true", "timeoutSeconds": f"{watch_seconds:.0f}", "resourceVersion": since}
-        if name:
-            params["fieldSelector"] = f"metadata.name={name}"
-        # The server ends a watch by itself; when it does not, the network between went away without a word.
-        silence = watch_seconds + self.timing.answer_seconds
-        read = self.lines("watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence)
-        async with aclosing(read) as lines:
-            async for line in lines:
-                event = json.loads(line)
-                if event["type"] == "ERROR":  # 410: the version is too old
-                    return
-                yield event["type"], event["object"]
+        params = {"fieldSelector": f"metadata.name={name}"} if name else {}
+        async with aclosing(self.events(PLURAL, since, params=params, namespace=namespace)) as events:
+            async for event in events:
+                yield event
 
     async def _no_such_cluster(self, name: str, error: KubeClusterError) -> KubeClusterError:
         try:
