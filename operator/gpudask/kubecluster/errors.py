@@ -46,7 +46,10 @@ class KubeClusterError(RuntimeError):
 
 
 def _restore(kind: type[KubeClusterError], arguments: tuple[Any, ...]) -> KubeClusterError:
-    return kind.__new__(kind, *arguments)
+    # Python wants the `__new__` of the base that has the most fields, which a subclass may have beside this class.
+    error: KubeClusterError = (OSError if issubclass(kind, OSError) else RuntimeError).__new__(kind)
+    error.args = arguments
+    return error
 
 
 def not_observed(body: Json) -> str:
