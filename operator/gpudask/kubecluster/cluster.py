@@ -10,6 +10,7 @@ the resource, the connection to its scheduler, the reconnector, its workers, and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
@@ -21,6 +22,7 @@ from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
 from gpudask.kubecluster.connection import SchedulerConnection
+from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Hold
@@ -30,7 +32,7 @@ from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.timing import Timing, start_limit
+from gpudask.kubecluster.timing import Timing, limit_of, start_limit
 from gpudask.kubecluster.workers import Workers
 
 
@@ -165,15 +167,28 @@ class KubeCluster(Cluster):
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
+        handle_signals()
         if self.called_from_running_loop:
             return
         self._loop_runner.start()
+        starting: list[asyncio.Task[Any] | None] = []
+
+        async def start() -> None:
+            starting.append(asyncio.current_task())
+            await self._start()
+
+        async def stop() -> None:
+            for task in filter(None, starting):
+                task.cancel()
+                await asyncio.wait([task])
+            await self._close()
+
         try:
-            self.sync(self._start)
+            self.sync(start)
         except BaseException:
-            # After Ctrl-C the start goes on in the loop's thread: end it.
             if self.status != Status.closed:
-                self.sync(self._close, callback_timeout=30)
+                # After Ctrl-C the start goes on in the loop's thread: end it.
+                self.sync(stop, callback_timeout=30)
             self._loop_runner.stop()
             raise
 
@@ -212,7 +227,10 @@ class KubeCluster(Cluster):
     def shutdown_on_close(self, value: bool) -> None:
         self._resource.shutdown_on_close = value
 
-    async def _close(self) -> None:
+    async def _close(self, timeout_seconds: float | None = None) -> None:
+        if self._resource.is_inherited:
+            self.status = Status.closed  # its parent's connections and its parent's cluster
+            return
         self._reconnector.end()
         if self._watch_worker_status_task is not None:
             # The base closes the connection that it knows and waits for this task, which may just be making another.
@@ -221,28 +239,65 @@ class KubeCluster(Cluster):
             self._watch_worker_status_task = None
         await super()._close()
         await self._connection.close()
-        await self._resource.close()
+        await self._resource.close(timeout_seconds)
 
-    def close(self, timeout: float | None = None) -> Any:
-        """Disconnect, and delete the cluster where `shutdown_on_close` says so."""
-        result = super().close(timeout)
-        if not self.asynchronous:
-            self._loop_runner.stop()
-        return result
+    def close(self, timeout: float | str | None = None) -> Any:
+        """Disconnect, and delete the cluster where `shutdown_on_close` says so.
+
+        Args:
+            timeout: seconds, or a duration such as `10m`, to wait until what is deleted is gone, with its pods. Without
+                it that is not waited for, and a deletion that fails is tried again when this program ends.
+
+        Raises:
+            KubeClusterError: it is not gone in time.
+        """
+        if self._resource.is_inherited or self.status == Status.closed:
+            self.status = Status.closed
+            return super().close()
+        try:
+            return self.sync(self._close, limit_of(timeout))
+        except KubeClusterError:
+            raise
+        except RuntimeError:  # the loop is closed: Python ends
+            return None
+        finally:
+            if not self.asynchronous:
+                self._loop_runner.stop()
+
+    def sync(self, func: Any, *args: Any, **options: Any) -> Any:
+        """As Dask's; refused in a forked child, which has no thread that would do it.
+
+        Raises:
+            KubeClusterError: this process is such a child.
+        """
+        self._resource.refuse_inherited()
+        return super().sync(func, *args, **options)
+
+    async def _add_cause(self, error: BaseException | None) -> None:
+        if error is not None and self._reconnector.outage is not None:
+            await self._reconnector.add_cause(error)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if error is not None and self._reconnector.outage is not None:
-                self.sync(self._reconnector.add_cause, error)
+            if not self._resource.is_inherited:
+                self.sync(self._add_cause, error)
         finally:
             super().__exit__(kind, error, trace)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if error is not None and self._reconnector.outage is not None:
-                await self._reconnector.add_cause(error)
+            await self._add_cause(error)
         finally:
             await super().__aexit__(kind, error, trace)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KubeCluster):
+            return NotImplemented
+        identity = self._resource.identity
+        return self is other or (identity is not None and identity == other._resource.identity)
+
+    def __hash__(self) -> int:
+        return hash(self._resource.name)  # server and namespace are known only once it has started
 
     # ------------------------------------------------------------------ the scheduler, as Dask's base asks for it
 
