@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_CREATION
@@ -35,7 +35,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.pods import list_pods
 from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN
 from gpudask.kubecluster.kube.server import Server
-from gpudask.kubecluster.timing import Deadline, Timing
+from gpudask.kubecluster.timing import Deadline
 
 logger = logging.getLogger(__name__)
 
@@ -228,10 +228,11 @@ class _Work:
             await session.close()
 
 
-_Base = asyncio.ProactorEventLoop if sys.platform == "win32" else asyncio.SelectorEventLoop
+# Under Windows, the one that starts credential plugins.
+_Base: Any = getattr(asyncio, "ProactorEventLoop", asyncio.SelectorEventLoop)
 
 
-class _Loop(_Base):  # type: ignore[misc, valid-type]
+class _Loop(_Base):  # type: ignore[misc]
     """An event loop that looks names up without another thread: Python that ends starts none."""
 
     async def getaddrinfo(self, *arguments: Any, **options: Any) -> Any:
@@ -267,7 +268,9 @@ class ExitDeletion:
         self._clusters.add(cluster)
         if self._thread is None:
             # A daemon: Python goes on to end, and calls what was registered with atexit, while it waits.
-            self._thread = threading.Thread(target=self._work, args=[self._orders], name="gpudask-deletion", daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, args=[self._orders], name="gpudask-deletion", daemon=True
+            )
             self._thread.start()
 
     def discard(self, cluster: OwnCluster) -> None:
@@ -332,7 +335,8 @@ def _give_up(clusters: Iterable[OwnCluster]) -> None:
 def say(text: str) -> None:
     """Tell whoever waits, on standard error."""
     with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):  # a terminal that is gone, or none
-        print(f"gpudask: {text}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"gpudask: {text}\n")
+        sys.stderr.flush()
 
 
 class _Interrupts:
@@ -346,7 +350,7 @@ class _Interrupts:
         self.count = 0
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Interrupts:
+    def __enter__(self) -> Self:
         for number in (signal.SIGINT, *_SIGNALS):
             if _is_main_thread() and signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._note)

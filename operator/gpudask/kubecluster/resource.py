@@ -144,11 +144,13 @@ class Resource:
                 next_step=f"Connect here, too: KubeCluster.from_name({self.name!r}, namespace={self.namespace!r})",
             )
 
+    def is_same(self, other: Resource) -> bool:
+        """True if both are one cluster, of one server and namespace; False for one that was not started."""
+        return self._is_open and other._is_open and self._place == other._place
+
     @property
-    def identity(self) -> tuple[str, str, str] | None:
-        """Its server's URL (empty: the pod's own, which does not answer it), namespace and name; None until known."""
-        if not self._is_open:
-            return None
+    def _place(self) -> tuple[str, str, str]:
+        # Without a server it is the Service beside this pod.
         return (self.server.session.address if self.server else "", self.namespace, self.name)
 
     def update(self, body: Json) -> None:
@@ -277,11 +279,11 @@ class Resource:
         if self._own is not None:
             (at_exit.add if self._shutdown_on_close else at_exit.discard)(self._own)
 
-    async def close(self, timeout_seconds: float | None = None) -> None:
+    async def close(self, gone_within_seconds: float | None = None) -> None:
         """Delete it, where it is to be deleted at the end, and close the connections.
 
         Args:
-            timeout_seconds: to wait until it is gone, with its pods; None: that is not waited for.
+            gone_within_seconds: to wait until it and its pods are gone; None: that is not waited for.
 
         Raises:
             KubeClusterError: it is not gone in time; only where that is waited for.
@@ -289,24 +291,24 @@ class Resource:
         own, self._own = self._own, None
         try:
             if own is not None and own in at_exit:
-                await self._delete(own, timeout_seconds)
+                await self._delete(own, gone_within_seconds)
         finally:
             if self.server is not None:
                 await self.server.session.close()
 
-    async def _delete(self, own: OwnCluster, timeout_seconds: float | None) -> None:
+    async def _delete(self, own: OwnCluster, gone_within_seconds: float | None) -> None:
         timing, loop = self._timing, asyncio.get_running_loop()
-        limit_seconds = timing.exit_seconds if timeout_seconds is None else timeout_seconds
+        limit_seconds = timing.exit_seconds if gone_within_seconds is None else gone_within_seconds
         end = timing.clock.monotonic() + limit_seconds
         notice = loop.call_later(
             timing.notice_seconds, say, f"waiting up to {limit_seconds:g} s until the API server has deleted {own}"
         )
         try:
             await own.delete(limit_seconds)
-            if timeout_seconds is not None:
+            if gone_within_seconds is not None:
                 await own.wait_until_gone(end - timing.clock.monotonic())
         except KubeClusterError as error:
-            if timeout_seconds is not None:
+            if gone_within_seconds is not None:
                 raise
             # Not raised: it would hide why a start failed.
             logger.warning("gpudask: %s; it is tried again when this program ends", error)
