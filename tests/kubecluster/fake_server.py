@@ -48,6 +48,12 @@ class FakeServer:
     watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """`METHOD path`, in order."""
+    held: dict[str, threading.Event] = field(default_factory=dict)
+    """`METHOD last-part-of-path` -> until when it is neither done nor answered."""
+    late: dict[str, threading.Event] = field(default_factory=dict)
+    """The same of what is done at once, and answered then."""
+    unanswered: set[str] = field(default_factory=set)
+    """The same of what is done, and whose answer is lost with its connection."""
     token: str = ""
     """The only one that is not answered with 401; any is taken where it is empty."""
     is_mute: bool = False
@@ -131,7 +137,13 @@ class FakeServer:
         self.requests.append(f"{request.method} {request.path}")
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
+        what = f"{request.method} {request.path.rpartition('/')[2]}"
+        await _set(self.held.get(what))
         answer: web.StreamResponse = await handler(request)
+        await _set(self.late.get(what))
+        if what in self.unanswered:
+            assert request.transport is not None
+            request.transport.abort()
         return answer
 
     async def _version(self, _: web.Request) -> web.Response:
@@ -280,6 +292,11 @@ class FakeServer:
             return _status(self.broken or 500, "the server is restarting")
         what = f"{request.method} {request.path.rpartition('/')[2]}"
         return _status(403, f'User "me" cannot {what}') if what in self.forbidden else None
+
+
+async def _set(event: threading.Event | None) -> None:
+    while event is not None and not event.is_set():
+        await asyncio.sleep(0.02)
 
 
 def merge(cluster: Json, body: Json) -> None:

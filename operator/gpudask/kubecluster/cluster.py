@@ -33,7 +33,7 @@ from gpudask.kubecluster.timing import Timing, end_task, limit_of, run_or_cancel
 from gpudask.kubecluster.workers import Workers
 
 
-def of_part(path: str, doc: str) -> Any:
+def _of_part(path: str, doc: str) -> Any:
     """A property that a part has, such as `_connection.rpc`."""
     part, _, name = path.partition(".")
     return property(attrgetter(path), lambda self, value: setattr(getattr(self, part), name, value), doc=doc)
@@ -202,7 +202,7 @@ class KubeCluster(Cluster):
             await self._close()
             raise
 
-    shutdown_on_close = of_part(
+    shutdown_on_close = _of_part(
         "_resource.shutdown_on_close",
         "True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later.",
     )
@@ -269,9 +269,9 @@ class KubeCluster(Cluster):
 
     # ------------------------------------------------------------------ the scheduler, as Dask's base asks for it
 
-    namespace = of_part("_resource.namespace", "The cluster's namespace; empty until it is known.")
-    scheduler_comm = of_part("_connection.rpc", "Dask's rpc to the scheduler.")
-    scheduler_info = of_part("_workers.info", "The scheduler's identity, with its workers.")
+    namespace = _of_part("_resource.namespace", "The cluster's namespace; empty until it is known.")
+    scheduler_comm = _of_part("_connection.rpc", "Dask's rpc to the scheduler.")
+    scheduler_info = _of_part("_workers.info", "The scheduler's identity, with its workers.")
 
     @property
     def scheduler_address(self) -> str:
@@ -438,7 +438,7 @@ class KubeCluster(Cluster):
 
     # ------------------------------------------------------------------ what people read
 
-    jupyter_link = of_part(
+    jupyter_link = _of_part(
         "_connection.jupyter_link", "Jupyter's URL as this machine reaches it; an error without one."
     )
 

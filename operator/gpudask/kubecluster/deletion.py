@@ -146,6 +146,13 @@ class OwnCluster:
                 next_step=f"Delete it later: {self.delete_command}",
                 unanswered=True,
             ) from error
+        except KubeClusterError as error:
+            raise KubeClusterError(
+                f"{self} was not deleted",
+                reason=error.reason,
+                next_step=f"{error.next_step}. Then delete it: {self.delete_command}",
+                status=error.status,
+            ) from error
         at_exit.discard(self)
 
     async def _delete_once(self, server: Server) -> bool:
