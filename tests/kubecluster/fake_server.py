@@ -295,7 +295,7 @@ class FakeServer:
 
 
 async def _set(event: threading.Event | None) -> None:
-    while event is not None and not event.is_set():
+    while event is not None and not event.is_set():  # noqa: ASYNC110 - it is set in another thread
         await asyncio.sleep(0.02)
 
 
