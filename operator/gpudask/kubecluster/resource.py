@@ -94,7 +94,7 @@ class Resource:
     ) -> None:
         wanted = name or name_of(arguments.custom_cluster_spec) or None
         self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
-        if wanted is None and mode is CreateMode.CREATE_OR_CONNECT:
+        if mode is CreateMode.CREATE_OR_CONNECT and (wanted is None or "{uuid}" in wanted):
             mode = CreateMode.CREATE_ONLY  # a cluster that happens to have the new name is somebody else's
         self.may_create = mode is not CreateMode.CONNECT_ONLY
         image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
