@@ -55,6 +55,12 @@ class FakeServer:
     """How many seconds of a watch's time limit pass in one."""
     busy: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     """The next answers, whatever is asked: their status and headers."""
+    held: dict[str, threading.Event] = field(default_factory=dict)
+    """`METHOD last-part-of-path` -> until when it is neither done nor answered."""
+    late: dict[str, threading.Event] = field(default_factory=dict)
+    """The same of what is done at once, and answered then."""
+    unanswered: set[str] = field(default_factory=set)
+    """The same of what is done, and whose answer is lost with its connection."""
     token: str = ""
     """The only one that is not answered with 401; any is taken where it is empty."""
     is_mute: bool = False
@@ -153,7 +159,13 @@ class FakeServer:
         if self.busy:
             status, headers = self.busy.pop(0)
             return web.json_response({"message": "too many requests"}, status=status, headers=headers)
+        what = f"{request.method} {request.path.rpartition('/')[2]}"
+        await _set(self.held.get(what))
         answer: web.StreamResponse = await handler(request)
+        await _set(self.late.get(what))
+        if what in self.unanswered:
+            assert request.transport is not None
+            request.transport.abort()
         return answer
 
     async def _version(self, _: web.Request) -> web.Response:
@@ -335,6 +347,11 @@ class FakeServer:
 
 def _by_uid(pods: list[Json]) -> dict[str, Json]:
     return {pod["metadata"]["uid"]: copy.deepcopy(pod) for pod in pods}
+
+
+async def _set(event: threading.Event | None) -> None:
+    while event is not None and not event.is_set():  # noqa: ASYNC110 - it is set in another thread
+        await asyncio.sleep(0.02)
 
 
 def merge(cluster: Json, body: Json) -> None:

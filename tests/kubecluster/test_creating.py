@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import CreateMode, KubeCluster, KubeClusterError
-from gpudask.kubecluster import resource
+from gpudask.kubecluster.deletion import at_exit
 from gpudask.kubecluster.forward import route as routes
 from gpudask.kubecluster.kube import config
 from tests.kubecluster import fake_server as fake
@@ -171,8 +171,8 @@ def test_a_deletion_that_is_refused_is_said_and_tried_again_when_the_interpreter
     cluster.close()
 
     assert "tried again when this program ends" in caplog.text
-    (left,) = [created for created in resource._to_delete if created.name == "mine"]
-    resource.keep_at_exit(left)
+    (left,) = at_exit.clusters
+    at_exit.discard(left)
 
 
 def test_another_cluster_of_the_same_name_is_not_deleted(operated: fake.FakeServer):

@@ -34,6 +34,7 @@ ANNOTATION_GPUS = f"{GROUP}/gpus"
 ANNOTATION_MADE_WITH = f"{GROUP}/made-with"  # on scheduler pods
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
+ANNOTATION_CREATION = f"{GROUP}/creation-id"  # on the cluster: by it a client knows what it made without an answer
 
 # Conventions of the stock Dask client: the labels that it looks for, and the pool that is meant where none is named.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"

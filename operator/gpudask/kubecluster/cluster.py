@@ -9,9 +9,9 @@ the resource, the connection to its scheduler, the reconnector, its workers, and
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Self
 
 from distributed.core import Status
@@ -21,17 +21,22 @@ from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
 from gpudask.kubecluster.connection import SchedulerConnection
+from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Hold
-from gpudask.kubecluster.kube.pods import read_logs
-from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.timing import Timing, start_limit
+from gpudask.kubecluster.timing import Timing, end_task, limit_of, run_or_cancel, start_limit
 from gpudask.kubecluster.workers import Workers
+
+
+def _of_part(path: str, doc: str) -> Any:
+    """A property that a part has, such as `_connection.rpc`."""
+    part, _, name = path.partition(".")
+    return property(attrgetter(path), lambda self, value: setattr(getattr(self, part), name, value), doc=doc)
 
 
 class KubeCluster(Cluster):
@@ -134,14 +139,10 @@ class KubeCluster(Cluster):
         self._connection = SchedulerConnection(
             self._resource,
             timeout_seconds=start_limit(timeout, resource_timeout, creates=self._resource.may_create, timing=timing),
-            security=self.security,
-            dashboard_port=scheduler_forward_port or 0,
-            always_forwards=bool(port_forward_cluster_ip),
-            compares_versions=compare_versions,
-            progress=self._progress,
-            log=self._log,
-            timing=timing,
-        )
+            security=self.security, dashboard_port=scheduler_forward_port or 0, timing=timing,
+            always_forwards=bool(port_forward_cluster_ip), compares_versions=compare_versions,
+            progress=self._progress, log=self._log,
+        )  # fmt: skip
         self._reconnector = Reconnector(
             self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
         )
@@ -165,15 +166,13 @@ class KubeCluster(Cluster):
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
+        handle_signals()
         if self.called_from_running_loop:
             return
         self._loop_runner.start()
         try:
-            self.sync(self._start)
+            run_or_cancel(self.sync, self._start)
         except BaseException:
-            # After Ctrl-C the start goes on in the loop's thread: end it.
-            if self.status != Status.closed:
-                self.sync(self._close, callback_timeout=30)
             self._loop_runner.stop()
             raise
 
@@ -203,53 +202,76 @@ class KubeCluster(Cluster):
             await self._close()
             raise
 
-    @property
-    def shutdown_on_close(self) -> bool:
-        """True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
-        return self._resource.shutdown_on_close
+    shutdown_on_close = _of_part(
+        "_resource.shutdown_on_close",
+        "True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later.",
+    )
 
-    @shutdown_on_close.setter
-    def shutdown_on_close(self, value: bool) -> None:
-        self._resource.shutdown_on_close = value
-
-    async def _close(self) -> None:
+    async def _close(self, gone_within_seconds: float | None = None) -> None:
+        if self._resource.is_inherited:
+            self.status = Status.closed  # the connections are the parent's, and so is the cluster
+            return
         self._reconnector.end()
-        if self._watch_worker_status_task is not None:
-            # The base closes the connection that it knows and waits for this task, which may just be making another.
-            self._watch_worker_status_task.cancel()
-            await asyncio.wait([self._watch_worker_status_task])
-            self._watch_worker_status_task = None
+        # The base closes the connection that it knows and waits for this task, which may just be making another.
+        await end_task(self._watch_worker_status_task)
+        self._watch_worker_status_task = None
         await super()._close()
         await self._connection.close()
-        await self._resource.close()
+        await self._resource.close(gone_within_seconds)
 
-    def close(self, timeout: float | None = None) -> Any:
-        """Disconnect, and delete the cluster where `shutdown_on_close` says so."""
-        result = super().close(timeout)
-        if not self.asynchronous:
-            self._loop_runner.stop()
-        return result
+    def close(self, timeout: float | str | None = None) -> Any:
+        """Disconnect, and delete the cluster where `shutdown_on_close` says so.
+
+        Args:
+            timeout: seconds, or a duration such as `10m`, to wait until a cluster that is deleted, and its pods, are
+                gone. Without it that is not waited for; a deletion that fails is tried again when this program ends.
+
+        Raises:
+            KubeClusterError: something of it is left then.
+        """
+        if self._resource.is_inherited or self.status == Status.closed:
+            self.status = Status.closed
+            return super().close()
+        try:
+            return self.sync(self._close, limit_of(timeout))
+        except RuntimeError as error:
+            if isinstance(error, KubeClusterError):
+                raise
+            return None  # the loop is closed: Python ends
+        finally:
+            if not self.asynchronous:
+                self._loop_runner.stop()
+
+    def sync(self, func: Any, *args: Any, **options: Any) -> Any:
+        """As Dask's; refused in a forked child, which has no thread that would do it."""
+        self._resource.refuse_inherited()
+        return super().sync(func, *args, **options)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if error is not None and self._reconnector.outage is not None:
+            if error is not None and not self._resource.is_inherited:
                 self.sync(self._reconnector.add_cause, error)
         finally:
             super().__exit__(kind, error, trace)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if error is not None and self._reconnector.outage is not None:
+            if error is not None:
                 await self._reconnector.add_cause(error)
         finally:
             await super().__aexit__(kind, error, trace)
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, KubeCluster) and self._resource.is_same(other._resource))
+
+    def __hash__(self) -> int:
+        return hash(self._resource.name)  # server and namespace are not known before it starts
+
     # ------------------------------------------------------------------ the scheduler, as Dask's base asks for it
 
-    @property
-    def namespace(self) -> str:
-        """The cluster's namespace; empty until it is known."""
-        return self._resource.namespace
+    namespace = _of_part("_resource.namespace", "The cluster's namespace; empty until it is known.")
+    scheduler_comm = _of_part("_connection.rpc", "Dask's rpc to the scheduler.")
+    scheduler_info = _of_part("_workers.info", "The scheduler's identity, with its workers.")
 
     @property
     def scheduler_address(self) -> str:
@@ -265,24 +287,6 @@ class KubeCluster(Cluster):
     def dashboard_link(self) -> str:
         """The dashboard's URL as this machine reaches it; empty where it does not."""
         return self._connection.dashboard
-
-    @property
-    def scheduler_comm(self) -> Any:
-        """Dask's rpc to the scheduler."""
-        return self._connection.rpc
-
-    @scheduler_comm.setter
-    def scheduler_comm(self, comm: Any) -> None:
-        self._connection.rpc = comm
-
-    @property
-    def scheduler_info(self) -> Any:
-        """The scheduler's identity, with its workers."""
-        return self._workers.info
-
-    @scheduler_info.setter
-    def scheduler_info(self, info: Any) -> None:
-        self._workers.info = info
 
     async def _watch_worker_status(self, comm: Any) -> None:
         """Follow the scheduler's list of workers, over a new connection when one is lost."""
@@ -434,14 +438,9 @@ class KubeCluster(Cluster):
 
     # ------------------------------------------------------------------ what people read
 
-    @property
-    def jupyter_link(self) -> str:
-        """Jupyter's URL as this machine reaches it.
-
-        Raises:
-            KubeClusterError: the cluster has none.
-        """
-        return self._connection.jupyter_link
+    jupyter_link = _of_part(
+        "_connection.jupyter_link", "Jupyter's URL as this machine reaches it; an error without one."
+    )
 
     def get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
@@ -465,16 +464,9 @@ class KubeCluster(Cluster):
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
-        try:
-            texts = await read_logs(
-                self._resource.require_server(), self.name,
-                scheduler=scheduler and not pool, workers=bool(workers), pool=pool, tail=tail,
-            )  # fmt: skip
-        except KubeClusterError as error:
-            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
-            if not is_unread or self.status != Status.running:
-                raise
-            # Without rights on pods, what the processes themselves remember.
+        is_running = self.status == Status.running
+        texts = await self._workers.logs(scheduler and not pool, bool(workers), pool, tail, is_running=is_running)
+        if texts is None:  # without rights on pods, what the processes themselves remember
             return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
         logs = Logs({name: Log(text) for name, text in texts.items()})
         if cluster and not pool:

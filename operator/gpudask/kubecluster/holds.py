@@ -26,7 +26,7 @@ from gpudask.kubecluster.kube.session import Purpose, requests_for
 from gpudask.kubecluster.manifest import user
 from gpudask.kubecluster.overrides import put, refuse_shared
 from gpudask.kubecluster.resource import Resource
-from gpudask.kubecluster.timing import Deadline, Timing, limit_of
+from gpudask.kubecluster.timing import Deadline, Timing, end_task, limit_of, run_or_cancel
 from gpudask.kubecluster.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -61,16 +61,10 @@ class Hold:
         self._timeout_seconds = limit_of(timeout)
         self._by = _name_of_hold()
         self._is_acquired = False
-        self._beginning: asyncio.Task[Any] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
     def __enter__(self) -> list[str]:
-        try:
-            workers: list[str] = self._sync(self._begin)
-        except KeyboardInterrupt:
-            self._sync(self._cancel)  # else it goes on in the loop's thread
-            raise
-        return workers
+        return run_or_cancel(self._sync, self._begin)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._sync(self._end, error)
@@ -83,13 +77,7 @@ class Hold:
     ) -> None:
         await self._end(error)
 
-    async def _cancel(self) -> None:
-        if self._beginning is not None:
-            self._beginning.cancel()
-            await asyncio.wait([self._beginning])
-
     async def _begin(self) -> list[str]:
-        self._beginning = asyncio.current_task()
         try:
             body = await self._write(self._acquire)
             self._renewing = asyncio.create_task(self._renew())
@@ -144,9 +132,7 @@ class Hold:
         return await self._put(body, holds.put(self._wanted())) if holds.has(self._by) else body
 
     async def _end(self, error: BaseException | None) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
+        await end_task(self._renewing)
         if not self._is_acquired:
             return
         deadline = Deadline(self._timing.hold_release_seconds, self._timing)

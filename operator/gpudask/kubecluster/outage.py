@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
+import weakref
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -104,6 +106,7 @@ class Reconnector:
         self._following: asyncio.Task[None] | None = None
         self._choosing = asyncio.Lock()
         self._chosen = -math.inf  # when a way was chosen again, by the monotonic clock
+        _reconnectors.add(self)
 
     async def reconnect(self, subscribe: Callable[[], Awaitable[Any]], is_running: Callable[[], bool]) -> Any:
         """Follow the outage that begins now, until there is another connection.
@@ -240,6 +243,12 @@ class Reconnector:
                 return client
         return None
 
+    def forget_clients(self) -> None:
+        """Let the cluster's clients be closed, in the child of a fork: to close one waits a minute for no thread."""
+        for client in list(Client._instances):  # noqa: SLF001 - see _follow
+            if client.cluster is self._cluster:
+                client.status = "closed"
+
     async def _try_another_route(self, cause: Cause) -> None:
         """Choose again where a scheduler is there, and its outside address does not answer: that may be another."""
         async with self._choosing:
@@ -248,6 +257,18 @@ class Reconnector:
             if cause.has_ready_pod and self._connection.is_by_outside_address and is_due:
                 self._chosen = now
                 await self._connection.reroute()
+
+
+_reconnectors: weakref.WeakSet[Reconnector] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for reconnector in list(_reconnectors):
+        reconnector.forget_clients()
+
+
+if hasattr(os, "register_at_fork"):  # not under Windows, which has no fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _limit_seconds(client: Any = None) -> float:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
+import asyncio
 import logging
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 import dask.config
@@ -18,6 +14,7 @@ import dask.config
 from gpudask.api import Json
 from gpudask.api.resource import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, pools
+from gpudask.kubecluster.deletion import OwnCluster, at_exit, say
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
@@ -63,17 +60,6 @@ class CreateMode(Enum):
             ) from None
 
 
-@dataclass(frozen=True)
-class Created:
-    """A cluster that this process made: which one, and how to reach its server again."""
-
-    name: str
-    namespace: str
-    uid: str
-    kubeconfig: str | None = None
-    context: str | None = None
-
-
 class Resource:
     """One GpuDaskCluster: its API server, and what was last read of it.
 
@@ -108,6 +94,8 @@ class Resource:
     ) -> None:
         wanted = name or name_of(arguments.custom_cluster_spec) or None
         self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
+        if mode is CreateMode.CREATE_OR_CONNECT and (wanted is None or "{uuid}" in wanted):
+            mode = CreateMode.CREATE_ONLY  # a cluster that happens to have the new name is somebody else's
         self.may_create = mode is not CreateMode.CONNECT_ONLY
         image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
         self._manifest = manifest(self.name, arguments, default_image=image) if self.may_create else {}
@@ -118,8 +106,10 @@ class Resource:
         self._arguments, self._mode = arguments, mode
         self._kubeconfig, self._context = kubeconfig, context
         self._shutdown_on_close = shutdown_on_close
-        self._found: Created | None = None
+        self._own: OwnCluster | None = None
         self._timing = timing
+        self._is_open = False
+        self._process = os.getpid()
 
     def require_server(self) -> Server:
         """The API server.
@@ -135,6 +125,33 @@ class Resource:
                 " and patch gpudaskclusters.gpudask.dev",
             )
         return self.server
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child of the process that made this object: it has none of its threads and connections."""
+        return self._process != os.getpid()
+
+    def refuse_inherited(self) -> None:
+        """Refuse to work in a forked child.
+
+        Raises:
+            KubeClusterError: this process is one.
+        """
+        if self.is_inherited:
+            raise KubeClusterError(
+                f"cluster {self.name!r} is connected to the process that this one was forked from",
+                reason="a forked process has neither its connections nor its threads",
+                next_step=f"Connect here, too: KubeCluster.from_name({self.name!r}, namespace={self.namespace!r})",
+            )
+
+    def is_same(self, other: Resource) -> bool:
+        """True if both are one cluster, of one server and namespace; False for one that was not started."""
+        return self._is_open and other._is_open and self._place == other._place
+
+    @property
+    def _place(self) -> tuple[str, str, str]:
+        # Without a server it is the Service beside this pod.
+        return (self.server.session.address if self.server else "", self.namespace, self.name)
 
     def update(self, body: Json) -> None:
         """Note the cluster as it is now, for the table that people see."""
@@ -171,7 +188,9 @@ class Resource:
                 raise
             # A pod without any permission can still work.
             logger.info("going to the scheduler's Service without asking the API server: %s", error)
+            self._is_open = True
             return False
+        self._is_open = True
         return True
 
     async def _find(self, server: Server, *, is_inside: bool, log: Callable[[str], None]) -> None:
@@ -179,16 +198,40 @@ class Resource:
         program = pod_namespace() if is_inside else ""
         if program and self._manifest and self._arguments.custom_cluster_spec is None:
             wanted = open_to(wanted, program, server.namespace)
-        self.body, is_new = await find_or_create(server, wanted, self._mode)
+        self.body, is_new = await self._find_or_create(server, wanted)
         if self._shutdown_on_close is None:
             self._shutdown_on_close = is_new
         if is_new:
             log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {summary(self.body)}")
         elif given := self._arguments.given():
             log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(given)}")
-        uid = self.body["metadata"]["uid"]
-        self._found = Created(self.name, self.namespace, uid, self._kubeconfig, self._context)
+        if self._own is None:
+            self._own = OwnCluster(server, self.name, uid=self.body["metadata"]["uid"])
+            at_exit.follow(self, self._own)
         self._register_deletion()
+
+    async def _find_or_create(self, server: Server, wanted: Json) -> tuple[Json, bool]:
+        """The cluster that `wanted` names, and whether it was made just now.
+
+        Raises:
+            KubeClusterError: it exists or does not, and the mode says otherwise; or the server refuses.
+        """
+        if self._mode is CreateMode.CONNECT_ONLY:
+            return await server.cluster(self.name), False
+        if self._mode is CreateMode.CREATE_OR_CONNECT and (found := await server.find(self.name)) is not None:
+            return found, False
+        own = OwnCluster(server, self.name)
+        if self._shutdown_on_close is not False:
+            self._own = own
+            at_exit.follow(self, own)
+            at_exit.add(own)
+        try:
+            return await own.create(wanted), True
+        except KubeClusterError as error:
+            if error.status != CONFLICT or self._mode is CreateMode.CREATE_ONLY:
+                raise
+        self._own = None
+        return await server.cluster(self.name), False  # somebody was faster
 
     async def suspend(self, *, on: bool) -> None:
         """Give up every pod, or take that back.
@@ -232,84 +275,42 @@ class Resource:
         self._register_deletion()
 
     def _register_deletion(self) -> None:
-        """Note for the interpreter's end whether the cluster goes then."""
-        if self._found is not None:
-            (delete_at_exit if self._shutdown_on_close else keep_at_exit)(self._found)
+        """Note for Python's end whether the cluster goes then."""
+        if self._own is not None:
+            (at_exit.add if self._shutdown_on_close else at_exit.discard)(self._own)
 
-    async def close(self) -> None:
-        """Delete it, where it is to be deleted at the end."""
-        if self._found is None:
-            return
-        if self._shutdown_on_close:
-            try:
-                await delete(self._found, self._timing)
-            except KubeClusterError as error:  # not raised: it would hide why a start failed
-                logger.warning("gpudask: %s; it is tried again when this program ends", error)
-                return
-        keep_at_exit(self._found)
-        self._found = None
+    async def close(self, gone_within_seconds: float | None = None) -> None:
+        """Delete it, where it is to be deleted at the end, and close the connections.
 
+        Args:
+            gone_within_seconds: to wait until it and its pods are gone; None: that is not waited for.
 
-async def find_or_create(server: Server, body: Json, mode: CreateMode) -> tuple[Json, bool]:
-    """The cluster that `body` names, and whether it was made just now.
+        Raises:
+            KubeClusterError: it is not gone in time; only where that is waited for.
+        """
+        own, self._own = self._own, None
+        try:
+            if own is not None and own in at_exit:
+                await self._delete(own, gone_within_seconds)
+        finally:
+            if self.server is not None:
+                await self.server.session.close()
 
-    Raises:
-        KubeClusterError: it exists or does not, and `mode` says otherwise; or the server refuses.
-    """
-    name = body["metadata"]["name"]
-    if mode is CreateMode.CONNECT_ONLY:
-        return await server.cluster(name), False
-    if mode is CreateMode.CREATE_ONLY:
-        return await server.create(body), True
-    found = await server.find(name)
-    if found is not None:
-        return found, False
-    try:
-        return await server.create(body), True
-    except KubeClusterError as error:
-        if error.status != CONFLICT:
-            raise
-        return await server.cluster(name), False  # somebody was faster
-
-
-def delete_at_exit(created: Created) -> None:
-    """Delete it when this interpreter ends, unless `keep_at_exit` is called for it before."""
-    _to_delete.add(created)
-
-
-def keep_at_exit(created: Created) -> None:
-    """Take back `delete_at_exit`."""
-    _to_delete.discard(created)
-
-
-async def delete(created: Created, timing: Timing | None = None) -> None:
-    """Delete it now; one that is gone, or was made anew by somebody else since, is left alone."""
-    server = await Server.connect(created.namespace, created.kubeconfig, created.context, timing=timing)
-    try:
-        await server.delete(created.name, uid=created.uid)
-    except KubeClusterError as error:
-        if error.status not in (CONFLICT, NOT_FOUND):
-            raise
-
-
-_to_delete: set[Created] = set()
-_process = os.getpid()
-
-
-@atexit.register
-def _delete_all() -> None:
-    """In a process of its own: an interpreter that ends starts no threads any more, which a connection needs."""
-    program = (
-        "import asyncio, sys\n"
-        "from gpudask.kubecluster.resource import Created, delete\n"
-        "asyncio.run(delete(Created(*sys.argv[1:4], sys.argv[4] or None, sys.argv[5] or None)))\n"
-    )
-    if os.getpid() != _process:
-        return  # a fork of the one that created them
-    started = []
-    for created in _to_delete:
-        arguments = [created.name, created.namespace, created.uid, created.kubeconfig or "", created.context or ""]
-        started.append(subprocess.Popen([sys.executable, "-c", program, *arguments]))
-    for process in started:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it goes on by itself
-            process.wait(Timing().exit_seconds)
+    async def _delete(self, own: OwnCluster, gone_within_seconds: float | None) -> None:
+        timing, loop = self._timing, asyncio.get_running_loop()
+        limit_seconds = timing.exit_seconds if gone_within_seconds is None else gone_within_seconds
+        end = timing.clock.monotonic() + limit_seconds
+        notice = loop.call_later(
+            timing.notice_seconds, say, f"waiting up to {limit_seconds:g} s until the API server has deleted {own}"
+        )
+        try:
+            await own.delete(limit_seconds)
+            if gone_within_seconds is not None:
+                await own.wait_until_gone(end - timing.clock.monotonic())
+        except KubeClusterError as error:
+            if gone_within_seconds is not None:
+                raise
+            # Not raised: it would hide why a start failed.
+            logger.warning("gpudask: %s; it is tried again when this program ends", error)
+        finally:
+            notice.cancel()

@@ -1,20 +1,25 @@
-"""Timing: every interval and deadline of the client in one value, the clock, and the deadline of a wait."""
+"""Timing: every interval and deadline of the client in one value, the clock, and the deadline of a wait.
+
+And a wait in another thread, which Ctrl-C ends.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from dask.utils import parse_timedelta
 
 from gpudask.kubecluster.errors import KubeClusterError
 
 T = TypeVar("T")
+_CANCEL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,10 @@ class Timing:
         hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
         hold_renew_seconds: between two renewals by a program that lives.
         hold_release_seconds: for an API server that restarts to be back when a hold ends.
-        exit_seconds: that the end of the interpreter waits for clusters to be deleted.
+
+        creation_seconds: for the answer to a creation that is interrupted, and until one without an answer is there.
+        exit_seconds: for a cluster to be deleted, when it is closed and when Python ends.
+        notice_seconds: after which that is no longer silent.
     """
 
     clock: Clock = field(default_factory=Clock)
@@ -178,7 +186,43 @@ class Timing:
     hold_lease_seconds: float = 900.0
     hold_renew_seconds: float = 240.0
     hold_release_seconds: float = 30.0
+
+    creation_seconds: float = 5.0
     exit_seconds: float = 15.0
+    notice_seconds: float = 1.5
+
+
+def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Run `work` in the thread of an event loop, and return what it gives; it has ended when this does, also by Ctrl-C.
+
+    Args:
+        sync: Dask's, which after Ctrl-C returns and leaves the work running.
+        work: a coroutine function.
+        *arguments: its.
+    """
+    running: list[asyncio.Task[Any] | None] = []
+
+    async def begin() -> T:
+        running.append(asyncio.current_task())
+        return await work(*arguments)
+
+    async def end() -> None:
+        for task in running:
+            await end_task(task)
+
+    try:
+        return cast("T", sync(begin))
+    except BaseException:
+        with contextlib.suppress(TimeoutError):
+            sync(end, callback_timeout=_CANCEL_SECONDS)
+        raise
+
+
+async def end_task(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task, where there is one, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def limit_of(timeout: float | str | None) -> float | None:

@@ -21,6 +21,8 @@ from gpudask.kubecluster import overrides
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_workers_wait
+from gpudask.kubecluster.kube.pods import read_logs
+from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.resource import Resource
@@ -143,6 +145,25 @@ class Workers:
             if worker["status"] == Status.running.name
             and (wait.pool is None or pool_of(worker["name"], self._resource.name) == wait.pool)
         ]
+
+    async def logs(
+        self, scheduler: bool, workers: bool, pool: str, tail: int | None, *, is_running: bool
+    ) -> dict[str, str] | None:
+        """The logs of the pods by name; None where they may not be read and the processes themselves can be asked.
+
+        Raises:
+            KubeClusterError: the API server refuses, and nothing is connected.
+        """
+        try:
+            server = self._resource.require_server()
+            return await read_logs(
+                server, self._resource.name, scheduler=scheduler, workers=workers, pool=pool, tail=tail
+            )
+        except KubeClusterError as error:
+            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
+            if is_unread and is_running:
+                return None
+            raise
 
     # ------------------------------------------------------------------ reasons
 

@@ -88,14 +88,19 @@ class Session:
         """A session with what `login` gives now, and again whenever the server answers 401; nothing is asked yet."""
         return cls(await login.read(), login, timing)
 
-    async def close(self) -> None:
-        """Close the connections that requests share, once the last that asks has its answer."""
-        await self._pool.retire()
-
     @property
     def address(self) -> str:
         """The server's URL."""
         return self._pool.credentials.server
+
+    def copy(self) -> Session:
+        """The same server and credentials with connections of its own, for another event loop; nothing is read."""
+        return Session(self._pool.credentials, self.login, self.timing)
+
+    async def close(self) -> None:
+        """Close the connections, each when its request ends; a later request makes new ones."""
+        used, self._pool = self._pool, _Pool(self._pool.credentials, self.timing)
+        await used.retire()
 
     def reason(self, error: Exception) -> str:
         """The message of an error of the connection, or the meaning of its kind where it has none."""
