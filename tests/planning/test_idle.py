@@ -24,13 +24,13 @@ def observed(says: Demand | None, *, after: str | None = "10m", now: float = NOW
 
 
 def test_one_that_was_idle_for_long_enough_is_deleted_with_the_reason():
-    assert plan(observed(IDLE)).delete_reason == (
+    assert plan(observed(IDLE)).deletion.why == (
         "its scheduler has had nothing to do for 600 s, and spec.idle.deleteAfter is 10m"
     )
 
 
 def test_held_results_keep_nothing():
-    assert plan(observed(demand(idle_seconds=600.0, tasks=5))).delete_reason
+    assert plan(observed(demand(idle_seconds=600.0, tasks=5))).deletion.why
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_held_results_keep_nothing():
     ],
 )
 def test_otherwise_it_stays(says: Demand | None, changed: dict[str, Any]):
-    assert plan(observed(says, **changed)).delete_reason == ""
+    assert plan(observed(says, **changed)).deletion.why == ""
 
 
 def test_an_actor_is_in_use():
@@ -69,7 +69,7 @@ def test_an_actor_is_in_use():
 
 
 def test_time_goes_on_since_the_scheduler_was_heard():
-    assert plan(observed(demand(idle_seconds=590.0), now=NOW + 10)).delete_reason
+    assert plan(observed(demand(idle_seconds=590.0), now=NOW + 10)).deletion.why
 
 
 @pytest.mark.parametrize(("idle", "soonest"), [(590.0, 10.0), (0.0, 600.0)])

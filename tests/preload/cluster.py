@@ -14,7 +14,7 @@ from gpudask.preload import setup
 DEADLINE_SECONDS = 60
 MIXED = {"cpu": "any", "gpu": "annotated"}
 GPU = {"GPU": 1}
-WORKING = dict.fromkeys(("demand", "fence", "retire", "offers", "sick", "rebalance"), "")  # no feature is off
+WORKING = dict.fromkeys(("demand", "fence", "retire", "offers", "sick", "rebalance", "clients"), "")  # no feature is off
 
 
 class Cluster:
