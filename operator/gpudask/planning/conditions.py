@@ -24,6 +24,7 @@ from gpudask.scaling.assignment import unserved_message
 
 # Of many requirements that no pool serves, or features that are off, so many are named.
 _NAMED = 10
+_LAST_DATE = 253402300799.0  # 9999-12-31, in seconds since the epoch
 _CLIENTS = "clients"  # the preload's feature
 _NOT_HEARD = "the scheduler has not been heard yet"
 _STARTED_SECONDS = 20.0  # a scheduler's HTTP server answers a moment before its preload does
@@ -253,8 +254,8 @@ def _leased(observation: Observation, status: Status) -> Verdict:
     since = epoch(status.scheduler.disconnected_since)
     if since is not None:
         last = "no client has been connected" if demand.clients.ever else "no client has come"
-        message = f"{last} since {iso(since, to='seconds')}: the cluster is deleted at"
-        message += f" {iso(since + idle.disconnect_seconds, to='seconds')} unless one comes"
+        at = iso(min(since + idle.disconnect_seconds, _LAST_DATE), to="seconds")
+        message = f"{last} since {iso(since, to='seconds')}: the cluster is deleted at {at} unless one comes"
         return "False", Reason.NO_CLIENT, f"{message} (spec.idle.shutdownAfterDisconnect)"
     if demand.clients.connected:
         return "True", Reason.CLIENTS_CONNECTED, f"clients: {demand.clients.connected}"

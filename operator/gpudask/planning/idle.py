@@ -66,9 +66,7 @@ def _of_disconnected(observation: Observation) -> Deletion:
     if idle.disconnect_seconds is None or absent is None:
         return Deletion()
     if absent < idle.disconnect_seconds:
-        left = idle.disconnect_seconds - absent
-        shown = REPORT_DISCONNECTED_SECONDS - absent if absent else None
-        return Deletion(requeue_after=soonest(left, shown))
+        return Deletion(requeue_after=soonest(idle.disconnect_seconds - absent, REPORT_DISCONNECTED_SECONDS - absent))
     return Deletion(
         f"no client has been connected for {absent:.0f} s, and spec.idle.shutdownAfterDisconnect is"
         f" {idle.shutdown_after_disconnect}",
