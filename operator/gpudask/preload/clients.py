@@ -50,7 +50,7 @@ class Clients(Part):
     def remove(self, client: str) -> bool:
         """Note a client that has gone; whether it was the last one.
 
-        One that was silent for long is only now found to be dead: it was seen when it was heard last.
+        That one which was silent for long is found to be dead only now is no sign of life.
         """
         heard = self._heard.pop(client, None)
         now = time.monotonic()
