@@ -93,6 +93,7 @@ class Timing:
         hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
         hold_renew_seconds: between two renewals by a program that lives.
         hold_release_seconds: for an API server that restarts to be back when a hold ends.
+        lease_renew_seconds: between two renewals of a cluster's lease: its idle traffic.
         exit_seconds: that the end of the interpreter waits for clusters to be deleted.
     """
 
@@ -149,6 +150,7 @@ class Timing:
     hold_lease_seconds: float = 900.0
     hold_renew_seconds: float = 240.0
     hold_release_seconds: float = 30.0
+    lease_renew_seconds: float = 60.0
     exit_seconds: float = 15.0
 
 
