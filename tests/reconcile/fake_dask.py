@@ -45,9 +45,7 @@ class FakeScheduler:
     unused_seconds: float = 0.0
     clients: Json = field(default_factory=lambda: {"connected": 1, "absent_seconds": 0.0, "ever": True})
     protocol: int = 1
-    features: Json = field(
-        default_factory=lambda: dict.fromkeys(_FEATURES, "")
-    )
+    features: Json = field(default_factory=lambda: dict.fromkeys(_FEATURES, ""))
     rows: dict[str, Json] = field(default_factory=dict)
     counter: int = 0
     polls: int = 0

@@ -129,7 +129,14 @@ FIELDS = [
     ("workers", 0, "blockers", 0),
 ]
 CLIENTS = {"connected": 1, "absent_seconds": 0.0, "ever": False}
-OTHERS = [("offers",), ("idle_seconds",), ("clients",), ("ignored",), ("demand", 0, "next_seconds"), ("workers", 0, "sick")]
+OTHERS = [
+    ("offers",),
+    ("idle_seconds",),
+    ("clients",),
+    ("ignored",),
+    ("demand", 0, "next_seconds"),
+    ("workers", 0, "sick"),
+]
 # Nothing of these is any field's value.
 WRONG = [True, b"x", object(), [[[]]], [None], {"a": {"b": {"c": 1}}}]
 

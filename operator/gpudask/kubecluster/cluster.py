@@ -214,7 +214,7 @@ class KubeCluster(Cluster):
     def shutdown_on_close(self, value: bool) -> None:
         self._resource.shutdown_on_close = value
         if self.status == Status.running:
-            (self.loop.add_callback if self.asynchronous else self.sync)(self._lease.settle)
+            (self._loop_runner.loop.add_callback if self.asynchronous else self.sync)(self._lease.settle)
 
     async def _close(self) -> None:
         self._reconnector.end()

@@ -1,4 +1,4 @@
-"""The lease of a cluster that a program made: without one the operator deletes it, by `spec.idle.shutdownAfterDisconnect`.
+"""The lease of a cluster that a program made: without it the operator deletes it (`idle.shutdownAfterDisconnect`).
 
 A Dask client is seen by itself, but a program may hold a cluster without one. So a `KubeCluster` writes a line of
 metadata to the scheduler once a minute, over the connection that it has already, which asks nothing of the API server.
@@ -40,10 +40,13 @@ class Lease:
         self._process = os.getpid()
         self._renewing: asyncio.Task[None] | None = None
         self._settling = asyncio.Lock()
+        self._is_leased: bool | None = None  # whether the spec has what this program put there; None: it put nothing
 
     def start(self) -> None:
         """Renew from now on: there is a connection."""
         self._process = os.getpid()
+        if self._resource.default_shutdown:
+            self._is_leased = SHUTDOWN in (self._resource.body["spec"].get("idle") or {})
         self._renewing = asyncio.create_task(self._renew())
 
     async def stop(self) -> None:
@@ -62,27 +65,27 @@ class Lease:
         Only where this program made the cluster, and nobody said otherwise.
         """
         async with self._settling:
-            body, after = self._resource.body, self._resource.default_shutdown
-            if not after:
+            is_wanted, after = self._resource.shutdown_on_close, self._resource.default_shutdown
+            if self._is_leased is None or self._is_leased == is_wanted:
                 return
-            wanted = after if self._resource.shutdown_on_close else None
-            if (body["spec"].get("idle") or {}).get(SHUTDOWN) == wanted:
-                return
-            metadata = {"uid": body["metadata"]["uid"]}  # of no other cluster of this name
-            patch = {"metadata": metadata, "spec": {"idle": {SHUTDOWN: wanted}}}
+            metadata = {"uid": self._resource.body["metadata"]["uid"]}  # of no other cluster of this name
+            patch = {"metadata": metadata, "spec": {"idle": {SHUTDOWN: after if is_wanted else None}}}
             try:
                 self._resource.update(await self._resource.require_server().merge(self._resource.name, patch))
             except KubeClusterError as error:
-                end = f"goes {after} after this program" if wanted is None else "may outlive this program"
+                end = "may outlive this program" if is_wanted else f"goes {after} after this program"
                 logger.warning("gpudask: cluster %s %s: %s", self._resource.name, end, error)
+            else:
+                self._is_leased = is_wanted
 
     async def _renew(self) -> None:
+        await self.settle()
         timing, failures = self._timing, 0
         while os.getpid() == self._process:
             try:
                 await self._connection.call(self._connection.rpc.set_metadata(keys=[KEY], value={"by": _holder()}))
                 failures = 0
-            except Exception as error:  # noqa: BLE001 - what a scheduler answers may be anything, and the next may be better
+            except Exception as error:  # noqa: BLE001 - a scheduler may fail with anything, and be better next time
                 failures += 1
                 logger.debug("the lease of cluster %s was not renewed: %s", self._resource.name, error)
             pause_seconds = timing.retry_seconds * 2.0 ** min(failures, 10) if failures else timing.lease_renew_seconds

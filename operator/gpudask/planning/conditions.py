@@ -247,10 +247,9 @@ def _leased(observation: Observation, status: Status) -> Verdict:
     assert idle.disconnect_seconds is not None
     if observation.cluster.spec.suspend:
         return "Unknown", Reason.SUSPENDED, "while it is suspended the cluster is kept"
-    if demand is None:
-        return "Unknown", Reason.CLIENTS_UNKNOWN, "the scheduler is not heard now: no time counts"
-    if demand.clients is None:
-        return "Unknown", Reason.CLIENTS_UNKNOWN, "the scheduler's preload does not count clients: no time counts"
+    if demand is None or demand.clients is None:
+        why = "scheduler is not heard now" if demand is None else "scheduler's preload does not count clients"
+        return "Unknown", Reason.CLIENTS_UNKNOWN, f"the {why}: no time counts"
     since = epoch(status.scheduler.disconnected_since)
     if since is not None:
         last = "no client has been connected" if demand.clients.ever else "no client has come"

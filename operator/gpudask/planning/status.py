@@ -108,7 +108,7 @@ def _disconnected_since(observation: Observation, before: str) -> str:
 
 
 def _about(since: float, before: str) -> str:
-    """`since` as a text: the last one, `before`, while it is about right, since answers differ by the time they take."""
+    """`since` as a text: the last one, `before`, while it is about right: answers differ by the time they take."""
     said = epoch(before)
     return before if said is not None and abs(said - since) < _ABOUT_SECONDS else iso(since)
 

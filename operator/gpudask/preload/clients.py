@@ -1,7 +1,7 @@
 """Clients: how many are connected, and for how long none was; `spec.idle.shutdownAfterDisconnect` counts that.
 
-An open connection proves little: a child that a killed program left behind holds it, and a laptop that was closed leaves
-it half open. So a client is connected for as long as it is heard: Dask's sends a heartbeat every few seconds. A
+An open connection proves little: a child that a killed program left behind holds it, and a laptop that was closed
+leaves it half open. So a client is connected for as long as it is heard: Dask's sends a heartbeat every few seconds. A
 program may hold a cluster without any client: then its cluster manager is seen by what it writes to the scheduler.
 
 What happened between two answers counts as if it happened at the second: so the time may be too short, never too long.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LEASE = "gpudask-lease"  # a `KubeCluster` writes it once a minute (kubecluster/lease.py)
 _WRITTEN = (LEASE, "cluster-manager-info")  # the second is what each of Dask's cluster managers writes by itself
-_SILENT_SECONDS = 60.0  # a program may be busy; its heartbeats come every 5 s, more rarely only with hundreds of clients
+_SILENT_SECONDS = 60.0  # heartbeats come every 5 s, more rarely only with hundreds of clients; a program may be busy
 _OWN = "fire-and-forget"  # not a client: how the scheduler keeps what nobody waits for
 _OF_WORKER = "Client-worker-"  # the names of those that tasks get by `get_client`: they live as long as their worker
 

@@ -355,7 +355,7 @@ async def delete_unused(context: Context, cluster: Cluster, deletion: Deletion) 
             raise ClusterGoneError
         if metadata.get("generation") != cluster.generation:
             return body
-        await _record_deletion(context, cluster, deletion)  # before it: the event of the deletion ends this cluster's loop
+        await _record_deletion(context, cluster, deletion)  # before it, since the deletion ends this cluster's loop
         version = metadata["resourceVersion"]
         await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
     except ApiError as error:
