@@ -126,8 +126,8 @@ class Idle(Model):
     shutdown_after_disconnect: Duration | None = Field(
         default=None,
         description="delete the cluster, with its tasks and results, once no client was connected to its scheduler, and"
-        " no program held it as a KubeCluster, for this long, in all of which the operator heard the scheduler; from the"
-        " scheduler's start, where none ever came. A suspended one stays. Absent: so does any",
+        " no program held it as a KubeCluster, for this long, all of it heard by the operator; from the scheduler's"
+        " start, where none ever came. A suspended one stays. Absent: so does any",
     )
 
     @property
