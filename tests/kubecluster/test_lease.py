@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from gpudask.kubecluster import lease
 from gpudask.kubecluster.lease import Lease
 from gpudask.kubecluster.timing import Clock, Timing
 from gpudask.preload import clients
-from tests.eventually import eventually, steadily
+from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler
 from tests.kubecluster.test_creating import an_operator
@@ -154,11 +155,13 @@ def test_both_sides_mean_the_same_key():
 
 
 def test_one_without_a_client_is_seen_and_asks_the_api_server_nothing(demo: fake.FakeServer, dask: SpecCluster):
-    with KubeCluster.from_name("demo", quiet=True, timing=TIMING), watched(dask) as absent:
-        dask.scheduler.task_metadata.pop("cluster-manager-info")  # which Dask itself writes, every 10 s
+    timing = replace(TIMING, lease_renew_seconds=0.5)
+    with KubeCluster.from_name("demo", quiet=True, timing=timing), watched(dask) as absent:
         eventually(lambda: absent() == 0, "it is seen")
         asked = len(demo.requests)
-        steadily(lambda: absent() < 5, "it is seen again and again", seconds=1)
+        for _ in range(3):  # Dask itself writes something once in 10 s
+            eventually(lambda: absent() > 0, "the time counts")
+            eventually(lambda: absent() == 0, "it is seen again")
         assert len(demo.requests) == asked
     eventually(lambda: absent() > 0.3, "nobody holds it any more")
 

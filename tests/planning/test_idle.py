@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,6 +182,18 @@ def test_the_next_pass_comes_when_it_is_to_be_told_or_deleted(seconds: float, so
 
     assert wake is not None
     assert wake <= soonest
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 50.0, 99.0, 100.0, 101.0, 350.0, 599.0, 600.0])
+@pytest.mark.parametrize("ever", [True, False])
+def test_nothing_changes_by_time_alone_before_that_pass(seconds: float, *, ever: bool):
+    now = leased(absent(seconds, ever=ever))
+    then = replace(now, now=NOW + 0.999 * (plan(now).requeue_after or 600.0))
+
+    assert bool(plan(then).deletion.why) == bool(plan(now).deletion.why)
+    assert (before := condition(now)) is not None
+    assert (after := condition(then)) is not None
+    assert (before.status, before.reason) == (after.status, after.reason)
 
 
 @pytest.mark.parametrize(
