@@ -139,8 +139,8 @@ def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Sp
 _KILLED = """
 import os, signal, sys
 from gpudask import KubeCluster
-KubeCluster("orphan", namespace=sys.argv[1], image=sys.argv[2], n_workers=1, resources={"cpu": "100m", "memory": "512Mi"},
-            shutdown_after_disconnect="2m", quiet=True, timeout=120)
+KubeCluster("orphan", namespace=sys.argv[1], image=sys.argv[2], n_workers=1, shutdown_after_disconnect="2m",
+            resources={"cpu": "100m", "memory": "512Mi"}, quiet=True, timeout=120)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

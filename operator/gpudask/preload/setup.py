@@ -136,7 +136,7 @@ class Preload(SchedulerPlugin):
         for part in self._parts:
             part.complete_demand(demand)
             part.complete_workers(workers)
-        clients = None if self._off[self.clients.feature] else self.clients.answer(now)
+        clients = self.clients.answer(now) if self.clients in self._parts else None
         compared = self._compared_of(demand, ignored, workers), bool(clients and clients["connected"])
         if compared != self._compared:
             self._compared = compared
