@@ -256,11 +256,18 @@ def test_no_service_is_annotated_by_default(walled: Cluster) -> None:
 
 
 def test_clusters_are_not_made_edited_or_deleted(walled: Cluster) -> None:
-    body = a_manifest(a_pool(), name="mine", idle={"deleteAfter": "1h"})
+    body = a_manifest(a_pool(), name="mine", idle={"frozenFor": "1h"})
     assert "changes nothing of a GpuDaskCluster" in attempt(walled, "create", body)
     walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
     assert "changes nothing of a GpuDaskCluster" in patch(walled, "gdc", "mine", {"spec": {"suspend": True}})
     assert "deletes a GpuDaskCluster only where" in attempt(walled, "delete", body, "--wait=false")
+
+
+@pytest.mark.parametrize("asked", ["deleteAfter", "shutdownAfterDisconnect"])
+def test_one_that_asks_for_it_is_deleted(walled: Cluster, asked: str) -> None:
+    body = a_manifest(a_pool(), name=f"brief-{asked.lower()[:8]}", idle={asked: "1h"})
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+    assert attempt(walled, "delete", body, "--wait=false") == ""
 
 
 def test_others_are_not_concerned(walled: Cluster) -> None:

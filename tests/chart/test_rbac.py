@@ -77,14 +77,16 @@ def test_rights_can_be_left_to_somebody_else(helm: Helm, mode: str) -> None:
 
 
 def test_no_right_to_the_mirror_without_its_switch(helm: Helm) -> None:
-    rules = _rules(_rbac(helm, EVERYWHERE))
+    rules = _rules(_rbac(helm, [*EVERYWHERE, "--set", "deleteAfter=false"]))
     assert not [rule for rule in rules if "kubernetes.dask.org" in rule["apiGroups"]]
     [ours] = [rule for rule in rules if rule["resources"] == ["gpudaskclusters"] and "create" not in rule["verbs"]]
     assert ours["verbs"] == ["get", "list", "watch"], "no right to edit one, or to delete one"
 
 
-@pytest.mark.parametrize("options", [MIRROR, ["--set", "deleteAfter=true"]], ids=["mirror", "deleteAfter"])
-def test_clusters_can_be_deleted_where_that_is_switched_on(helm: Helm, options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "options", [[*MIRROR, "--set", "deleteAfter=false"], []], ids=["for the mirror", "those that ask for it"]
+)
+def test_clusters_can_be_deleted_unless_that_is_switched_off(helm: Helm, options: list[str]) -> None:
     rules = _rules(_rbac(helm, [*options, "--set", "userRoles=false"]))
     assert [rule for rule in rules if "gpudaskclusters" in rule["resources"] and "delete" in rule["verbs"]]
 

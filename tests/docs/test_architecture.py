@@ -56,7 +56,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = {path.parent.relative_to(ROOT).as_posix() for path in (*MODULES, *(ROOT / "local").rglob("*.py"))}
 # A newcomer looks over so many names at a glance; files and rooms of a room, without `__init__`.
 _AT_A_GLANCE = 20
-_CROWDED = {"operator/gpudask/preload": 25}  # flat, since it travels as it is
+_CROWDED = {"operator/gpudask/preload": 26}  # flat, since it travels as it is
 _LONGEST = 500  # lines that one reads in one go
 _FILES = 175  # in all, `__init__` too
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -131,6 +134,33 @@ def test_a_cluster_that_nobody_uses_goes_also_when_its_program_is_gone(space: Sp
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert space.get("gdc"), "it outlives its program"
     space.wait(lambda: not space.get("gdc"), "the operator deleted it", seconds=30)
+
+
+_KILLED = """
+import os, signal, sys
+from gpudask import KubeCluster
+KubeCluster("orphan", namespace=sys.argv[1], image=sys.argv[2], n_workers=1, shutdown_after_disconnect="2m",
+            resources={"cpu": "100m", "memory": "512Mi"}, quiet=True, timeout=120)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_cluster_whose_program_was_killed_goes_and_one_that_is_held_without_a_client_stays(space: Space) -> None:
+    namespace = space.kubectl.namespace
+    options = {"namespace": namespace, "quiet": True, "timeout": 120, "image": IMAGE, "n_workers": 1}
+    with KubeCluster("held", resources=SMALL, shutdown_after_disconnect="2m", **options) as held:
+        killed = subprocess.run([sys.executable, "-c", _KILLED, namespace, IMAGE], check=False, timeout=300)
+        assert killed.returncode == -signal.SIGKILL
+        assert {item["metadata"]["name"] for item in space.get("gdc")} == {"held", "orphan"}
+
+        def left() -> set[str]:
+            return {item["metadata"]["name"] for item in space.get("gdc")}
+
+        space.wait(lambda: "orphan" not in left(), "the operator deleted it", seconds=300)
+        assert "held" in left(), "its program lives"
+        with pytest.raises(KubeClusterError, match="the operator deleted it: no client has been connected for"):
+            KubeCluster.from_name("orphan", namespace=namespace, quiet=True)
+        assert held.status.name == "running"
 
 
 @pytest.mark.alone  # it takes the operator away

@@ -127,6 +127,8 @@ ANSWERS: dict[str, Talk] = {
     "deep": says(lambda: _deep(500_000)),
     "wrong-types": says(lambda: answer(**_WRONG)),
     "not-a-number": says(lambda: json.dumps(answer(tasks=1, idle_seconds=float("nan"))).encode()),
+    "wrong-clients": says(lambda: answer(clients={"connected": -1, "absent_seconds": [_FORGED], "ever": 0})),
+    "deserted-for-ever": says(lambda: answer(clients={"connected": 0, "absent_seconds": 1e300, "ever": True})),
     "new-versions": says(lambda: answer(demand=[wants(waiting=next(_versions))])),
     "flapping": says(_flapping),
     "negative": says(lambda: answer(demand=[wants(unrunnable=-(10**9), seconds=-1e300)], tasks=-1)),

@@ -14,12 +14,11 @@ from tests.hostile.trial import Limits
 
 # Each run takes the same: every third of the light ones, in groups that mix all kinds. The hostile schedulers of a
 # group share its namespace, and have to start: what keeps schedulers from that is a group of its own.
-SHORT = tuple(attack for attack in ALL if not attack.heavy)[::3]
-_MIXED = [attack for attack in SHORT if not attack.starves_itself]
-GROUPS = [
-    *((f"mixed {n}", _MIXED[n::4]) for n in range(4)),
-    ("starved", [attack for attack in SHORT if attack.starves_itself]),
-]
+_LIGHT = [attack for attack in ALL if not attack.heavy]
+_MIXED = [attack for attack in _LIGHT if not attack.starves_itself][::3]
+_STARVING = [attack for attack in _LIGHT if attack.starves_itself][::3]
+SHORT = (*_MIXED, *_STARVING)
+GROUPS = [*((f"mixed {n}", _MIXED[n::4]) for n in range(4)), ("starved", _STARVING)]
 # Other tests run beside these: times say less than when the machine is left alone.
 BESIDE_OTHERS = Limits(floor_seconds=6.0, longest_seconds=30.0)
 PLAN = Plan(GROUPS, rounds=2, calm_rounds=3, takes_apart=False, limits=BESIDE_OTHERS)

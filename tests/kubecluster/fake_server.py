@@ -43,6 +43,7 @@ class FakeServer:
     """Pod -> the status with which its log is refused."""
     broken: int | None = None
     """The status of every answer about clusters and pods, as while a server restarts; 0: the connection is reset."""
+    events: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
     ingresses: list[Json] = field(default_factory=list)
     services: dict[str, Json] = field(default_factory=dict)
@@ -137,6 +138,7 @@ class FakeServer:
         app.router.add_get(PODS + "/{name}/log", self._log)
         app.router.add_get("/api/v1/namespaces/lab/services/{name}", self._get_service)
         app.router.add_get("/apis/networking.k8s.io/v1/namespaces/lab/ingresses", self._list_ingresses)
+        app.router.add_get("/api/v1/namespaces/lab/events", self._list_events)
         app.router.add_get("/api/v1/nodes", self._list_nodes)
         app.router.add_get(CLUSTERS + "/{name}", self._get)
         app.router.add_patch(CLUSTERS + "/{name}", self._patch)
@@ -228,6 +230,13 @@ class FakeServer:
     async def _list_ingresses(self, request: web.Request) -> web.Response:
         return self._refuse(request) or web.json_response({"items": self.ingresses})
 
+    async def _list_events(self, request: web.Request) -> web.Response:
+        wanted = dict(
+            term.removeprefix("involvedObject.").split("=") for term in request.query["fieldSelector"].split(",")
+        )
+        items = [event for event in self.events if wanted.items() <= event["involvedObject"].items()]
+        return self._refuse(request) or web.json_response({"items": items})
+
     async def _list_nodes(self, request: web.Request) -> web.Response:
         return self._refuse(request) or web.json_response({"items": self.nodes})
 
@@ -244,6 +253,8 @@ class FakeServer:
             return refusal
         body = json.loads(await request.text())
         cluster = self.clusters[request.match_info["name"]]
+        if body.get("metadata", {}).get("uid", cluster["metadata"]["uid"]) != cluster["metadata"]["uid"]:
+            return _status(409, "the UID in the precondition does not match")
         version = body.get("metadata", {}).get("resourceVersion", cluster["metadata"]["resourceVersion"])
         if self.conflicts or version != cluster["metadata"]["resourceVersion"]:
             self.conflicts -= 1
@@ -356,10 +367,19 @@ async def _set(event: threading.Event | None) -> None:
 
 def merge(cluster: Json, body: Json) -> None:
     """A merge patch of the spec and of annotations."""
-    cluster["spec"] |= body["spec"]
+    cluster["spec"] = merged(cluster["spec"], body["spec"])
     annotations = cluster["metadata"].get("annotations", {}) | body.get("metadata", {}).get("annotations", {})
     cluster["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
     cluster["metadata"]["resourceVersion"] = str(int(cluster["metadata"]["resourceVersion"]) + 1)
+
+
+def merged(value: Json, patch: Json) -> Json:
+    """RFC 7396."""
+    kept = {name: inner for name, inner in value.items() if patch.get(name, "") is not None}
+    new = {name: inner for name, inner in patch.items() if inner is not None}
+    return kept | {
+        name: merged(kept.get(name) or {}, inner) if isinstance(inner, dict) else inner for name, inner in new.items()
+    }
 
 
 def apply_overrides(cluster: Json, body: Json, manager: str) -> None:

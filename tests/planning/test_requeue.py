@@ -41,7 +41,7 @@ def decided(seen: Observation) -> dict[str, Any]:
         "frozen": {name: pool.frozen for name, pool in planned.pools.items()},
         "frozen since": {pool.name: bool(pool.frozen_since) for pool in status.pools},
         "offers": planned.offers,
-        "deletion": bool(planned.delete_reason),
+        "deletion": bool(planned.deletion.why),
         "eviction": planned.protections,
         "conditions": {each.type: (each.status, each.reason) for each in status.conditions},
     }

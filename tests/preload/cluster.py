@@ -14,7 +14,8 @@ from gpudask.preload import setup
 DEADLINE_SECONDS = 60
 MIXED = {"cpu": "any", "gpu": "annotated"}
 GPU = {"GPU": 1}
-WORKING = dict.fromkeys(("demand", "fence", "retire", "offers", "sick", "rebalance"), "")  # no feature is off
+FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
+WORKING = dict.fromkeys(FEATURES, "")  # none is off
 
 
 class Cluster:

@@ -22,7 +22,7 @@ def free_address() -> str:
     return f"127.{100 + os.getpid() % 100}.{number // 250}.{2 + number % 250}"
 
 
-_FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance")
+_FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
 
 
 @dataclass
@@ -43,10 +43,9 @@ class FakeScheduler:
     tasks: int = 0
     idle_seconds: float = 1000.0
     unused_seconds: float = 0.0
+    clients: Json = field(default_factory=lambda: {"connected": 1, "absent_seconds": 0.0, "ever": True})
     protocol: int = 1
-    features: Json = field(
-        default_factory=lambda: {"demand": "", "fence": "", "retire": "", "offers": "", "sick": "", "rebalance": ""}
-    )
+    features: Json = field(default_factory=lambda: dict.fromkeys(_FEATURES, ""))
     rows: dict[str, Json] = field(default_factory=dict)
     counter: int = 0
     polls: int = 0
@@ -129,6 +128,7 @@ class FakeScheduler:
                 "offers": self.desired.get("offers", {}),
                 "tasks": self.tasks,
                 "idle_seconds": self.unused_seconds,
+                "clients": self.clients,
                 "demand": self.demand,
                 "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],
             }

@@ -1,4 +1,4 @@
-"""A cluster that nobody uses is deleted, where its spec asks for it, with an event; one that is used stays."""
+"""A cluster that nobody uses, or is connected to, is deleted where its spec asks for it, with an event."""
 
 from __future__ import annotations
 
@@ -22,6 +22,22 @@ async def gone(stage: Stage) -> bool:
     return False
 
 
+async def reasons(stage: Stage) -> set[str]:
+    return {item["reason"] for item in await stage.list("events", "events.k8s.io/v1")}
+
+
+def later(operator: Operator, seconds: float) -> None:
+    """Let the operator's clock run ahead."""
+    assert operator._context is not None
+    clock = operator._context.clock
+    operator._context.clock = lambda: clock() + seconds
+
+
+async def leased(stage: Stage) -> str:
+    conditions = (await stage.cluster())["status"]["conditions"]
+    return next((f"{each['reason']}: {each['message']}" for each in conditions if each["type"] == "Leased"), "")
+
+
 async def test_it_is_deleted_once_nothing_was_to_do_for_long_enough(stage: Stage, operator: Operator):
     await stage.apply(a_pool(), idle={"deleteAfter": "10s"})
     scheduler = await stage.scheduler()
@@ -32,10 +48,7 @@ async def test_it_is_deleted_once_nothing_was_to_do_for_long_enough(stage: Stage
     await scheduler.want(0)
     await stage.becomes(lambda: gone(stage), wanted=True, what="the cluster is deleted")
 
-    async def reasons() -> set[str]:
-        return {item["reason"] for item in await stage.list("events", "events.k8s.io/v1")}
-
-    await eventually(reasons, lambda found: "IdleTooLong" in found, "an event says why")
+    await eventually(lambda: reasons(stage), lambda found: "IdleTooLong" in found, "an event says why")
 
 
 async def test_what_came_and_went_at_the_last_moment_keeps_it(stage: Stage, operator: Operator):
@@ -49,4 +62,43 @@ async def test_what_came_and_went_at_the_last_moment_keeps_it(stage: Stage, oper
 
     await stage.becomes(polled, wanted=True, what="the operator heard it, and listens again")
     scheduler.unused_seconds = 0.0  # no news, but the answer when it asks before it deletes
+    await stays(lambda: gone(stage), wanted=False, seconds=2.0)
+
+
+async def test_it_is_told_and_then_deleted_once_no_client_was_seen_for_as_long_as_the_operator_looked(
+    stage: Stage, operator: Operator
+):
+    await stage.apply(a_pool(), idle={"shutdownAfterDisconnect": "2m"})
+    scheduler = await stage.scheduler()
+    await scheduler.want(0, running=1)  # it computes for nobody
+    await eventually(lambda: leased(stage), lambda found: found == "ClientsConnected: clients: 1", "it is kept")
+
+    scheduler.clients = {"connected": 0, "absent_seconds": 3600.0, "ever": True}
+    await scheduler.say()
+    await stays(lambda: gone(stage), wanted=False, seconds=1.0)  # it was heard for some seconds only
+
+    later(operator, 105.0)
+    await scheduler.say()
+    await eventually(lambda: leased(stage), lambda found: "no client has been connected since" in found, "it is told")
+    await eventually(lambda: reasons(stage), lambda found: "NoClient" in found, "before it goes an event says so")
+
+    later(operator, 20.0)
+    await scheduler.say()
+    await stage.becomes(lambda: gone(stage), wanted=True, what="the cluster is deleted")
+    await eventually(lambda: reasons(stage), lambda found: "DisconnectedTooLong" in found, "an event says why")
+
+
+async def test_a_client_that_came_at_the_last_moment_keeps_it(stage: Stage, operator: Operator):
+    await stage.apply(a_pool(), idle={"shutdownAfterDisconnect": "2m"})
+    scheduler = await stage.scheduler()
+    scheduler.clients = {"connected": 0, "absent_seconds": 10.0, "ever": True}
+    polls = scheduler.polls
+    await scheduler.say()
+
+    async def polled() -> bool:
+        return scheduler.polls > polls + 1
+
+    await stage.becomes(polled, wanted=True, what="the operator heard it, and listens again")
+    scheduler.clients = {"connected": 1, "absent_seconds": 0.0, "ever": True}  # no news, but the answer when it asks
+    later(operator, 130.0)
     await stays(lambda: gone(stage), wanted=False, seconds=2.0)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudask.api.untrusted_text import quote
-from gpudask.scaling.demand import UnknownProtocolError, parse, parse_health, parse_refusals
+from gpudask.scaling.demand import Clients, UnknownProtocolError, parse, parse_health, parse_refusals
 from tests.documented_protocol import DEMAND
 
 ANSWER: dict[str, Any] = {
@@ -57,7 +57,7 @@ ANSWER: dict[str, Any] = {
 
 def test_each_field_of_the_documented_answer_is_read():
     demand = parse(DEMAND)
-    read_elsewhere = {"protocol", "demand", "workers", "ignored"}
+    read_elsewhere = {"protocol", "demand", "workers", "ignored", "clients"}
     assert {name: getattr(demand, name) for name in DEMAND.keys() - read_elsewhere} == {
         name: DEMAND[name] for name in DEMAND.keys() - read_elsewhere
     }
@@ -70,6 +70,8 @@ def test_each_field_of_the_documented_answer_is_read():
         assert {name: getattr(worker, name) for name in used} == {name: row[name] for name in used} | {
             "blockers": tuple(row["blockers"])
         }
+    assert demand.clients is not None
+    assert {name: getattr(demand.clients, name) for name in DEMAND["clients"]} == DEMAND["clients"]
     [ignored] = DEMAND["ignored"]
     [said] = demand.ignored
     assert str(ignored["tasks"]) in said
@@ -126,7 +128,15 @@ FIELDS = [
     *(("workers", 0, name) for name in ANSWER["workers"][0] if name != "resources"),
     ("workers", 0, "blockers", 0),
 ]
-OTHERS = [("offers",), ("idle_seconds",), ("ignored",), ("demand", 0, "next_seconds"), ("workers", 0, "sick")]
+CLIENTS = {"connected": 1, "absent_seconds": 0.0, "ever": False}
+OTHERS = [
+    ("offers",),
+    ("idle_seconds",),
+    ("clients",),
+    ("ignored",),
+    ("demand", 0, "next_seconds"),
+    ("workers", 0, "sick"),
+]
 # Nothing of these is any field's value.
 WRONG = [True, b"x", object(), [[[]]], [None], {"a": {"b": {"c": 1}}}]
 
@@ -152,6 +162,23 @@ def test_a_count_is_a_number_of_zero_or_more_that_can_be(path: tuple[Any, ...], 
 def test_an_amount_is_finite(path: tuple[Any, ...], number: Any):
     with pytest.raises(UnknownProtocolError, match=str(path[-1])):
         parse(without(ANSWER, path, number))
+
+
+@pytest.mark.parametrize("field", CLIENTS)
+@pytest.mark.parametrize("value", ["1", None, [], math.nan, math.inf])
+def test_what_is_wrong_about_clients_is_refused_by_its_name(field: str, value: Any):
+    with pytest.raises(UnknownProtocolError, match=field):
+        parse(ANSWER | {"clients": CLIENTS | {field: value}})
+
+
+@pytest.mark.parametrize("said", [{}, {"clients": None}], ids=["older", "off"])
+def test_a_preload_may_say_nothing_of_clients(said: dict[str, Any]):
+    assert parse(ANSWER | said).clients is None
+
+
+def test_a_time_without_clients_is_held_within_what_a_date_can_say():
+    clients = parse(ANSWER | {"clients": CLIENTS | {"absent_seconds": 1e300, "more": "from a newer one"}}).clients
+    assert clients == Clients(connected=1, absent_seconds=1e9, ever=False)
 
 
 def test_durations_are_held_within_what_a_date_can_say():

@@ -87,7 +87,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [gpudaskclusters]
   verbs: [get, list, watch]
 {{- if or .Values.deleteAfter .Values.mirror.enabled }}
-# For the cluster that asks to be deleted unused, and for the one that was deleted through the mirror.
+# For the cluster that asks to be deleted once nobody uses it, and for the one that was deleted through the mirror.
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
   verbs: [delete]

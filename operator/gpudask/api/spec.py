@@ -38,6 +38,7 @@ from gpudask.api.pool import MAX_REPLICAS, Pool
 MAX_POOLS = 32
 MINUTE = 60.0
 SHORTEST_IDLE_SECONDS = 10.0
+SHORTEST_DISCONNECT_SECONDS = 2 * MINUTE
 MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
 CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 Protocol = Literal["tcp", "tls", "ws", "wss", "ucxx"]
@@ -100,6 +101,15 @@ class Idle(Model):
             lambda idle: idle.delete_after_seconds is None or idle.delete_after_seconds >= SHORTEST_IDLE_SECONDS,
             ".deleteAfter",
         ),
+        Rule(
+            "!has(self.shutdownAfterDisconnect) || type(self.shutdownAfterDisconnect) != string"
+            f" || !self.shutdownAfterDisconnect.matches('{DURATION_PATTERN}')"
+            " || duration(self.shutdownAfterDisconnect) >= duration('2m')",
+            "a program that lost its connection may need a minute to be seen again: write at least 2m, such as 10m, or"
+            " leave it out to keep the cluster",
+            lambda idle: idle.disconnect_seconds is None or idle.disconnect_seconds >= SHORTEST_DISCONNECT_SECONDS,
+            ".shutdownAfterDisconnect",
+        ),
     )
 
     frozen_for: Duration | None = Field(
@@ -113,6 +123,12 @@ class Idle(Model):
         description="delete the cluster, with the results that its workers hold, once its scheduler has had no task"
         " that waits or runs, and no actor, for this long; connected clients do not count. Absent: it stays",
     )
+    shutdown_after_disconnect: Duration | None = Field(
+        default=None,
+        description="delete the cluster, with its tasks and results, once no client was connected to its scheduler, and"
+        " no program held it as a KubeCluster, for this long, all of it heard by the operator; from the scheduler's"
+        " start, where none ever came. A suspended one stays. Absent: so does any",
+    )
 
     @property
     def frozen_for_seconds(self) -> float | None:
@@ -123,6 +139,11 @@ class Idle(Model):
     def delete_after_seconds(self) -> float | None:
         """`deleteAfter` in seconds; None: never."""
         return None if self.delete_after is None else seconds(self.delete_after)
+
+    @property
+    def disconnect_seconds(self) -> float | None:
+        """`shutdownAfterDisconnect` in seconds; None: never."""
+        return None if self.shutdown_after_disconnect is None else seconds(self.shutdown_after_disconnect)
 
 
 class Override(Model):

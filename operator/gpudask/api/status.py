@@ -24,6 +24,7 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     MIRRORED = "Mirrored"
     ISOLATED = "Isolated"
+    LEASED = "Leased"
 
 
 class Reason(StrEnum):
@@ -69,6 +70,10 @@ class Reason(StrEnum):
     FALLBACK_STARTED = "FallbackStarted"
     FALLBACK_ENDED = "FallbackEnded"
     IDLE_TOO_LONG = "IdleTooLong"
+    CLIENTS_CONNECTED = "ClientsConnected"
+    NO_CLIENT = "NoClient"
+    CLIENTS_UNKNOWN = "ClientsUnknown"
+    DISCONNECTED_TOO_LONG = "DisconnectedTooLong"
     MIRRORED = "Mirrored"
     MIRROR_REFUSED = "MirrorRefused"
     NETWORK_POLICY_APPLIED = "NetworkPolicyApplied"
@@ -215,6 +220,13 @@ class SchedulerStatus(Model):
         Field(
             description="since when it has had nothing to do, where spec.idle.deleteAfter counts that, as"
             " 2026-12-01T18:00:00.000Z"
+        ),
+    ] = ""
+    disconnected_since: Annotated[
+        str,
+        Field(
+            description="since when no client has been connected, as far as the operator saw it, where"
+            " spec.idle.shutdownAfterDisconnect counts that, as idleSince"
         ),
     ] = ""
 

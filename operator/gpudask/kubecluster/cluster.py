@@ -2,8 +2,7 @@
 
 Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
 kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
-with`. Here are the methods that programs call and those that Dask wants; what they do is in the parts that it owns:
-the resource, the connection to its scheduler, the reconnector, its workers, and its pools.
+with`. Here are the methods that programs call and those that Dask wants; what they do is in the parts that it owns.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
@@ -14,6 +13,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Self
 
+from dask.typing import NoDefault, no_default
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
@@ -25,6 +25,7 @@ from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Hold
+from gpudask.kubecluster.lease import Lease
 from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
@@ -71,6 +72,8 @@ class KubeCluster(Cluster):
             wanted (CONNECT_ONLY).
         shutdown_on_close: delete the cluster when this object is closed or the interpreter ends. By default one
             that it created, and not one that it found.
+        shutdown_after_disconnect: seconds, or a duration, without any program connected after which the operator
+            deletes a cluster that this one created; None: never. By default 10m, if it is to be deleted on close.
         quiet: print nothing.
         scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
         timeout: seconds, or a duration such as `10m`, to wait for the scheduler to be ready: by default 600 s where
@@ -110,6 +113,7 @@ class KubeCluster(Cluster):
         custom_cluster_spec: Any = None,
         create_mode: Enum | str | None = None,
         shutdown_on_close: bool | None = None,
+        shutdown_after_disconnect: float | str | NoDefault | None = no_default,
         quiet: bool = False,
         scheduler_forward_port: int | None = None,
         timeout: float | str | None = None,
@@ -134,7 +138,7 @@ class KubeCluster(Cluster):
         self._timing = timing
         self._resource = Resource(
             name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
-            shutdown_on_close=shutdown_on_close, timing=timing,
+            shutdown_on_close=shutdown_on_close, shutdown_after_disconnect=shutdown_after_disconnect, timing=timing,
         )  # fmt: skip
         self._connection = SchedulerConnection(
             self._resource,
@@ -143,6 +147,7 @@ class KubeCluster(Cluster):
             always_forwards=bool(port_forward_cluster_ip), compares_versions=compare_versions,
             progress=self._progress, log=self._log,
         )  # fmt: skip
+        self._lease = Lease(self._resource, self._connection, timing)
         self._reconnector = Reconnector(
             self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
         )
@@ -198,14 +203,21 @@ class KubeCluster(Cluster):
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource.name
             await self._connection.compare_versions()
+            self._lease.start()
         except BaseException:
             await self._close()
             raise
 
-    shutdown_on_close = _of_part(
-        "_resource.shutdown_on_close",
-        "True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later.",
-    )
+    @property
+    def shutdown_on_close(self) -> bool:
+        """True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
+        return self._resource.shutdown_on_close
+
+    @shutdown_on_close.setter
+    def shutdown_on_close(self, value: bool) -> None:
+        self._resource.shutdown_on_close = value
+        if self.status == Status.running:
+            (self._loop_runner.loop.add_callback if self.asynchronous else self.sync)(self._lease.settle)
 
     async def _close(self, gone_within_seconds: float | None = None) -> None:
         if self._resource.is_inherited:
@@ -215,6 +227,7 @@ class KubeCluster(Cluster):
         # The base closes the connection that it knows and waits for this task, which may just be making another.
         await end_task(self._watch_worker_status_task)
         self._watch_worker_status_task = None
+        await self._lease.stop()
         await super()._close()
         await self._connection.close()
         await self._resource.close(gone_within_seconds)
@@ -483,5 +496,4 @@ class KubeCluster(Cluster):
         return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
 
     def _repr_html_(self, cluster_status: Any = None) -> str:
-        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status())
-        return html
+        return str(super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status()))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dask.typing import no_default
 from pydantic import BaseModel
 
 from gpudask.api import Json
@@ -27,6 +28,8 @@ from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resour
 Size = int | tuple[int, int]
 DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)
+DEFAULT_SHUTDOWN = "10m"
+SHUTDOWN = "shutdownAfterDisconnect"  # of `spec.idle`
 JUPYTER = "--jupyter"  # of `dask scheduler`
 DEFAULT_NAME = "{user}-{uuid}"
 _NONCE_LENGTH = 5
@@ -54,7 +57,44 @@ class Arguments:
         return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
 
-def manifest(name: str, arguments: Arguments, *, default_image: str = DEFAULT_IMAGE) -> Json:
+@dataclass(frozen=True)
+class Shutdown:
+    """The end of a cluster to which no program is connected.
+
+    Attributes:
+        after: how long it waits for one, as a manifest has it; empty: for ever.
+        is_asked: the program said so, or that there is none. Else a manifest that says something itself is followed.
+    """
+
+    after: str = ""
+    is_asked: bool = False
+
+    @classmethod
+    def of(cls, given: Any, configured: Any = DEFAULT_SHUTDOWN) -> Shutdown:
+        """What `shutdown_after_disconnect` means, `no_default` where it was not given; 0 and None are never.
+
+        Raises:
+            KubeClusterError: it is no duration.
+        """
+        value = configured if given is no_default else given
+        after = duration("shutdown_after_disconnect", value) if value else ""
+        return cls(after, is_asked=given is not no_default)
+
+    def is_left_to(self, custom: Any) -> bool:
+        """True if `custom_cluster_spec` says it."""
+        return not self.is_asked and SHUTDOWN in _section(_section(custom, "spec") or custom, "idle")
+
+    def put_into(self, body: Json) -> Json:
+        """`body` of a valid shape, with it."""
+        spec = body["spec"]
+        if not self.after or not isinstance(spec, Mapping) or not isinstance(spec.get("idle") or {}, Mapping):
+            return body
+        return {**body, "spec": {**spec, "idle": {**(spec.get("idle") or {}), SHUTDOWN: self.after}}}
+
+
+def manifest(
+    name: str, arguments: Arguments, *, default_image: str = DEFAULT_IMAGE, shutdown: Shutdown | None = None
+) -> Json:
     """The GpuDaskCluster `name`, valid as far as its models can say.
 
     Raises:
@@ -66,6 +106,8 @@ def manifest(name: str, arguments: Arguments, *, default_image: str = DEFAULT_IM
     else:
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
         body["spec"] = _spec(arguments, default_image)
+    if shutdown is not None:
+        body = shutdown.put_into(body)
     _check(body)
     return body
 
@@ -164,6 +206,11 @@ def _spec(arguments: Arguments, default_image: str) -> Json:
         spec["idle"] = {"deleteAfter": duration("idle_timeout", arguments.idle_timeout)}
     spec["pools"] = [_plain(pool) for pool in arguments.pools] if arguments.pools is not None else _pools(arguments)
     return spec
+
+
+def _section(values: Any, name: str) -> Mapping[str, Any]:
+    found = values.get(name) if isinstance(values, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _pools(arguments: Arguments) -> list[Json]:

@@ -153,7 +153,8 @@ class Reconnector:
         """Find the cause for which the scheduler is not reached."""
         if self._resource.server is None:
             return _NO_SERVER
-        cause = await cause_of(self._resource.server, self._resource.name, self._connection.trouble)
+        uid = str(self._resource.body.get("metadata", {}).get("uid", ""))
+        cause = await cause_of(self._resource.server, self._resource.name, self._connection.trouble, uid=uid)
         self._resource.update(cause.body or self._resource.body)
         return cause
 
@@ -288,13 +289,14 @@ def _cancel_pending(client: Any, error: KubeClusterError) -> None:
             state.cancel(reason="scheduler-away", msg=str(error))
 
 
-async def cause_of(server: Server, name: str, trouble: str) -> Cause:
+async def cause_of(server: Server, name: str, trouble: str, *, uid: str = "") -> Cause:
     """Find the cause for which the scheduler of cluster `name` is away, within 5 s.
 
     Args:
         server: where it is.
         name: the cluster's.
         trouble: why it was not reached, as whoever tried says it.
+        uid: the cluster's; empty where it is not known.
     """
     try:
         async with asyncio.timeout(server.timing.cause_seconds):
@@ -305,7 +307,7 @@ async def cause_of(server: Server, name: str, trouble: str) -> Cause:
         return Cause(reason, "Check that `kubectl version` answers")
     except KubeClusterError as error:
         if error.status == NOT_FOUND:
-            return Cause(f"there is no such cluster any more in namespace {server.namespace!r}", "Create it again")
+            return await _gone(server, name, uid)
         return Cause(f"the API server does not tell why: {error.reason}", error.next_step)
     if pods is None:
         return Cause(why_no_scheduler(body), where_to_look(body), body)
@@ -314,6 +316,14 @@ async def cause_of(server: Server, name: str, trouble: str) -> Cause:
         reason = f"its pod {ready[0]} is ready, but is not reached" + (f": {trouble}" if trouble else "")
         return Cause(reason, f"See its log: kubectl logs {ready[0]} -n {server.namespace}", body, has_ready_pod=True)
     return Cause("; ".join(why_scheduler_waits(body, staying)), where_to_look(body), body)
+
+
+async def _gone(server: Server, name: str, uid: str) -> Cause:
+    gone, why = f"there is no such cluster any more in namespace {server.namespace!r}", ""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(server.timing.cause_seconds):
+            why = await server.why_deleted(name, uid)
+    return Cause(f"{gone}: {why}" if why else gone, "Create it again")
 
 
 async def _pods(server: Server, name: str) -> list[Json] | None:

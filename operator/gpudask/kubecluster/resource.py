@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 import dask.config
+from dask.typing import NoDefault, no_default
 
 from gpudask.api import Json
 from gpudask.api.resource import DEFAULT_GROUP
@@ -21,7 +22,9 @@ from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import (
     DEFAULT_IMAGE,
+    DEFAULT_SHUTDOWN,
     Arguments,
+    Shutdown,
     cluster_name,
     manifest,
     name_of,
@@ -71,6 +74,7 @@ class Resource:
         kubeconfig: a path, instead of KUBECONFIG.
         context: a context of the kubeconfig.
         shutdown_on_close: delete it at the end; None: where it was created here.
+        shutdown_after_disconnect: when it ends without a program, `no_default` where this one does not say.
         timing: intervals and deadlines.
 
     Attributes:
@@ -78,6 +82,8 @@ class Resource:
         namespace: empty until it is known.
         server: None until it was connected to.
         body: the cluster as last read; empty where it never was.
+        default_shutdown: how long a cluster that was created here waits for a program, while it is to be deleted at the
+            end. Empty: for ever, or somebody said what it is.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class Resource:
         kubeconfig: str | None,
         context: str | None,
         shutdown_on_close: bool | None,
+        shutdown_after_disconnect: float | str | NoDefault | None = no_default,
         timing: Timing,
     ) -> None:
         wanted = name or name_of(arguments.custom_cluster_spec) or None
@@ -98,7 +105,12 @@ class Resource:
             mode = CreateMode.CREATE_ONLY  # a cluster that happens to have the new name is somebody else's
         self.may_create = mode is not CreateMode.CONNECT_ONLY
         image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
-        self._manifest = manifest(self.name, arguments, default_image=image) if self.may_create else {}
+        configured = dask.config.get("gpudask.shutdown-after-disconnect", DEFAULT_SHUTDOWN)
+        shutdown = Shutdown.of(shutdown_after_disconnect, configured)
+        is_default = not shutdown.is_asked and not shutdown.is_left_to(arguments.custom_cluster_spec)
+        self.default_shutdown = shutdown.after if is_default else ""
+        due = shutdown if shutdown.is_asked or (is_default and shutdown_on_close is not False) else None
+        self._manifest = manifest(self.name, arguments, default_image=image, shutdown=due) if self.may_create else {}
         self._wanted_namespace = namespace or self._manifest.get("metadata", {}).get("namespace")
         self.namespace = self._wanted_namespace or ""
         self.server: Server | None = None
@@ -203,7 +215,9 @@ class Resource:
             self._shutdown_on_close = is_new
         if is_new:
             log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {summary(self.body)}")
-        elif given := self._arguments.given():
+        else:
+            self.default_shutdown = ""
+        if not is_new and (given := self._arguments.given()):
             log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(given)}")
         if self._own is None:
             self._own = OwnCluster(server, self.name, uid=self.body["metadata"]["uid"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpudask.api.status import Reason
 from gpudask.planning.observed.pods import Pod, Retirement
 from gpudask.scaling.assignment import Assignment
 from gpudask.scaling.sizing import Size
@@ -92,12 +93,24 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletion:
+    """The reason to delete the cluster now, for its event; `why` is empty where it stays.
+
+    `requeue_after`: in how many seconds there may be a reason.
+    """
+
+    why: str = ""
+    reason: Reason = Reason.IDLE_TOO_LONG
+    requeue_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The actions of one pass, and what was decided on the way.
 
     `requeue_after`: in how many seconds at the latest the next pass is due though nothing happens; None: not at all.
     `protects_scheduler`: whether the scheduler pod is kept from eviction; None: as it was.
-    `delete_reason`: why the whole cluster is to be deleted, empty where it stays.
+    `deletion`: whether the whole cluster is to be deleted, and why.
     `fallbacks`: pool -> the pools on which its tasks fall back. `offers`: what those pools' workers offer for it.
     """
 
@@ -109,7 +122,7 @@ class Plan:
     requeue_after: float | None = None
     protections: tuple[MarkProtected, ...] = ()
     protects_scheduler: bool | None = None
-    delete_reason: str = ""
+    deletion: Deletion = field(default_factory=Deletion)
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -7,7 +7,7 @@ from typing import Literal
 from gpudask.api.pod_template import reserved
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status, iso
+from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status, epoch, iso
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.degraded import (
@@ -24,6 +24,8 @@ from gpudask.scaling.assignment import unserved_message
 
 # Of many requirements that no pool serves, or features that are off, so many are named.
 _NAMED = 10
+_LAST_DATE = 253402300799.0  # 9999-12-31, in seconds since the epoch
+_CLIENTS = "clients"  # the preload's feature
 _NOT_HEARD = "the scheduler has not been heard yet"
 _STARTED_SECONDS = 20.0  # a scheduler's HTTP server answers a moment before its preload does
 _MESSAGE_LIMIT = 32768  # of a condition, by Kubernetes' API conventions
@@ -43,6 +45,8 @@ def with_conditions(observation: Observation, plan: Plan, status: Status, before
     }
     if observation.mirror is not None:
         verdicts[ConditionType.MIRRORED] = _mirrored(observation.mirror)
+    if observation.cluster.spec.idle.shutdown_after_disconnect is not None:
+        verdicts[ConditionType.LEASED] = _leased(observation, status)
     accepted = verdicts[ConditionType.ACCEPTED]
     if accepted[0] == "False":
         verdicts[ConditionType.READY] = accepted
@@ -165,6 +169,8 @@ def _features_off(observation: Observation) -> str:
         newer.append("fallback")
     if observation.demand.idle_seconds is None and spec.idle.delete_after is not None:
         newer.append("idle.deleteAfter")
+    if _CLIENTS not in features and spec.idle.shutdown_after_disconnect is not None:
+        newer.append("idle.shutdownAfterDisconnect")
     later = "it works once the scheduler pod is replaced"
     messages += [f"the scheduler's preload is older than {field}: {later}" for field in newer]
     return "; ".join(messages)
@@ -233,6 +239,28 @@ def _isolated(observation: Observation) -> Verdict:
     who = f"{own}{more}" if peers else own.replace(", ", " and ")
     message = f"{who} may connect, nobody else, where the network enforces NetworkPolicies"
     return "True", Reason.NETWORK_POLICY_APPLIED, message
+
+
+def _leased(observation: Observation, status: Status) -> Verdict:
+    """The condition Leased: whether a client keeps the cluster, and when it goes if none comes."""
+    idle, demand = observation.cluster.spec.idle, observation.demand
+    assert idle.disconnect_seconds is not None
+    if observation.cluster.spec.suspend:
+        return "Unknown", Reason.SUSPENDED, "while it is suspended the cluster is kept"
+    if demand is None or demand.clients is None:
+        why = "scheduler is not heard now" if demand is None else "scheduler's preload does not count clients"
+        return "Unknown", Reason.CLIENTS_UNKNOWN, f"the {why}: no time counts"
+    since = epoch(status.scheduler.disconnected_since)
+    if since is not None:
+        last = "no client has been connected" if demand.clients.ever else "no client has come"
+        at = iso(min(since + idle.disconnect_seconds, _LAST_DATE), to="seconds")
+        message = f"{last} since {iso(since, to='seconds')}: the cluster is deleted at {at} unless one comes"
+        return "False", Reason.NO_CLIENT, f"{message} (spec.idle.shutdownAfterDisconnect)"
+    if demand.clients.connected:
+        return "True", Reason.CLIENTS_CONNECTED, f"clients: {demand.clients.connected}"
+    if demand.clients.ever:
+        return "True", Reason.CLIENTS_CONNECTED, "a program was seen within the last two minutes"
+    return "Unknown", Reason.CLIENTS_UNKNOWN, "no client has come yet"
 
 
 def _ready(observation: Observation, status: Status, before: Status) -> Verdict:

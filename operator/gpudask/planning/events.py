@@ -13,6 +13,7 @@ _WARNINGS: dict[str, str] = {
     ConditionType.ACCEPTED: "False",
     ConditionType.DEMAND_SERVABLE: "False",
     ConditionType.MIRRORED: "False",
+    ConditionType.LEASED: "False",
 }
 
 

@@ -1,17 +1,18 @@
-"""`spec.idle`: deletion of an unused cluster (`deleteAfter`), and of GPU pods whose demand is unknown (`frozenFor`).
+"""`spec.idle`: deletion of a cluster that is unused (`deleteAfter`) or has no client (`shutdownAfterDisconnect`).
 
-When a pool's idle pods go, `idleTimeout`, is in autoscaling.py.
+And of GPU pods whose demand is unknown (`frozenFor`). When a pool's idle pods go, `idleTimeout`, is in autoscaling.py.
 
 Nothing is deleted because a read failed. Pools whose sizes stay although they might be wrong, because the scheduler
 does not answer or cannot drain, are frozen. Only a pool that holds GPUs is given up then, and only after
-`idle.frozenFor`. Deletion: docs/adr/0023.
+`idle.frozenFor`. Deletion: docs/adr/0023 and 0038.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpudask.planning.actions import soonest
+from gpudask.api.status import Reason
+from gpudask.planning.actions import Deletion, soonest
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView
@@ -20,14 +21,8 @@ from gpudask.scaling.sizing import Size
 
 # A freeze that lasts is reported. Where the scheduler pod itself is not ready, it may still pull its image.
 _REPORT_SECONDS, _START_SECONDS = 20.0, 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """The reason to delete the cluster now, empty where it stays. `requeue_after`: until there may be one."""
-
-    why: str = ""
-    requeue_after: float | None = None
+# A program that holds a cluster without a client is seen once a minute, and the answer that says so is up to 30 s old.
+REPORT_DISCONNECTED_SECONDS = 100.0
 
 
 def idle_seconds(observation: Observation) -> float | None:
@@ -41,10 +36,47 @@ def idle_seconds(observation: Observation) -> float | None:
     return demand.idle_seconds + max(0.0, observation.now - observation.demand_at)
 
 
+def disconnected_seconds(observation: Observation) -> float | None:
+    """Seconds for which no client was seen, while this operator could have seen one; None: not known now.
+
+    What keeps the operator from the scheduler, such as an API server that is away and costs it the lead, may keep the
+    clients from it too. So a time before the present contact counts for nothing. A scheduler that lies can be
+    deleted no sooner, therefore, than the spec's duration after it was first heard.
+    """
+    demand = observation.demand
+    if demand is None or demand.clients is None:
+        return None
+    if demand.clients.connected:
+        return 0.0
+    absent = demand.clients.absent_seconds + max(0.0, observation.now - observation.demand_at)
+    return min(absent, max(0.0, observation.now - observation.scheduler_since))
+
+
 def deletion(observation: Observation) -> Deletion:
     """The decision to delete the cluster. A suspended one is kept."""
+    if observation.cluster.spec.suspend:
+        return Deletion()
+    decisions = (_of_unused(observation), _of_disconnected(observation))
+    due = next((each for each in decisions if each.why), None)
+    return due or Deletion(requeue_after=soonest(*(each.requeue_after for each in decisions)))
+
+
+def _of_disconnected(observation: Observation) -> Deletion:
+    idle, absent = observation.cluster.spec.idle, disconnected_seconds(observation)
+    if idle.disconnect_seconds is None or absent is None:
+        return Deletion()
+    if absent < idle.disconnect_seconds:
+        return Deletion(requeue_after=soonest(idle.disconnect_seconds - absent, REPORT_DISCONNECTED_SECONDS - absent))
+    return Deletion(
+        f"no client has been connected for {absent:.0f} s, and spec.idle.shutdownAfterDisconnect is"
+        f" {idle.shutdown_after_disconnect}",
+        reason=Reason.DISCONNECTED_TOO_LONG,
+    )
+
+
+def _of_unused(observation: Observation) -> Deletion:
     idle, unused = observation.cluster.spec.idle, idle_seconds(observation)
-    if idle.delete_after_seconds is None or unused is None or observation.cluster.spec.suspend:
+    if idle.delete_after_seconds is None or unused is None:
         return Deletion()
     if unused < idle.delete_after_seconds:
         return Deletion(requeue_after=idle.delete_after_seconds - unused)

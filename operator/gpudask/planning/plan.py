@@ -56,7 +56,7 @@ def plan(observation: Observation) -> Plan:
         ),
         protections=protections.actions,
         protects_scheduler=protections.of_scheduler,
-        delete_reason=deletion.why,
+        deletion=deletion,
     )
 
 

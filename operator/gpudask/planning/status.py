@@ -85,15 +85,30 @@ def _scheduler(observation: Observation, before: SchedulerStatus) -> SchedulerSt
         tasks=tasks,
         lost=lost,
         idle_since=_idle_since(observation, before.idle_since),
+        disconnected_since=_disconnected_since(observation, before.disconnected_since),
     )
 
 
 def _idle_since(observation: Observation, before: str) -> str:
-    """The beginning of idleness. The last one stays while it is about right: answers differ by the time they take."""
+    """The beginning of idleness."""
     unused = idle.idle_seconds(observation)
     if observation.cluster.spec.idle.delete_after is None or not unused:
         return ""
-    since = observation.now - unused
+    return _about(observation.now - unused, before)
+
+
+def _disconnected_since(observation: Observation, before: str) -> str:
+    """The beginning of the time without a client, once it has lasted."""
+    absent = idle.disconnected_seconds(observation)
+    if observation.cluster.spec.idle.shutdown_after_disconnect is None or observation.cluster.spec.suspend:
+        return ""
+    if absent is None or absent < idle.REPORT_DISCONNECTED_SECONDS:
+        return ""
+    return _about(observation.now - absent, before)
+
+
+def _about(since: float, before: str) -> str:
+    """`since` as a text: the last one, `before`, while it is about right: answers differ by the time they take."""
     said = epoch(before)
     return before if said is not None and abs(said - since) < _ABOUT_SECONDS else iso(since)
 
@@ -287,7 +302,7 @@ def without_live_values(status: Status) -> Status:
     pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
-    scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": ""})
+    scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": "", "disconnected_since": ""})
     live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
     return status.model_copy(update=live)
 

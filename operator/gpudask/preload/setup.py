@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from .blockers import Pinned
+from .clients import Clients
 from .demand import Demand, IdleTime
 from .desired import BadInputError, Desired, read_pools
 from .device_health import DeviceHealth
@@ -68,6 +69,7 @@ class Preload(SchedulerPlugin):
         self.termination = Termination(scheduler, self.retirement.retire, self.retirement.state_of)
         self.offers = Offers(scheduler, self.retirement.recall, self.watch.publish_now)
         self.rebalance = Rebalance(scheduler, self.demand, self.watch, self._may_get_work)
+        self.clients = Clients(scheduler)
         self._off: dict[str, str] = {}  # feature -> why it is off since the start, "" while it is on
         self._parts: list[Part] = []  # that are on, in the order in which they were started
         self._answer: dict[str, Any] = {}  # that made the latest version
@@ -84,6 +86,7 @@ class Preload(SchedulerPlugin):
             self.offers,
             self.device_health,
             self.rebalance,
+            self.clients,
         ):
             self._start(part)
         if not self._off[self.demand.feature]:
@@ -133,7 +136,8 @@ class Preload(SchedulerPlugin):
         for part in self._parts:
             part.complete_demand(demand)
             part.complete_workers(workers)
-        compared = self._compared_of(demand, ignored, workers)
+        clients = self.clients.answer(now) if self.clients in self._parts else None
+        compared = self._compared_of(demand, ignored, workers), bool(clients and clients["connected"])
         if compared != self._compared:
             self._compared = compared
             self.watch.new_version()
@@ -146,6 +150,7 @@ class Preload(SchedulerPlugin):
             "offers": self.offers.wanted,
             "tasks": len(self.scheduler.tasks),
             "idle_seconds": self.idle_time.seconds(now, is_busy=is_busy),
+            "clients": clients,
             "demand": demand,
             "ignored": ignored,
             "workers": workers,
@@ -172,6 +177,16 @@ class Preload(SchedulerPlugin):
         for part in self._parts:
             part.remove_worker(worker)
         self.watch.publish_now()
+
+    def add_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
+        """Note that a client has come, and publish at once where there was none."""
+        if self.clients.add(client):
+            self.watch.publish_now()
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
+        """Note that a client has gone, and publish at once where it was the last one."""
+        if self.clients.remove(client):
+            self.watch.publish_now()
 
     def restart(self, scheduler: Scheduler) -> None:  # noqa: ARG002
         """Follow `Scheduler.restart`, which forgets all tasks."""

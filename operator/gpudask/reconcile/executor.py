@@ -29,6 +29,7 @@ from gpudask.planning.actions import (
     CreateScheduler,
     CreateWorker,
     DeletePod,
+    Deletion,
     MarkProtected,
     MarkRetiring,
     Plan,
@@ -340,7 +341,7 @@ class DryRuns:
         return False
 
 
-async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | None:
+async def delete_unused(context: Context, cluster: Cluster, deletion: Deletion) -> Json | None:
     """Delete `cluster` if it is as it was when that was decided; its newer body where it is not.
 
     Raises:
@@ -354,7 +355,7 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
             raise ClusterGoneError
         if metadata.get("generation") != cluster.generation:
             return body
-        await _record_deletion(context, cluster, why)  # before it: the event of the deletion ends this cluster's loop
+        await _record_deletion(context, cluster, deletion)  # before it, since the deletion ends this cluster's loop
         version = metadata["resourceVersion"]
         await context.api.delete_cluster(cluster.namespace, cluster.name, uid=cluster.uid, version=version)
     except ApiError as error:
@@ -366,7 +367,7 @@ async def delete_unused(context: Context, cluster: Cluster, why: str) -> Json | 
     raise ClusterGoneError
 
 
-async def _record_deletion(context: Context, cluster: Cluster, why: str) -> None:
-    _LOG.info("%s: to be deleted: %s", cluster.key, why)
-    message, reason, now = f"it is to be deleted: {why}", Reason.IDLE_TOO_LONG, context.clock()
+async def _record_deletion(context: Context, cluster: Cluster, deletion: Deletion) -> None:
+    _LOG.info("%s: to be deleted: %s", cluster.key, deletion.why)
+    message, reason, now = f"it is to be deleted: {deletion.why}", deletion.reason, context.clock()
     await context.events.record(cluster, reason, message, series=reason, warning=False, now=now)

@@ -21,7 +21,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import fence
 from gpudask.mirror.sync import Mirror
-from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Plan
+from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, Deletion, Plan
 from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
@@ -169,7 +169,7 @@ class Reconciler:
         self._live = live
         planned = plan(observation)
         ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
-        if ends or planned.delete_reason:
+        if ends or planned.deletion.why:
             await self._feed.poll_now()
             observation = self._observe(cluster)
             planned = plan(observation)
@@ -227,8 +227,8 @@ class Reconciler:
         if write_mirror:
             work = {"writes of the mirror": partial(self._write_mirror, cluster, planned)}
             await self._retries.run(Kind.MIRROR_WRITTEN, work)
-        if planned.delete_reason:
-            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.delete_reason)}
+        if planned.deletion.why:
+            work = {"deletion of the unused cluster": partial(self._delete_unused, cluster, planned.deletion)}
             await self._retries.run(Kind.DELETION, work)
 
     async def _execute_actions(self, cluster: Cluster, planned: Plan) -> None:
@@ -242,8 +242,8 @@ class Reconciler:
         await self._mirror.write(self._observe(cluster), planned)
         return False
 
-    async def _delete_unused(self, cluster: Cluster, why: str) -> bool:
-        newer = await delete_unused(self._context, cluster, why)
+    async def _delete_unused(self, cluster: Cluster, deletion: Deletion) -> bool:
+        newer = await delete_unused(self._context, cluster, deletion)
         if newer is not None:
             self._loop.resource_changed(newer)
         return True

@@ -109,6 +109,12 @@ class _IgnoredRow(TypedDict):
     why: Text
 
 
+class _Clients(TypedDict):
+    connected: Count
+    absent_seconds: Duration
+    ever: Annotated[bool, Field(strict=True)]
+
+
 class _Answer(TypedDict):
     version: Version
     scheduler_id: Version
@@ -119,6 +125,7 @@ class _Answer(TypedDict):
     features: Annotated[dict[Name, LastLine], BeforeValidator(_few)]
     offers: NotRequired[Annotated[dict[Name, Amounts], BeforeValidator(_few)]]
     idle_seconds: NotRequired[Duration | None]
+    clients: NotRequired[_Clients | None]
     ignored: NotRequired[Annotated[list[_IgnoredRow], Field(max_length=_NAMED), FailFast()]]
 
 
@@ -189,6 +196,15 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
+class Clients:
+    """The programs that use a scheduler. `absent_seconds`: since one was seen, or, if not `ever`, since it began."""
+
+    connected: int = 0
+    absent_seconds: float = 0.0
+    ever: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """One answer of the long poll. `answer_bytes`: how long it was."""
 
@@ -201,6 +217,7 @@ class Demand:
     features: dict[str, str] = field(default_factory=dict)
     offers: dict[str, dict[str, float]] = field(default_factory=dict)
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
+    clients: Clients | None = None  # None where an older preload does not say
     ignored: tuple[str, ...] = ()  # messages for people: tasks whose `resources=` is no demand that anybody could serve
     answer_bytes: int = field(default=0, compare=False)
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -242,6 +259,7 @@ def parse(answer: Any, *, answer_bytes: int = 0) -> Demand:
         features=read["features"],
         offers=read.get("offers", {}),
         idle_seconds=read.get("idle_seconds"),
+        clients=None if (clients := read.get("clients")) is None else Clients(**clients),
         ignored=tuple(_ignored(row) for row in read.get("ignored", ())),
         answer_bytes=answer_bytes,
     )

@@ -45,6 +45,7 @@ ATTACKS = (
     _spec("more pods than a pool may have", a_pool(replicas=5_001), gpu_pool(most=10**9)),
     _spec("numbers beyond 64 bits", a_pool(replicas=10**30)),
     _spec("durations of a thousand years", gpu_pool(drainTimeout="8760000h"), idle={"deleteAfter": "8760000h"}),
+    _spec("a lease of a thousand years", idle={"shutdownAfterDisconnect": "8760000h"}),
     _spec("a worker by another name", a_pool(extraArgs=["--name", "keeper-cpu-worker-0"])),
     _spec("less memory than a page", a_pool(resources={"memory": "1"})),
     _spec("fewer pods than none", a_pool(replicas=-1)),

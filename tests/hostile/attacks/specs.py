@@ -79,7 +79,7 @@ ATTACKS = (
         "durations of two hundred years",
         "durations",
         gpu_pool(drainTimeout="2000000h"),
-        idle={"deleteAfter": "2000000h"},
+        idle={"deleteAfter": "2000000h", "shutdownAfterDisconnect": "2000000h"},
     ),
     _spec("a cluster that deletes itself", "brief", a_pool(replicas=1), idle={"deleteAfter": "10s"}),
     _spec("pools that fall back on each other", "falling", *_FALLING),

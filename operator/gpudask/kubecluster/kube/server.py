@@ -11,7 +11,8 @@ from contextlib import aclosing
 import httpx
 
 from gpudask.api import Json
-from gpudask.api.resource import GROUP, PLURAL
+from gpudask.api.resource import GROUP, KIND, PLURAL
+from gpudask.api.status import Reason
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Access, Choice, pod_namespace
 from gpudask.kubecluster.kube.credentials import Login
@@ -21,6 +22,7 @@ from gpudask.kubecluster.timing import Timing
 
 CREATOR = "gpudask-client-spec"  # field manager of what this client created or edited: pools, suspend
 _ATTEMPTS = 5
+_DELETIONS = {Reason.IDLE_TOO_LONG, Reason.DISCONNECTED_TOO_LONG}  # of the operator's events
 
 
 class Server(Connection):
@@ -228,15 +230,35 @@ class Server(Connection):
             async for event in events:
                 yield event
 
+    async def why_deleted(self, name: str, uid: str = "") -> str:
+        """Why the operator deleted the cluster `name`, which is gone, as its event says for about an hour.
+
+        Empty where it did not, or where that may not be read.
+
+        Args:
+            name: the cluster's.
+            uid: of that very one; without it the last of this name.
+        """
+        selector = f"involvedObject.kind={KIND},involvedObject.name={name}"
+        selector += f",involvedObject.uid={uid}" if uid else ""
+        try:
+            listed = await self.call("list", "events", params={"fieldSelector": selector})
+        except KubeClusterError:
+            return ""
+        told = [event for event in listed["items"] if event.get("reason") in _DELETIONS]
+        told.sort(key=lambda event: str(event["metadata"].get("creationTimestamp")))
+        return "".join(f"the operator deleted it: {_cause(event)}" for event in told[-1:])
+
     async def _no_such_cluster(self, name: str, error: KubeClusterError) -> KubeClusterError:
         try:
             listed = await self.call("list", PLURAL)
         except KubeClusterError as listing:
             return _no_operator(f"no cluster {name!r}") if listing.status == NOT_FOUND else error
         names = ", ".join(sorted(item["metadata"]["name"] for item in listed["items"]))
+        why = await self.why_deleted(name)
         return KubeClusterError(
             f"no cluster {name!r} in namespace {self.namespace!r}",
-            reason=f"there are: {names}" if names else "there is none at all",
+            reason=(f"{why}; " if why else "") + (f"there are: {names}" if names else "there is none at all"),
             next_step="Use one of these names, or another namespace="
             if names
             else "Apply a manifest, such as examples/minimal.yaml, or use another namespace=",
@@ -253,6 +275,10 @@ class Server(Connection):
             next_step=f"Create it: kubectl create namespace {self.namespace}, or use another namespace=",
             status=NOT_FOUND,
         )
+
+
+def _cause(event: Json) -> str:
+    return str(event.get("message", "")).removeprefix("it is to be deleted: ")
 
 
 def _no_operator(what: str) -> KubeClusterError:

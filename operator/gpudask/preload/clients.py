@@ -1,0 +1,89 @@
+"""Clients: how many are connected, and for how long none was; `spec.idle.shutdownAfterDisconnect` counts that.
+
+An open connection proves little: a child that a killed program left behind holds it, and a laptop that was closed
+leaves it half open. So a client is connected for as long as it is heard: Dask's sends a heartbeat every few seconds. A
+program may hold a cluster without any client: then its cluster manager is seen by what it writes to the scheduler.
+
+What happened between two answers counts as if it happened at the second: so the time may be too short, never too long.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from .part import Part
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler
+
+LEASE = "gpudask-lease"  # a `KubeCluster` writes it once a minute (kubecluster/lease.py)
+_WRITTEN = (LEASE, "cluster-manager-info")  # the second is what each of Dask's cluster managers writes by itself
+_SILENT_SECONDS = 60.0  # heartbeats come every 5 s, more rarely only with hundreds of clients; a program may be busy
+_OWN = "fire-and-forget"  # not a client: how the scheduler keeps what nobody waits for
+_OF_WORKER = "Client-worker-"  # the names of those that tasks get by `get_client`: they live as long as their worker
+
+
+class Clients(Part):
+    """Follows the scheduler's clients: the `clients` of the answer."""
+
+    feature = "clients"
+    attributes = ("clients", "task_metadata")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._heard: dict[str, tuple[float, float]] = {}  # client -> its last heartbeat, and when that was news here
+        self._written: dict[str, Any] = {}
+        self._seen = time.monotonic()
+        self._ever = False
+
+    def add(self, client: str) -> bool:
+        """Note a client that has come; whether it is the first of those that are there."""
+        if not _counts(client):
+            return False
+        is_first = not self._heard
+        now = time.monotonic()
+        self._heard[client] = (self._beat(client), now)
+        self._see(now)
+        return is_first
+
+    def remove(self, client: str) -> bool:
+        """Note a client that has gone; whether it was the last one.
+
+        That one which was silent for long is found to be dead only now is no sign of life.
+        """
+        heard = self._heard.pop(client, None)
+        now = time.monotonic()
+        if heard is not None and now - heard[1] < _SILENT_SECONDS:
+            self._see(now)
+        return heard is not None and not self._heard
+
+    def answer(self, now: float) -> dict[str, Any]:
+        """Return the `clients` of the protocol: O(clients)."""
+        heard = {}
+        for client in self._scheduler.clients:
+            if _counts(client):
+                before, beat = self._heard.get(client), self._beat(client)
+                heard[client] = before if before is not None and before[0] == beat else (beat, now)
+        self._heard = heard
+        connected = sum(now - at < _SILENT_SECONDS for _, at in heard.values())
+        if connected:
+            self._see(now)
+        for key in _WRITTEN:
+            # What comes over the network is a new object each time, also where it says the same.
+            value = self._scheduler.task_metadata.get(key)
+            if value is not self._written.get(key):
+                self._written[key] = value
+                self._see(now)
+        return {"connected": connected, "absent_seconds": max(0.0, now - self._seen), "ever": self._ever}
+
+    def _beat(self, client: str) -> float:
+        state = self._scheduler.clients.get(client)
+        return 0.0 if state is None else state.last_seen
+
+    def _see(self, now: float) -> None:
+        self._seen, self._ever = now, True
+
+
+def _counts(client: str) -> bool:
+    return client != _OWN and not client.startswith(_OF_WORKER)
