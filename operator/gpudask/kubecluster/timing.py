@@ -73,6 +73,13 @@ class Timing:
         outage_answer_seconds: for it to answer such a try.
         cause_seconds: to find out from the API server why it is away.
 
+        conditions_tick_seconds: between two looks at what the cluster's status says.
+        conditions_warn_seconds: for which something may be wrong before a warning; and for the scheduler to answer.
+        conditions_again_seconds: for which something has to be well before it is told again.
+        conditions_ask_seconds: between two questions to a scheduler while the program waits.
+        conditions_poll_seconds: between two readings of the status where it may not be watched, at first,
+        conditions_most_seconds: and at most; and before a watch that is lost again and again.
+
         workers_poll_seconds: between two questions how many workers run, if none comes or goes.
         workers_least_seconds: between two questions in any case.
         workers_most_seconds: between two questions where asking takes long.
@@ -129,6 +136,13 @@ class Timing:
     outage_choose_seconds: float = 10.0
     outage_answer_seconds: float = 5.0
     cause_seconds: float = 5.0
+
+    conditions_tick_seconds: float = 1.0
+    conditions_warn_seconds: float = 5.0
+    conditions_again_seconds: float = 60.0
+    conditions_ask_seconds: float = 2.0
+    conditions_poll_seconds: float = 4.0
+    conditions_most_seconds: float = 60.0
 
     workers_poll_seconds: float = 0.25
     workers_least_seconds: float = 0.02

@@ -198,7 +198,7 @@ class Server(Connection):
         raise AssertionError("the last attempt returns or raises")
 
     async def changes(
-        self, since: str, *, name: str = "", namespace: str | None = None
+        self, since: str, *, name: str = "", namespace: str | None = None, renews: bool = True
     ) -> AsyncGenerator[tuple[str, Json], None]:
         """ADDED, MODIFIED or DELETED, and the cluster, after the version `since`; ends where the server ends it.
 
@@ -206,6 +206,7 @@ class Server(Connection):
             since: a resourceVersion.
             name: of one cluster; of all where it is empty.
             namespace: instead of the connection's own; `""` for all.
+            renews: whether credentials that have ended are read again, which may start a plugin.
 
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
@@ -216,7 +217,9 @@ class Server(Connection):
             params["fieldSelector"] = f"metadata.name={name}"
         # The server ends a watch by itself; when it does not, the network between went away without a word.
         silence = watch_seconds + self.timing.answer_seconds
-        read = self.lines("watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence)
+        read = self.lines(
+            "watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence, renews=renews
+        )
         async with aclosing(read) as lines:
             async for line in lines:
                 event = json.loads(line)

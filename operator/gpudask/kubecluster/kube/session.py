@@ -53,7 +53,7 @@ class Session:
 
     @asynccontextmanager
     async def response(
-        self, method: str, path: str, *, silence_seconds: float | None = 0, **options: Any
+        self, method: str, path: str, *, silence_seconds: float | None = 0, renews: bool = True, **options: Any
     ) -> AsyncIterator[httpx.Response]:
         """The answer to one request, whatever its status, its body not yet read.
 
@@ -61,6 +61,8 @@ class Session:
             method: of HTTP.
             path: on the server.
             silence_seconds: how long the server may be silent before and within its answer; 0: 30 s, None: for ever.
+            renews: whether credentials that are refused are read again. What nobody waits for must not: it may start a
+                plugin that opens a browser.
             options: of httpx, such as `params`, `headers`, `content`.
 
         Raises:
@@ -71,7 +73,7 @@ class Session:
         async with AsyncExitStack() as stack:
             pool = self._pool
             answer = await stack.enter_async_context(pool.request(method, path, options))
-            if answer.status_code == _UNAUTHORIZED:
+            if answer.status_code == _UNAUTHORIZED and renews:
                 await stack.aclose()
                 pool = await self._renewed(pool)
                 answer = await stack.enter_async_context(pool.request(method, path, options))
