@@ -20,12 +20,11 @@ from distributed.security import Security
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
+from gpudask.kubecluster.conditions import Conditions
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import refuse_unknown
 from gpudask.kubecluster.holds import Hold
-from gpudask.kubecluster.kube.pods import read_logs
-from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
@@ -81,7 +80,8 @@ class KubeCluster(Cluster):
         loop: a tornado loop to run on.
 
     Raises:
-        KubeClusterError: what did not work, why, and what to do next.
+        KubeClusterError: what did not work, why, and what to do next; a TypeError too where there is no such argument,
+            a ValueError where one cannot be used.
     """
 
     # The stock widget's buttons know no pools.
@@ -118,7 +118,9 @@ class KubeCluster(Cluster):
         asynchronous: bool = False,
         loop: Any = None,
         timing: Timing | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(type(self).__init__, unknown)
         timing = timing or Timing()
         arguments = Arguments(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
@@ -145,8 +147,12 @@ class KubeCluster(Cluster):
         self._reconnector = Reconnector(
             self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
         )
+        self._conditions = Conditions(
+            self._resource, cluster=self, is_away=lambda: self._reconnector.outage is not None,
+            ask=lambda: self._connection.rpc.echo(data=None), timing=timing,
+        )  # fmt: skip
         self._workers = Workers(
-            self._resource, self._connection, self._reconnector, progress=self._progress, timing=timing
+            self._resource, self._connection, self._reconnector, self._conditions, progress=self._progress, timing=timing
         )
         super().__init__(
             asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
@@ -199,6 +205,7 @@ class KubeCluster(Cluster):
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource.name
             await self._connection.compare_versions()
+            self._conditions.start()
         except BaseException:
             await self._close()
             raise
@@ -214,6 +221,7 @@ class KubeCluster(Cluster):
 
     async def _close(self) -> None:
         self._reconnector.end()
+        self._conditions.end()
         if self._watch_worker_status_task is not None:
             # The base closes the connection that it knows and waits for this task, which may just be making another.
             self._watch_worker_status_task.cancel()
@@ -232,6 +240,7 @@ class KubeCluster(Cluster):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
+            self._conditions.add_to(error)
             if error is not None and self._reconnector.outage is not None:
                 self.sync(self._reconnector.add_cause, error)
         finally:
@@ -239,6 +248,7 @@ class KubeCluster(Cluster):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
+            self._conditions.add_to(error)
             if error is not None and self._reconnector.outage is not None:
                 await self._reconnector.add_cause(error)
         finally:
@@ -458,23 +468,16 @@ class KubeCluster(Cluster):
             tail: only that many lines of each from the end.
 
         Raises:
-            KubeClusterError: the API server refuses, and nothing is connected.
+            KubeClusterError: there is no such pool; or the API server refuses, and nothing is connected.
         """
         return self.sync(self._get_logs, cluster=cluster, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
 
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
-        try:
-            texts = await read_logs(
-                self._resource.require_server(), self.name,
-                scheduler=scheduler and not pool, workers=bool(workers), pool=pool, tail=tail,
-            )  # fmt: skip
-        except KubeClusterError as error:
-            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
-            if not is_unread or self.status != Status.running:
-                raise
-            # Without rights on pods, what the processes themselves remember.
+        is_running = self.status == Status.running
+        texts = await self._workers.logs(scheduler and not pool, bool(workers), pool, tail, is_running=is_running)
+        if texts is None:  # without rights on pods, what the processes themselves remember
             return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
         logs = Logs({name: Log(text) for name, text in texts.items()})
         if cluster and not pool:
@@ -483,12 +486,13 @@ class KubeCluster(Cluster):
 
     def __repr__(self) -> str:
         pools = display.as_text(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
-        address = self.scheduler_address
-        return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
+        wrong = f"; {self._conditions}" if self._conditions.present else ""
+        return f"{type(self).__name__}({self.name}, {self.scheduler_address!r}, {pools or 'not started'}{wrong})"
 
     def _scaling_status(self) -> str:
         """HTML rows of pools for the widget: the base class knows none, and calls every cluster manually scaled."""
-        return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
+        rows = display.pool_rows(self._resource.body, self.scheduler_info["workers"])
+        return display.as_html(rows) + self._conditions.as_html()
 
     def _repr_html_(self, cluster_status: Any = None) -> str:
         html: str = super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status())

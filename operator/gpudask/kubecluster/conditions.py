@@ -18,6 +18,7 @@ import logging
 import math
 import os
 import re
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from html import escape
 from typing import Any
 
 from distributed.client import Client
+from distributed.core import Status
+from distributed.deploy.cluster import Cluster
 
 from gpudask.api import Json
 from gpudask.api.resource import PLURAL
@@ -188,7 +191,7 @@ class Conditions:
         self,
         resource: Resource,
         *,
-        cluster: object,
+        cluster: Cluster,
         is_away: Callable[[], bool],
         ask: Callable[[], Awaitable[Any]],
         timing: Timing,
@@ -196,35 +199,44 @@ class Conditions:
         self.present: list[Trouble] = []
         self._resource, self._cluster, self._is_away, self._ask = resource, cluster, is_away, ask
         self._timing = timing
-        self._process = os.getpid()
         self._tasks: list[asyncio.Task[None]] = []
-        self._waits: dict[object, Trouble | None] = {}
+        self._waits: dict[object, tuple[str | None, int]] = {}  # for how many workers, of which pool
         self._since: dict[tuple[str, str], float] = {}  # since when each trouble lasts
         self._told: dict[tuple[str, str], float] = {}  # when each was last seen, of those that were told
         self._silent: Trouble | None = None
+        _all.add(self)
 
     def start(self) -> None:
         """Follow from now on, in the present loop."""
         self._tasks = [asyncio.create_task(work) for work in (self._follow(), self._tell(), self._ask_again())]
 
     def end(self) -> None:
-        """Follow no more. A fork of the process that started has no such tasks."""
-        if os.getpid() == self._process:
-            for task in self._tasks:
-                task.cancel()
+        """Follow no more."""
+        for task in self._tasks:
+            task.cancel()
         self._tasks, self.present = [], []
+
+    def leave_to_parent(self) -> None:
+        """Call the cluster and its clients closed, in a fork of the process that they belong to.
+
+        The fork has no thread that runs their loop, and who waits for it at the fork's end waits for ever.
+        """
+        for client in self._clients():
+            client.status = "closed"
+        self._tasks, self.present = [], []
+        self._cluster.status = Status.closed
 
     @contextlib.contextmanager
     def waiting(self, n_workers: int, pool: str | None) -> Iterator[None]:
         """Know of a wait for so many workers, while the block lasts."""
         wait = object()
-        self._waits[wait] = too_few_allowed(self._resource.body, pool, n_workers)
+        self._waits[wait] = (pool, n_workers)
         try:
             yield
         finally:
             del self._waits[wait]
 
-    def add_to(self, error: BaseException) -> None:
+    def add_to(self, error: BaseException | None) -> None:
         """Add what is wrong now, as notes, to an error that leaves the program's block: of a result that timed out."""
         if isinstance(error, TimeoutError):
             for trouble in self.present:
@@ -275,12 +287,13 @@ class Conditions:
     def _found(self) -> list[Trouble]:
         if self._is_away():
             return []  # the outage is told, with its cause
-        found = [each for each in self._waits.values() if each is not None]
-        found += [self._silent] if self._silent is not None else []
-        reported = troubles(self._resource.body)
+        body = self._resource.body
+        limited = [too_few_allowed(body, pool, n_workers) for pool, n_workers in self._waits.values()]
+        reported = troubles(body)
         # A program that suspends its cluster knows; one that waits for a result does not.
         waits = not any(each.reason in _SUSPENDED for each in reported) or self._is_waited_for()
-        return found + [each for each in reported if waits or each.reason not in _SUSPENDED]
+        found = [each for each in reported if waits or each.reason not in _SUSPENDED]
+        return [each for each in (*limited, *found, self._silent) if each is not None]
 
     def _is_waited_for(self) -> bool:
         """True if the program waits: for workers, or for a result."""
@@ -383,3 +396,14 @@ class Conditions:
             except KubeClusterError as error:
                 if error.status in (NOT_FOUND, FORBIDDEN):
                     return
+
+
+_all: weakref.WeakSet[Conditions] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for each in list(_all):
+        each.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -5,7 +5,11 @@ A reason is the operator's message in a cluster's status, or Kubernetes' own on 
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from http import HTTPStatus
+from typing import Any
 
 from gpudask.api import Json
 
@@ -38,6 +42,36 @@ class KubeClusterError(RuntimeError):
         """True if a retry may succeed: the API server was silent, failed (5xx) or is busy (429)."""
         is_passing = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         return self.unanswered or is_passing
+
+
+class UnknownArgumentError(KubeClusterError, TypeError):
+    """An argument that there is not: also the TypeError that Python raises of one."""
+
+
+class InvalidArgumentError(KubeClusterError, ValueError):
+    """An argument that cannot be used: also the ValueError that Dask raises of one."""
+
+
+def refuse_unknown(function: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
+    """Refuse arguments that `function` collected because it has no such parameters.
+
+    Raises:
+        UnknownArgumentError: there are some; the message has the nearest parameter.
+    """
+    if not unknown:
+        return
+    known = [
+        name
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY or (each.kind is each.POSITIONAL_OR_KEYWORD and name != "self")
+    ]
+    name = next(iter(unknown))
+    close = get_close_matches(name[:100].lower(), known, n=1)
+    raise UnknownArgumentError(
+        f"{', '.join(f'{each}=' for each in unknown)} given to KubeCluster",
+        reason=f"there is no argument {name}",
+        next_step=f"Did you mean {close[0]}=?" if close else f"Its arguments are {', '.join(known)}",
+    )
 
 
 def not_observed(body: Json) -> str:

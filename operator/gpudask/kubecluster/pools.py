@@ -6,14 +6,14 @@ The arguments are those of `dask_kubernetes.operator.KubeCluster` where they mea
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
 from gpudask.api.base import seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import InvalidArgumentError, KubeClusterError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import (
@@ -98,10 +98,28 @@ def duration(argument: str, value: Any) -> str:
 
 
 def env_list(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Environment variables by name as a pod has them; those that are so already stay."""
+    """Environment variables by name as a pod has them; those that are so already stay.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
     if isinstance(env, Mapping):
         return [{"name": str(name), "value": str(value)} for name, value in env.items()]
-    return [dict(item) for item in env]
+    if isinstance(env, str) or not isinstance(env, Iterable):
+        raise _no_env(env)
+    items = list(env)
+    wrong = [item for item in items if not isinstance(item, Mapping) or not isinstance(item.get("name"), str)]
+    if wrong:
+        raise _no_env(wrong[0])
+    return [dict(item) for item in items]
+
+
+def _no_env(given: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"env with {given!r:.100}",
+        reason="it is a value for each name, or a list of variables as a pod has them",
+        next_step="Write env={'LEVEL': '3'}, or env=[{'name': 'LEVEL', 'value': '3'}]",
+    )
 
 
 def extra_args(command: str | Sequence[str] | None) -> Json:
