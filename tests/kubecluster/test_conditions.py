@@ -20,9 +20,10 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.api.status import Reason, Status
+from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
-from gpudask.kubecluster.conditions import hint_of_size, too_few_allowed, troubles
+from gpudask.kubecluster.conditions import too_few_allowed
+from gpudask.kubecluster.overrides import hint_of_size
 from gpudask.kubecluster.timing import Timing
 from gpudask.planning import conditions as planned
 from gpudask.planning.observed.observation import PoolMemory

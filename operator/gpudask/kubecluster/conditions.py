@@ -34,7 +34,7 @@ from gpudask.api.resource import PLURAL
 from gpudask.api.status import ConditionType, Reason
 from gpudask.api.untrusted_text import quote
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.errors import OPERATOR_STEP, KubeClusterError, not_observed, where_to_look
+from gpudask.kubecluster.errors import IMAGE_STEP, OPERATOR_STEP, KubeClusterError, not_observed, where_to_look
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND, UNAUTHORIZED
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.resource import Resource
@@ -52,8 +52,7 @@ _COUNTED = re.compile(r"\b\d+ tasks? (?:wants? )?")
 _POOL = re.compile(r"(?:removed )?pool [a-z0-9]+|scheduler")
 # What a program, or whoever runs it, can do; the messages of other reasons name the cure themselves.
 _STEPS: dict[str, str] = {
-    Reason.IMAGE: "Write image= with one that the nodes can pull, or set DASK_GPUDASK__IMAGE for every cluster; an image"
-    " of a private registry takes imagePullSecrets in the template",
+    Reason.IMAGE: IMAGE_STEP,
     Reason.QUOTA: "Have the quota raised (kubectl describe quota -n {namespace}), or give pods back: scale(), or close"
     " other clusters",
     Reason.UNSCHEDULABLE: "Ask for less (resources=, gpu.count), or have a node added that fits: gpudask doctor shows what"
@@ -133,21 +132,6 @@ def too_few_allowed(body: Json, pool: str | None, n_workers: int) -> Trouble | N
         f"there can be {most} workers at most, and {n_workers} are waited for: {why}",
         f"Raise that, with scale() or adapt(): scale({n_workers}, pool={which!r}), or wait for {most}",
     )
-
-
-def hint_of_size(body: Json, pool: str, pods: int) -> str:
-    """What speaks against a size of `pool` that was just asked for, as far as it is known; empty: nothing."""
-    row = next((item for item in (body.get("status") or {}).get("pools") or [] if item.get("name") == pool), {})
-    if row.get("message") and pods > row.get("ready", 0):
-        have = f"{row.get('ready', 0)} of {row.get('desired', 0)} pods are ready"
-        return f"pool {pool} already waits, {have}: {quote(str(row['message']), _MESSAGE_LENGTH)}"
-    most = (overrides.section_of(body, pool).get("autoscale") or {}).get("max")
-    if most is not None and pods > most:
-        return (
-            f"{pods} pods of pool {pool} are more than its manifest's autoscale.max of {most}: quotas and nodes may not"
-            " have room for them"
-        )
-    return ""
 
 
 def _trouble(body: Json, reason: str, message: str) -> Trouble:

@@ -12,11 +12,18 @@ from http import HTTPStatus
 from typing import Any
 
 from gpudask.api import Json
+from gpudask.api.image_pull import is_final, is_pull_failure, short_message
+from gpudask.api.status import ConditionType, Reason
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
 OPERATOR_STEP = (
     "See whether the operator runs: kubectl get pods -A -l app.kubernetes.io/name=gpudask, or gpudask doctor"
+)
+
+IMAGE_STEP = (
+    "Write image= with one that the nodes can pull, or set DASK_GPUDASK__IMAGE for every cluster; an image of a private"
+    " registry takes imagePullSecrets in the template"
 )
 
 
@@ -149,6 +156,38 @@ def why_pod_waits(pod: Json) -> str:
     return str(status.get("message") or status.get("reason") or f"phase {status.get('phase', 'unknown')}")
 
 
+def refused_pull(body: Json, pods: list[Json]) -> str:
+    """The failed pull of the scheduler's image that no further try mends; empty where there is none, or one may.
+
+    Args:
+        body: the cluster.
+        pods: the scheduler's; empty where they may not be listed.
+    """
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or []:
+            waiting = container.get("state", {}).get("waiting") or {}
+            if is_final(waiting.get("reason", ""), waiting.get("message", "")):
+                return _why_container_waits(waiting, container)
+    if pods or not_observed(body):
+        return ""
+    degraded = condition(body, ConditionType.DEGRADED)
+    message = str(degraded.get("message", ""))
+    is_image = degraded.get("reason") == Reason.IMAGE and message.startswith("scheduler: ")
+    return message.removeprefix("scheduler: ") if is_image and is_final("ErrImagePull", message) else ""
+
+
+def why_not_accepted(body: Json) -> str:
+    """The reason why the operator does not act on the cluster as it is written; empty where it does, or has not looked."""
+    accepted = {} if not_observed(body) else condition(body, ConditionType.ACCEPTED)
+    return f"{accepted['reason']}: {accepted.get('message', '')}" if accepted.get("status") == "False" else ""
+
+
+def condition(body: Json, kind: str) -> Json:
+    """One condition of a cluster's status; empty where there is none of that type."""
+    listed = (body.get("status") or {}).get("conditions") or []
+    return next((item for item in listed if item.get("type") == kind), {})
+
+
 def waits_for(body: Json, pods: list[Json]) -> list[str]:
     """The reasons why a cluster is not ready, a line each: the scheduler, then each pool that is short of pods."""
     status = body.get("status") or {}
@@ -184,6 +223,8 @@ def _size_and_why(pool: Json) -> str:
 
 def _why_container_waits(waiting: Json, container: Json) -> str:
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if is_pull_failure(reason):
+        return short_message(reason, message, container.get("image", ""))
     if reason == "ContainerCreating":
         return f"its node pulls image {container.get('image', '')} or prepares its volumes"
     return f"{reason}: {message}" if message else str(reason)

@@ -92,6 +92,7 @@ class Resource:
         namespace: empty until it is known.
         server: None until it was connected to.
         body: the cluster as last read; empty where it never was.
+        is_new: whether it was created here, just now.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Resource:
         self.namespace = self._wanted_namespace or ""
         self.server: Server | None = None
         self.body: Json = {}
+        self.is_new = False
         self._arguments, self._mode = arguments, mode
         self._kubeconfig, self._context = kubeconfig, context
         self._shutdown_on_close = shutdown_on_close
@@ -180,6 +182,7 @@ class Resource:
         if program and self._manifest and self._arguments.custom_cluster_spec is None:
             wanted = open_to(wanted, program, server.namespace)
         self.body, is_new = await find_or_create(server, wanted, self._mode)
+        self.is_new = is_new
         if self._shutdown_on_close is None:
             self._shutdown_on_close = is_new
         if is_new:
@@ -204,6 +207,8 @@ class Resource:
         if is_group and pool == DEFAULT_GROUP:
             pool = pools.default_pool(await server.cluster(name))
         self.update(await overrides.set_size(server, name, n, pool, by=user()))
+        if n is not None and (hint := overrides.hint_of_size(self.body, overrides.choose_pool(self.body, pool), n)):
+            logger.warning("gpudask: %s", hint)
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
         """Let a pool follow demand between limits."""

@@ -52,6 +52,8 @@ class Timing:
         versions_seconds: for the versions of the scheduler, and again for the workers'.
 
         readiness_poll_seconds: between two looks at a scheduler that is not there yet.
+        accepted_seconds: for the operator to say whether it accepts a cluster that is new and whose scheduler runs.
+        refused_pull_seconds: for which a pull of the scheduler's image may fail in a way that no other try mends.
         health_seconds: for a scheduler that starts to answer what the kubelet's probe asks.
         health_seldom_seconds: between two such questions in the first `health_first_seconds` of its pod: a scheduler
             that starts listens after a second or two. It is asked often then, and later ever less. Each time costs
@@ -119,6 +121,8 @@ class Timing:
     versions_seconds: float = 10.0
 
     readiness_poll_seconds: float = 0.25
+    accepted_seconds: float = 5.0
+    refused_pull_seconds: float = 15.0
     health_seconds: float = 1.0
     health_seldom_seconds: float = 0.5
     health_first_seconds: float = 1.0

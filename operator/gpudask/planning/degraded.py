@@ -120,7 +120,7 @@ def trouble_of_scheduler(observation: Observation) -> Trouble | None:
     """The trouble of a scheduler that does not stay up, None where it does, or merely starts."""
     pod = observation.scheduler
     found = _waiting(observation, pod) if pod is not None else None
-    return found if found is not None and found[0] == Reason.CRASHING else None
+    return found if found is not None and found[0] in (Reason.CRASHING, Reason.IMAGE) else None
 
 
 def _worker_waits(observation: Observation, pod: Pod) -> Finding:
