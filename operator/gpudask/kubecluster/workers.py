@@ -18,10 +18,10 @@ from distributed.core import Status
 from distributed.objects import SchedulerInfo
 
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.conditions import Conditions, too_few_allowed, troubles
+from gpudask.kubecluster.conditions import Conditions, Trouble, too_few_allowed, troubles
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_workers_wait
+from gpudask.kubecluster.errors import KubeClusterError, not_observed, where_to_look, why_workers_wait
 from gpudask.kubecluster.kube.pods import read_logs
 from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.outage import Reconnector
@@ -196,10 +196,14 @@ class Workers:
             return f"why is not known, {wait.refusal.reason}"
         if self._resource.server is None or not self._resource.body:
             return "why is not known without an API server"
+        why = wait.deadline.trouble or why_workers_wait(self._resource.body, wait.pool)
+        limited = self._limited(wait)
+        return f"{why}; {limited.message}" if limited is not None else why
+
+    def _limited(self, wait: _Wait) -> Trouble | None:
+        """What forbids so many workers, as far as what was read is what the operator has seen."""
         body = self._resource.body
-        limited = too_few_allowed(body, wait.pool, wait.n_workers)
-        why = wait.deadline.trouble or why_workers_wait(body, wait.pool)
-        return f"{limited.message}; {why}" if limited is not None else why
+        return too_few_allowed(body, wait.pool, wait.n_workers) if not (wait.deadline.trouble or not_observed(body)) else None
 
     async def _too_late(self, running: int, wait: _Wait) -> KubeClusterError:
         limit = f"within {wait.deadline.limit_seconds:g} s"
@@ -211,7 +215,7 @@ class Workers:
         name, namespace = self._resource.name, self._resource.namespace
         log = f"kubectl logs -l gpudask.dev/cluster={name},dask.org/component=scheduler -n {namespace}"
         body = self._resource.body
-        found = [too_few_allowed(body, wait.pool, wait.n_workers), *troubles(body)]
+        found = [self._limited(wait), *(troubles(body) if not wait.deadline.trouble else [])]
         steps = [each.next_step for each in found if each is not None and each.next_step]
         steps += [where_to_look(body) if body else f"See the scheduler's log: {log}"]
         step = wait.refusal.next_step if wait.refusal else steps[0]
