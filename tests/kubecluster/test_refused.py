@@ -14,6 +14,7 @@ from distributed import SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.status import Reason
+from gpudask.kubecluster.errors import why_not_ready, why_workers_wait
 from gpudask.kubecluster.kube import config
 from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake
@@ -43,6 +44,10 @@ def condition(kind: str, status: str, reason: str, message: str) -> Json:
         ({"zzz": 2}, TypeError, "Its arguments are name, namespace, image"),
         ({"env": "LEVEL=3"}, ValueError, "Write env={'LEVEL': '3'}"),
         ({"env": ["LEVEL=3"]}, ValueError, "env with 'LEVEL=3': it is a value for each name"),
+        ({"resources": {"mem": "1Gi"}}, ValueError, "resources with 'mem': Kubernetes knows cpu, memory"),
+        ({"resources": {"mem": "1Gi"}}, ValueError, "Did you mean 'memory'?"),
+        ({"resources": {"gpu": 1}}, ValueError, "Did you mean gpus=8, beside resources?"),
+        ({"pools": [{"name": "cpu", "resources": {"mem": "1Gi"}}]}, RuntimeError, "write memory, not mem"),
         ({"env": 3}, ValueError, "Write env="),
         ({"env": [{"value": "3"}]}, ValueError, "Write env="),
     ],
@@ -150,3 +155,20 @@ def test_a_size_above_what_can_be_gets_a_hint(demo: fake.FakeServer, caplog: pyt
     with KubeCluster.from_name("demo", quiet=True) as cluster:
         cluster.scale(9, pool="gpu")
     assert "pool gpu already waits, 1 of 2 pods are ready: exceeded quota: gpus" in caplog.text
+
+
+def test_no_text_is_said_twice():
+    message = f"pool cpu: {TYPO}"
+    body = fake.cluster(
+        "demo",
+        "cpu",
+        observedGeneration=1,
+        conditions=[
+            {"type": kind, "status": "False", "reason": Reason.TEMPLATE_REFUSED, "message": message}
+            for kind in ("Accepted", "SchedulerReady", "Ready")
+        ],
+        pools=[{"name": "cpu", "desired": 1, "message": f"{TYPO}; since 2026-12-01T18:00:00Z"}],
+    )
+    assert why_workers_wait(body, None).count("nodeSelektor") == 1
+    assert why_not_ready(body).count("nodeSelektor") == 1
+    assert "nodeSelektor" in why_workers_wait(body, "cpu")

@@ -122,20 +122,24 @@ def why_no_scheduler(body: Json) -> str:
 
 def why_workers_wait(body: Json, pool: str | None) -> str:
     """The reason why workers of `pool` are missing or, where it is None, of the whole cluster."""
-    reason = why_pool_waits(body, pool)
-    if pool is None and reason and not not_observed(body):
-        return "; ".join(part for part in (_bad_conditions(body["status"]), reason) if part)
-    return reason or why_not_ready(body)
+    if pool is not None or not_observed(body):
+        return why_pool_waits(body, pool) or why_not_ready(body)
+    bad = _bad_conditions(body["status"])
+    reason = why_pool_waits(body, pool, said=bad)
+    return "; ".join(part for part in (bad, reason) if part) if reason else why_not_ready(body)
 
 
-def why_pool_waits(body: Json, pool: str | None) -> str:
-    """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any."""
+def why_pool_waits(body: Json, pool: str | None, *, said: str = "") -> str:
+    """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any.
+
+    What stands in `said` already is left out.
+    """
     if away := not_observed(body):
         return away
     pools = body["status"].get("pools") or []
     if pool is None and len(pools) > 1:
-        return "; ".join(f"pool {item['name']}: {_size_and_why(item)}" for item in pools)
-    return next((_size_and_why(item) for item in pools if pool in (None, item["name"])), "")
+        return "; ".join(f"pool {item['name']}: {_size_and_why(item, said)}" for item in pools)
+    return next((_size_and_why(item, said) for item in pools if pool in (None, item["name"])), "")
 
 
 def why_pod_waits(pod: Json) -> str:
@@ -213,12 +217,18 @@ def _bad_conditions(status: Json) -> str:
     bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
     # `Ready` only sums the others up.
     bad = [item for item in bad if item["type"] != "Ready"] or bad
-    return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
+    told: dict[str, str] = {}  # of conditions with one message, the first
+    for item in bad:
+        message = item.get("message", "")
+        told.setdefault(message or item["type"], f"{item['type']} is False, {item['reason']}: {message}")
+    return "; ".join(told.values())
 
 
-def _size_and_why(pool: Json) -> str:
+def _size_and_why(pool: Json, said: str) -> str:
     parts = [f"{pool.get('ready', 0)} of {pool.get('desired', 0)} desired pods are ready"]
-    return ", ".join(parts + [pool[key] for key in ("message", "reason") if pool.get(key)])
+    # A refusal's message ends with since when, which its condition may not have.
+    texts = [pool[key] for key in ("message", "reason") if pool.get(key)]
+    return ", ".join(parts + [text for text in texts if text.partition("; since ")[0] not in said])
 
 
 def _why_container_waits(waiting: Json, container: Json) -> str:

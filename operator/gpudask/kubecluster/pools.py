@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
-from gpudask.api.base import seconds
+from gpudask.api.base import PLAIN_RESOURCES, is_resource, seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import InvalidArgumentError, KubeClusterError
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
         Server,  # the command line writes manifests before it needs an API server
     )
 
+# Names that people write for a resource -> what they mean.
+_MEANT = {
+    "cpu": "'cpu'", "cpus": "'cpu'", "cores": "'cpu'", "memory": "'memory'", "mem": "'memory'", "ram": "'memory'",
+    "ephemeral-storage": "'ephemeral-storage'", "storage": "'ephemeral-storage'", "disk": "'ephemeral-storage'",
+    "gpu": "gpus=8, beside resources", "gpus": "gpus=8, beside resources",
+}  # fmt: skip
 _CUDA = ("dask-cuda-worker", "dask cuda worker")
 _PLAIN = ("dask-worker", "dask worker")
 
@@ -53,7 +60,8 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
     """A pool's `resources`, from requests by name or from a container's `requests` and `limits`.
 
     Raises:
-        KubeClusterError: GPUs are asked for, or a limit says something else than the request.
+        KubeClusterError: GPUs are asked for, Kubernetes knows no such resource, or a limit says something else than the
+            request.
     """
     if not resources:
         return {}
@@ -75,6 +83,14 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
             reason="that alone gives a pod a GPU, but no worker that uses it",
             next_step="Write gpus=8, or gpus=(0, 8); other devices: pools=[{'name': 'gpu', 'gpu':"
             " {'resourceName': 'nvidia.com/mig-1g.10gb'}}]",
+        )
+    if wrong := [name for name in asked if not is_resource(str(name))]:
+        name = str(wrong[0])[:100]
+        close = get_close_matches(name.lower(), _MEANT, n=1, cutoff=0.5)
+        raise InvalidArgumentError(
+            f"resources with {name!r}",
+            reason=f"Kubernetes knows {', '.join(PLAIN_RESOURCES)}; others have a domain, as example.com/dongle",
+            next_step=f"Did you mean {_MEANT[close[0]]}?" if close else "Write one of these, or leave it out",
         )
     return {"resources": asked}
 
