@@ -29,8 +29,10 @@ NO_HOST = (
         (
             "ErrImagePull",
             DENIED,
-            "ErrImagePull: image docker.io/gpudask/dask:0.1.0: pull access denied, repository does not exist or may"
-            " require authorization",
+            (
+                "ErrImagePull: image docker.io/gpudask/dask:0.1.0: pull access denied, repository does not exist or may"
+                " require authorization"
+            ),
             True,
         ),
         ("ErrImagePull", NO_HOST, "ErrImagePull: image registry.lab:5000/me/dask:1: no such host", False),
@@ -43,7 +45,12 @@ NO_HOST = (
         ("ImagePullBackOff", 'Back-off pulling image "x:1"', "ImagePullBackOff: image x:1", False),
         ("ErrImagePull", "not found", "ErrImagePull: not found", True),
         ("ErrImagePull", "", "ErrImagePull", False),
-        ("InvalidImageName", 'couldn\'t parse image name "A b"', "InvalidImageName: couldn't parse image name \"A b\"", True),
+        (
+            "InvalidImageName",
+            'couldn\'t parse image name "A b"',
+            'InvalidImageName: couldn\'t parse image name "A b"',
+            True,
+        ),
         ("CrashLoopBackOff", "not found", "CrashLoopBackOff: not found", False),
     ],
 )

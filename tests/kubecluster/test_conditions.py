@@ -17,7 +17,7 @@ from html import escape
 from typing import Any
 
 import pytest
-from distributed import Client, SpecCluster
+from distributed import Client
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.status import Status
@@ -30,7 +30,6 @@ from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.parser import parse_pod
 from gpudask.planning.observed.pods import Ended
 from gpudask.reconcile.loop_memory import Memory
-from tests.builders import a_pool
 from tests.eventually import eventually, steadily
 from tests.kubecluster import fake_server as fake
 from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod, scaled, scheduler_pod, seen, tasks, worker
@@ -213,7 +212,10 @@ def test_who_waits_for_a_scheduler_that_is_paused_hears_that_it_does_not_answer(
 def test_who_waits_for_a_scheduler_that_is_lost_hears_why(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.WARNING, "gpudask")
     lost = fake.scheduler_pod("demo-scheduler-11111", ready=False)
-    lost["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_NODE}]}
+    lost["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": NO_NODE}],
+    }
     with blocked(demo):
         demo.clusters["demo"]["status"] = {"observedGeneration": 1, "conditions": []}
         demo.pods[:] = [lost]
@@ -248,11 +250,29 @@ def test_within_ten_seconds_all_of_it():
 @pytest.mark.parametrize(
     ("pool", "pools", "overrides", "n", "said"),
     [
-        ("cpu", [{"name": "cpu", "replicas": 2}], [], 3, "2 workers at most, and 3 are waited for: pool cpu has 2 pods"),
-        ("cpu", [{"name": "cpu"}], [{"pool": "cpu", "replicas": 1, "by": "ann"}], 2, "pool cpu is set to 1 pods by ann"),
+        (
+            "cpu",
+            [{"name": "cpu", "replicas": 2}],
+            [],
+            3,
+            "2 workers at most, and 3 are waited for: pool cpu has 2 pods",
+        ),
+        (
+            "cpu",
+            [{"name": "cpu"}],
+            [{"pool": "cpu", "replicas": 1, "by": "ann"}],
+            2,
+            "pool cpu is set to 1 pods by ann",
+        ),
         ("gpu", [{"name": "gpu", "gpu": {"count": 4}, "replicas": 2}], [], 9, "8 workers at most"),
         ("gpu", [{"name": "gpu", "gpu": {"count": 4, "launcher": "dask"}, "replicas": 2}], [], 3, "2 workers at most"),
-        (None, [{"name": "a", "autoscale": {"max": 2}}, {"name": "b"}], [], 4, "pool a may have 2 pods, pool b has 1 pods"),
+        (
+            None,
+            [{"name": "a", "autoscale": {"max": 2}}, {"name": "b"}],
+            [],
+            4,
+            "pool a may have 2 pods, pool b has 1 pods",
+        ),
         (None, [{"name": "a", "autoscale": {"max": 2}}, {"name": "b"}], [], 3, ""),
         ("a", [{"name": "a", "autoscale": {"max": 2}}], [{"pool": "a", "max": 9}], 9, ""),
     ],
@@ -314,10 +334,14 @@ def test_a_status_in_no_known_shape_ends_nothing(demo: fake.FakeServer, caplog: 
 
 
 def test_a_result_that_times_out_leaves_the_block_with_the_reason(demo: fake.FakeServer):
-    with pytest.raises(TimeoutError) as raised, blocked(demo) as (cluster, future):
-        tell(demo, reported(REPORTED["wrong case"][0]()))
-        eventually(lambda: "did you mean" in repr(cluster), "it is known")
-        future.result(timeout=0.1)
+    def run() -> None:
+        with blocked(demo) as (cluster, future):
+            tell(demo, reported(REPORTED["wrong case"][0]()))
+            eventually(lambda: "did you mean" in repr(cluster), "it is known")
+            future.result(timeout=0.1)
+
+    with pytest.raises(TimeoutError) as raised:
+        run()
     assert any("gpu: did you mean `GPU`?" in note for note in raised.value.__notes__)
 
 

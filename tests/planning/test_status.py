@@ -252,8 +252,10 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         (
             "False",
             "NoPoolServes",
-            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker: write `GPU: 1`, or a"
-            " pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}",
+            (
+                "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker: write"
+                " `GPU: 1`, or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
+            ),
         ),
         "Running",
     ),

@@ -60,8 +60,10 @@ def test_what_nobody_serves_is_named_with_what_they_offer():
     spec = parsed_spec(CPU, FOUR)
     unserved = assign(spec, (tasks(3, GPU=2),)).unserved
     assert [unserved_message(spec, item) for item in unserved] == [
-        "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker: write `GPU: 1`,"
-        " or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
+        (
+            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker: write `GPU: 1`,"
+            " or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
+        )
     ]
 
 
@@ -72,7 +74,10 @@ def test_what_nobody_serves_is_named_with_what_they_offer():
         ({"MEMROY": 1}, "MEMROY: did you mean `MEMORY`?"),
         ({"TPU_V5_PODS": 2}, "no pool offers TPU_V5_PODS: write offers: {TPU_V5_PODS: 2} in a pool, or leave it out"),
         ({"GPU": 3}, "write `GPU: 2`, or a pool whose workers offer 3 GPU: gpu: {count: 3, launcher: dask}"),
-        ({"GPU": 1, "MEMORY": 1e9}, "write one of them with each task, or a pool whose workers offer all of GPU, MEMORY"),
+        (
+            {"GPU": 1, "MEMORY": 1e9},
+            "write one of them with each task, or a pool whose workers offer all of GPU, MEMORY",
+        ),
         ({"MEMORY": 3e11}, "write `MEMORY: 2e+11`, or a pool whose workers offer 3e+11 MEMORY"),
     ],
 )

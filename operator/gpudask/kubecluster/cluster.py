@@ -80,8 +80,7 @@ class KubeCluster(Cluster):
         loop: a tornado loop to run on.
 
     Raises:
-        KubeClusterError: what did not work, why, and what to do next; a TypeError too where there is no such argument,
-            a ValueError where one cannot be used.
+        KubeClusterError: what did not work, why, and what to do next; a TypeError too where there is no such argument.
     """
 
     # The stock widget's buttons know no pools.
@@ -152,8 +151,9 @@ class KubeCluster(Cluster):
             ask=lambda: self._connection.rpc.echo(data=None), timing=timing,
         )  # fmt: skip
         self._workers = Workers(
-            self._resource, self._connection, self._reconnector, self._conditions, progress=self._progress, timing=timing
-        )
+            self._resource, self._connection, self._reconnector, self._conditions, progress=self._progress,
+            timing=timing,
+        )  # fmt: skip
         super().__init__(
             asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
         )
@@ -475,8 +475,8 @@ class KubeCluster(Cluster):
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
-        is_running = self.status == Status.running
-        texts = await self._workers.logs(scheduler and not pool, bool(workers), pool, tail, is_running=is_running)
+        runs = self.status == Status.running
+        texts = await self._workers.logs(scheduler and not pool, bool(workers), pool, tail, is_running=runs)
         if texts is None:  # without rights on pods, what the processes themselves remember
             return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
         logs = Logs({name: Log(text) for name, text in texts.items()})

@@ -55,8 +55,8 @@ _STEPS: dict[str, str] = {
     Reason.IMAGE: IMAGE_STEP,
     Reason.QUOTA: "Have the quota raised (kubectl describe quota -n {namespace}), or give pods back: scale(), or close"
     " other clusters",
-    Reason.UNSCHEDULABLE: "Ask for less (resources=, gpu.count), or have a node added that fits: gpudask doctor shows what"
-    " nodes offer",
+    Reason.UNSCHEDULABLE: "Ask for less (resources=, gpu.count), or have a node added that fits: gpudask doctor shows"
+    " what nodes offer",
     Reason.CRASHING: "Read what it wrote: gpudask logs {name} -n {namespace}, or get_logs()",
     Reason.UNREGISTERED: "Read what it wrote: gpudask logs {name} -n {namespace}, or get_logs()",
     Reason.SUSPENDED: "Resume it: resume(), or gpudask resume {name} -n {namespace}",
@@ -117,7 +117,7 @@ def troubles(body: Json) -> list[Trouble]:
 
 
 def too_few_allowed(body: Json, pool: str | None, n_workers: int) -> Trouble | None:
-    """The trouble of a wait for more workers than the sizes of `pool`, or of all pools, allow; None: they allow them."""
+    """The trouble of a wait for more workers than the sizes of `pool`, or of all pools, allow; None: they do."""
     if not body:
         return None
     sections = [section for section in body["spec"]["pools"] if pool in (None, section["name"])]
@@ -232,7 +232,9 @@ class Conditions:
 
     def as_html(self) -> str:
         """Rows for Dask's table of a cluster."""
-        rows = [f"<tr><td><strong>{escape(each.reason)}</strong>: {escape(str(each))}</td></tr>" for each in self.present]
+        rows = [
+            f"<tr><td><strong>{escape(each.reason)}</strong>: {escape(str(each))}</td></tr>" for each in self.present
+        ]
         return "".join(rows)
 
     # ------------------------------------------------------------------ what is wrong

@@ -348,13 +348,8 @@ async def scheduler_is_ready(
             shown.show([deadline.trouble] if readiness is None else readiness.lines)
             if deadline.is_over:
                 raise _not_ready(body, deadline)
-            # Between two tries the kubelet says only that it waits.
-            if readiness is not None and readiness.refused_pull:
-                refused_since = min(refused_since, timing.clock.monotonic())
-                if timing.clock.monotonic() - refused_since >= timing.refused_pull_seconds:
-                    raise _cannot_pull(body, readiness.refused_pull)
-            elif readiness is not None and not _waits_for_image(readiness.lines):
-                refused_since = math.inf
+            if readiness is not None:
+                refused_since = _check_pull(body, readiness, refused_since, timing)
             if readiness is not None and readiness.state is _State.STARTED:
                 started = started or timing.clock.monotonic()
                 pause_seconds = _pause(timing.clock.monotonic() - started, timing)
@@ -433,12 +428,28 @@ def _status_is_ready(body: Json, generation: int) -> bool:
     return is_of_now and bool(status.get("scheduler", {}).get("ready", False))
 
 
+def _check_pull(body: Json, readiness: _Readiness, refused_since: float, timing: Timing) -> float:
+    """Since when the pull of the scheduler's image fails as no further try mends, by the monotonic clock; or infinity.
+
+    Between two tries the kubelet says only that it waits.
+
+    Raises:
+        KubeClusterError: that has lasted.
+    """
+    now = timing.clock.monotonic()
+    if not readiness.refused_pull:
+        return refused_since if _waits_for_image(readiness.lines) else math.inf
+    if now - refused_since >= timing.refused_pull_seconds:
+        raise _cannot_pull(body, readiness.refused_pull)
+    return min(refused_since, now)
+
+
 def _waits_for_image(lines: list[str]) -> bool:
     return any(reason in line for line in lines for reason in REASONS)
 
 
 async def _accepted(server: Server, body: Json) -> Json:
-    """The cluster, which is new, once the operator has tried its templates by a dry run; as it is where that takes long.
+    """The new cluster once the operator has tried its templates by a dry run; as it is where that takes long.
 
     Raises:
         KubeClusterError: the operator does not act on it as it is written.

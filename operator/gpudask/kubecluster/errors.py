@@ -181,7 +181,7 @@ def refused_pull(body: Json, pods: list[Json]) -> str:
 
 
 def why_not_accepted(body: Json) -> str:
-    """The reason why the operator does not act on the cluster as it is written; empty where it does, or has not looked."""
+    """The reason why the operator does not act on a cluster as it is written; empty where it does, or did not look."""
     accepted = {} if not_observed(body) else condition(body, ConditionType.ACCEPTED)
     return f"{accepted['reason']}: {accepted.get('message', '')}" if accepted.get("status") == "False" else ""
 

@@ -67,7 +67,7 @@ def entry_of(body: Json, pool: str) -> Json | None:
 
 def hint_of_size(body: Json, pool: str, pods: int) -> str:
     """What speaks against a size of `pool` that was just asked for, as far as it is known; empty: nothing."""
-    row = next((item for item in (body.get("status") or {}).get("pools") or [] if item.get("name") == pool), {})
+    row: Json = next((item for item in (body.get("status") or {}).get("pools") or [] if item.get("name") == pool), {})
     if row.get("message") and pods > row.get("ready", 0):
         have = f"{row.get('ready', 0)} of {row.get('desired', 0)} pods are ready"
         return f"pool {pool} already waits, {have}: {quote(str(row['message']), _MESSAGE_LENGTH)}"

@@ -203,7 +203,11 @@ class Workers:
     def _limited(self, wait: _Wait) -> Trouble | None:
         """What forbids so many workers, as far as what was read is what the operator has seen."""
         body = self._resource.body
-        return too_few_allowed(body, wait.pool, wait.n_workers) if not (wait.deadline.trouble or not_observed(body)) else None
+        return (
+            too_few_allowed(body, wait.pool, wait.n_workers)
+            if not (wait.deadline.trouble or not_observed(body))
+            else None
+        )
 
     async def _too_late(self, running: int, wait: _Wait) -> KubeClusterError:
         limit = f"within {wait.deadline.limit_seconds:g} s"

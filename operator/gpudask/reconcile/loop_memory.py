@@ -180,7 +180,7 @@ class Memory:
 
 
 def _count_up(failures: dict[str, _Failures], pool: str, now: float) -> int:
-    """How many failures in a row of `pool` this one makes; 0: it is the same as the last, as of pods that end at once."""
+    """How many failures in a row of `pool` this one makes; 0: it is the same as the last, as pods end together."""
     past = failures.get(pool, _Failures())
     if past.count and now - past.last < _SAME_SECONDS:
         return 0

@@ -199,9 +199,8 @@ def unserved_message(spec: Spec, requirement: Requirement) -> str:
     if not requirement.resources:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
         if held:
-            return (
-                f"{tasks} without resource annotations: pool {' and pool '.join(held)} set to 0 pods: {_give_size(held)}"
-            )
+            names = " and pool ".join(held)
+            return f"{tasks} without resource annotations: pool {names} set to 0 pods: {_give_size(held)}"
         offers = next((_written(pool.offered_resources) for pool in cost_order(spec) if pool.offered_resources), "")
         annotate = f"write resources={{{offers}}} with them, or " if offers else "write "
         return (

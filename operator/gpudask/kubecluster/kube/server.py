@@ -217,9 +217,7 @@ class Server(Connection):
             params["fieldSelector"] = f"metadata.name={name}"
         # The server ends a watch by itself; when it does not, the network between went away without a word.
         silence = watch_seconds + self.timing.answer_seconds
-        read = self.lines(
-            "watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence, renews=renews
-        )
+        read = self.lines("watch", PLURAL, namespace=namespace, params=params, silence_seconds=silence, renews=renews)
         async with aclosing(read) as lines:
             async for line in lines:
                 event = json.loads(line)
