@@ -61,8 +61,8 @@ def test_what_nobody_serves_is_named_with_what_they_offer():
     unserved = assign(spec, (tasks(3, GPU=2),)).unserved
     assert [unserved_message(spec, item) for item in unserved] == [
         (
-            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker: write `GPU: 1`,"
-            " or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
+            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker: write"
+            " `GPU: 1`, or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
         )
     ]
 
