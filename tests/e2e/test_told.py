@@ -167,7 +167,7 @@ def test_more_workers_than_limits_allow(space: Space, caplog: pytest.LogCaptureF
 
 
 def test_a_gpu_that_is_held(space: Space, caplog: pytest.LogCaptureFixture) -> None:
-    """A GPU is held by an idle pod of another pool, for its actor, and the others by pods that were asked for by hand."""
+    """One GPU is held by an idle pod of another pool, for its actor, and the others by pods that nobody uses."""
     holds = [{**gpu(), "name": "old", "offers": {"OLD": 1}}, {**gpu(), "name": "gpu"}]
     with connected(space, cpu(), *holds) as (found, client):
         kept = client.submit(Counter, actor=True, resources={"OLD": 1})
