@@ -99,14 +99,23 @@ class FakeServer:
     def cut_connections(self) -> None:
         """Break what is being forwarded, as a restart of the API server does."""
 
+        self.end_watches()
+
         async def cut() -> None:
-            for queue in self.watchers:
-                queue.put_nowait(None)
-            self.watchers.clear()
             for socket in list(self._sockets):
                 await socket.close()
 
         asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+
+    def end_watches(self) -> None:
+        """End each watch, as the server does by itself after some minutes."""
+
+        async def end() -> None:
+            for queue in self.watchers:
+                queue.put_nowait(None)
+            self.watchers.clear()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
 
     def silence_connections(self) -> None:
         """Let what is being forwarded say nothing more, as when a pod's network goes before its last packets do."""

@@ -22,12 +22,13 @@ from tests.kubecluster.test_connecting import wait_until
 
 @contextmanager
 def an_operator(server: fake.FakeServer, dask: SpecCluster) -> Iterator[None]:
-    """Gives each new cluster its scheduler pod."""
+    """Looks at each new cluster, and gives it its scheduler pod."""
     done = threading.Event()
 
     def work() -> None:
         while not done.wait(0.05):
             for name in set(server.clusters) - {"demo"}:
+                server.clusters[name].setdefault("status", {"observedGeneration": 1})
                 if not any(pod["metadata"]["name"].startswith(name) for pod in server.pods):
                     add_scheduler(server, dask, f"{name}-scheduler-00000")
 

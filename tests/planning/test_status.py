@@ -92,6 +92,7 @@ CRASHES = pod(
     restarts=3,
     ended=Ended("Error", 1, "Traceback\nModuleNotFoundError: cupy\n"),
 )
+HELD_CURE = "; the pool holds 1 GPU: let go of the futures, or write heldData: {releaseAfter: 10m} in the pool"
 FAILED = "RuntimeError: Worker failed to start."
 NEEDS_UCXX = "; with the protocol ucxx its image needs distributed-ucxx, for its CUDA version"
 UCXX = cluster(a_pool(replicas=1), protocol="ucxx")
@@ -251,14 +252,17 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
         (
             "False",
             "NoPoolServes",
-            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker",
+            (
+                "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool gpu offers GPU: 1 a worker: write"
+                " `GPU: 1`, or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
+            ),
         ),
         "Running",
     ),
     "a pod finds no node": (
         seen(C, SCHEDULER, CPU0, STUCK, says=demand(tasks(1, GPU=1), workers=(worker(CPU0),))),
         "Degraded",
-        ("True", "Unschedulable", f"pool gpu: {STUCK.name}: {STUCK.unschedulable}"),
+        ("True", "Unschedulable", f"pool gpu: {STUCK.name}: {STUCK.unschedulable[:-1]}; since 2027-01-15T07:58:20Z"),
         "Degraded",
     ),
     "an image cannot be pulled": (
@@ -294,7 +298,7 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
             ),
         ),
         "Degraded",
-        ("True", "DrainBlocked", f"pool gpu: {BLOCKED.name}: data: 8 MB of fit"),
+        ("True", "DrainBlocked", f"pool gpu: {BLOCKED.name}: data: 8 MB of fit{HELD_CURE}"),
         "Degraded",
     ),
     "a drain is blocked by an actor": (
@@ -308,7 +312,11 @@ CONDITIONS: dict[str, tuple[Observation, str, tuple[str, str, str], str]] = {
             ),
         ),
         "Degraded",
-        ("True", "DrainBlocked", f"pool gpu: {BLOCKED.name}: actor: actor Model-1"),
+        (
+            "True",
+            "DrainBlocked",
+            f"pool gpu: {BLOCKED.name}: actor: actor Model-1; the pool holds 1 GPU: let go of the futures",
+        ),
         "Degraded",
     ),
     "a quota refuses": (
@@ -582,7 +590,7 @@ def test_a_drain_whose_data_cannot_be_moved_is_shown_in_the_pool_and_announced_o
     later = status_of(says("blocked", "2 results (6 bytes) cannot be moved: y: TypeError: no", "data"), stuck)
     assert stuck.pools[1].held == f"{BLOCKED.name}: data: 3 results (9 bytes) cannot be moved: x: TypeError: no"
     (warned,) = [item for item in events(moving, stuck) if item.warning]
-    assert (warned.reason, warned.message) == (Reason.DRAIN_BLOCKED, f"pool gpu: {stuck.pools[1].held}")
+    assert (warned.reason, warned.message) == (Reason.DRAIN_BLOCKED, f"pool gpu: {stuck.pools[1].held}{HELD_CURE}")
     assert events(stuck, later) == []
 
 
@@ -630,7 +638,11 @@ def test_a_blocked_drain_of_a_removed_pool_is_told():
     row = worker(old, retiring="blocked", blockers=("data",), detail="8 MB of fit")
     cpu = pod(of, "cpu")
     status = status_of(seen(of, scheduler_pod(of), cpu, old, says=demand(workers=(row, worker(cpu)))))
-    assert condition(status, "Degraded") == ("True", "DrainBlocked", f"removed pool old: {old.name}: data: 8 MB of fit")
+    assert condition(status, "Degraded") == (
+        "True",
+        "DrainBlocked",
+        f"removed pool old: {old.name}: data: 8 MB of fit; the pool holds 1 GPU: let go of the futures",
+    )
     assert condition(status, "Ready")[0] == "True"
 
 

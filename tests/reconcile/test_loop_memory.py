@@ -74,6 +74,36 @@ def test_what_somebody_else_can_mend_is_tried_again_within_minutes_for_ever(erro
         now = memory.of("gpu").not_before
 
 
+def test_a_quota_is_asked_again_within_half_a_minute_however_long_it_has_refused():
+    memory, now, waits = Memory(), 1000.0, []
+    for _ in range(8):
+        memory.record_refusal("gpu", QUOTA, now)
+        waits.append(memory.of("gpu").not_before - now)
+        now = memory.of("gpu").not_before
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+@pytest.mark.parametrize("error", [QUOTA, POLICY])
+def test_a_refusal_after_a_success_is_the_first_again(error: ApiError):
+    memory, now = Memory(), 1000.0
+    for _ in range(6):
+        memory.record_refusal("gpu", error, now)
+        now = memory.of("gpu").not_before
+    memory.record_creation("gpu")
+    memory.record_refusal("gpu", error, now + 5)
+    assert memory.of("gpu").not_before == now + 6
+
+
+def test_pods_that_fail_again_and_again_are_not_forgiven_because_each_could_be_created():
+    memory, now = Memory(), 1000.0
+    for _ in range(5):
+        memory.record_refusal("gpu", QUOTA, now)
+        memory.record_creation("gpu")
+        memory.record_failure("gpu", now + 1)
+        now += 60
+    assert memory.of("gpu").not_before == now - 60 + 1 + 16
+
+
 def test_pools_that_failed_together_are_not_tried_again_together():
     memory = Memory(random.Random(1).random)  # noqa: S311
     for pool in range(100):

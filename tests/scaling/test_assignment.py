@@ -60,18 +60,54 @@ def test_what_nobody_serves_is_named_with_what_they_offer():
     spec = parsed_spec(CPU, FOUR)
     unserved = assign(spec, (tasks(3, GPU=2),)).unserved
     assert [unserved_message(spec, item) for item in unserved] == [
-        "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker"
+        (
+            "3 tasks want GPU: 2; pool cpu offers no resources a worker, pool four offers GPU: 1 a worker: write"
+            " `GPU: 1`, or a pool whose workers offer 2 GPU: gpu: {count: 2, launcher: dask}"
+        )
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "cure"),
+    [
+        ({"gpu": 1}, "gpu: did you mean `GPU`?"),
+        ({"MEMROY": 1}, "MEMROY: did you mean `MEMORY`?"),
+        ({"TPU_V5_PODS": 2}, "no pool offers TPU_V5_PODS: write offers: {TPU_V5_PODS: 2} in a pool, or leave it out"),
+        ({"GPU": 3}, "write `GPU: 2`, or a pool whose workers offer 3 GPU: gpu: {count: 3, launcher: dask}"),
+        (
+            {"GPU": 1, "MEMORY": 1e9},
+            "write one of them with each task, or a pool whose workers offer all of GPU, MEMORY",
+        ),
+        ({"MEMORY": 3e11}, "write `MEMORY: 2e+11`, or a pool whose workers offer 3e+11 MEMORY"),
+    ],
+)
+def test_what_nobody_serves_is_told_with_what_to_write(asked: dict[str, float], cure: str):
+    spec = parsed_spec(CPU, GPU, WHOLE, HIMEM)
+    (unserved,) = assign(spec, (tasks(1, **asked),)).unserved
+    assert unserved_message(spec, unserved).endswith(f" a worker: {cure}")
+
+
+def test_names_that_a_task_makes_up_cost_and_say_little():
+    spec = parsed_spec(*(a_pool(f"p{i}", offers={f"{'X' * 50}{i}{j}": 1 for j in range(16)}) for i in range(20)))
+    asked = Requirement(tuple((f"{'Y' * 180}{number}", 1.0) for number in range(32)), unrunnable=1)
+    message = unserved_message(spec, asked)
+    cure = message.rpartition(" a worker: ")[2]
+    assert len(cure) < 600
+    assert cure.count("no pool offers") == 3
 
 
 def test_plain_tasks_that_no_pool_takes_are_named():
     spec = parsed_spec(a_pool("gpu", gpu={}, accepts="annotated"))
     assert unserved_message(spec, assign(spec, (tasks(1),)).unserved[0]) == (
-        "1 task without resource annotations: every pool accepts annotated tasks only"
+        "1 task without resource annotations: every pool accepts annotated tasks only: write resources={'GPU': 1} with"
+        " them, or accepts: any in a pool"
     )
 
 
 def test_a_pool_at_zero_for_good_serves_nobody():
     spec = parsed_spec(a_pool("cpu", replicas=0))
     (unserved,) = assign(spec, (tasks(2),)).unserved
-    assert unserved_message(spec, unserved) == "2 tasks without resource annotations: pool cpu set to 0 pods"
+    assert unserved_message(spec, unserved) == (
+        "2 tasks without resource annotations: pool cpu set to 0 pods: give cpu a size: gpudask scale CLUSTER cpu=auto,"
+        " or unscale('cpu')"
+    )

@@ -88,6 +88,27 @@ ENOUGH_MEMORY = Rule(
 )
 
 
+# What a container may ask for under a name without a domain:
+# https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
+PLAIN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+HUGE_PAGES = "hugepages-"
+
+
+def is_resource(name: str) -> bool:
+    """True if a container may ask for `name`: Kubernetes knows it, or it has the domain of whoever offers it."""
+    return name in PLAIN_RESOURCES or name.startswith(HUGE_PAGES) or "/" in name
+
+
+KNOWN_RESOURCES = Rule(
+    f"!has(self.resources) || self.resources.all(k, k in [{', '.join(repr(name) for name in PLAIN_RESOURCES)}]"
+    f" || k.startsWith('{HUGE_PAGES}') || k.contains('/'))",
+    f"Kubernetes knows {', '.join(PLAIN_RESOURCES)} and {HUGE_PAGES}2Mi, and others by a domain, as"
+    " example.com/dongle: write memory, not mem, cpu, not cores, and gpu: {count: 1} of a pool for GPUs",
+    lambda model: all(is_resource(name) for name in model.resources),
+    ".resources",
+)
+
+
 class Model(BaseModel):
     """Base of every part of the resource: camelCase in JSON, frozen, unknown fields kept out."""
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from gpudask.api.base import (
     DURATION_PATTERN,
     ENOUGH_MEMORY,
+    KNOWN_RESOURCES,
     Duration,
     Model,
     Quantity,
@@ -173,6 +174,7 @@ class Pool(Model):
             ".fallback.to",
         ),
         ENOUGH_MEMORY,
+        KNOWN_RESOURCES,
         _SHM_IN_MEMORY,
         no_own_flags(
             OWN_FLAGS,

@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, Field
 from gpudask.api.base import (
     DURATION_PATTERN,
     ENOUGH_MEMORY,
+    KNOWN_RESOURCES,
     Duration,
     FreeObject,
     Model,
@@ -68,6 +69,7 @@ class Scheduler(Model):
     rules = (
         no_own_flags(SCHEDULER_OWN_FLAGS, "set protocol at the top of the spec, the ports are fixed"),
         ENOUGH_MEMORY,
+        KNOWN_RESOURCES,
         distinct("env", "name"),
     )
 

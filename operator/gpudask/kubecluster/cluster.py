@@ -20,10 +20,11 @@ from distributed.security import Security
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
+from gpudask.kubecluster.conditions import Conditions
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, refuse_unknown
 from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.lease import Lease
 from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
@@ -89,7 +90,7 @@ class KubeCluster(Cluster):
         loop: a tornado loop to run on.
 
     Raises:
-        KubeClusterError: what did not work, why, and what to do next.
+        KubeClusterError: what did not work, why, and what to do next; a TypeError too where there is no such argument.
     """
 
     # The stock widget's buttons know no pools.
@@ -127,7 +128,9 @@ class KubeCluster(Cluster):
         asynchronous: bool = False,
         loop: Any = None,
         timing: Timing | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(type(self).__init__, unknown)
         timing = timing or Timing()
         arguments = Arguments(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
@@ -151,9 +154,14 @@ class KubeCluster(Cluster):
         self._reconnector = Reconnector(
             self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
         )
+        self._conditions = Conditions(
+            self._resource, cluster=self, is_away=lambda: self._reconnector.outage is not None,
+            ask=lambda: self._connection.rpc.echo(data=None), timing=timing,
+        )  # fmt: skip
         self._workers = Workers(
-            self._resource, self._connection, self._reconnector, progress=self._progress, timing=timing
-        )
+            self._resource, self._connection, self._reconnector, self._conditions, progress=self._progress,
+            timing=timing,
+        )  # fmt: skip
         super().__init__(
             asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
         )
@@ -204,6 +212,7 @@ class KubeCluster(Cluster):
             self.name = self._resource.name
             await self._connection.compare_versions()
             self._lease.start()
+            self._conditions.start()
         except BaseException:
             await self._close()
             raise
@@ -224,6 +233,7 @@ class KubeCluster(Cluster):
             self.status = Status.closed  # the connections are the parent's, and so is the cluster
             return
         self._reconnector.end()
+        self._conditions.end()
         # The base closes the connection that it knows and waits for this task, which may just be making another.
         await end_task(self._watch_worker_status_task)
         self._watch_worker_status_task = None
@@ -262,6 +272,7 @@ class KubeCluster(Cluster):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
+            self._conditions.add_to(error)
             if error is not None and not self._resource.is_inherited:
                 self.sync(self._reconnector.add_cause, error)
         finally:
@@ -269,6 +280,7 @@ class KubeCluster(Cluster):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
+            self._conditions.add_to(error)
             if error is not None:
                 await self._reconnector.add_cause(error)
         finally:
@@ -470,7 +482,7 @@ class KubeCluster(Cluster):
             tail: only that many lines of each from the end.
 
         Raises:
-            KubeClusterError: the API server refuses, and nothing is connected.
+            KubeClusterError: there is no such pool; or the API server refuses, and nothing is connected.
         """
         return self.sync(self._get_logs, cluster=cluster, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
 
@@ -488,12 +500,13 @@ class KubeCluster(Cluster):
 
     def __repr__(self) -> str:
         pools = display.as_text(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
-        address = self.scheduler_address
-        return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
+        wrong = f"; {self._conditions}" if self._conditions.present else ""
+        return f"{type(self).__name__}({self.name}, {self.scheduler_address!r}, {pools or 'not started'}{wrong})"
 
     def _scaling_status(self) -> str:
         """HTML rows of pools for the widget: the base class knows none, and calls every cluster manually scaled."""
-        return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
+        rows = display.pool_rows(self._resource.body, self.scheduler_info["workers"])
+        return display.as_html(rows) + self._conditions.as_html()
 
     def _repr_html_(self, cluster_status: Any = None) -> str:
         return str(super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status()))

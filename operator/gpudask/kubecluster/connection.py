@@ -21,14 +21,20 @@ from distributed.security import Security
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
+from gpudask.api.image_pull import REASONS
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import (
+    IMAGE_STEP,
     OPERATOR_STEP,
     OUTDATED,
+    InvalidArgumentError,
     KubeClusterError,
+    not_observed,
+    refused_pull,
     waits_for,
     where_to_look,
     why_no_scheduler,
+    why_not_accepted,
     why_not_ready,
 )
 from gpudask.kubecluster.forward import route
@@ -181,7 +187,10 @@ class SchedulerConnection:
             progress=self._progress,
             needs_pods=needs_pods,
             generation=generation,
+            is_new=self._resource.is_new,
         )
+        if self._resource.is_new:
+            body = await _accepted(self._resource.require_server(), body)
         self._resource.update(body)
 
     # ------------------------------------------------------------------ use
@@ -294,6 +303,7 @@ class _Readiness:
     state: _State
     lines: list[str]
     pod: str = ""  # that has started
+    refused_pull: str = ""  # of its image, which no further try mends
 
 
 async def scheduler_is_ready(
@@ -304,6 +314,7 @@ async def scheduler_is_ready(
     progress: Callable[[], Progress],
     needs_pods: bool,
     generation: int = 0,
+    is_new: bool = False,
 ) -> Json:
     """Wait until the scheduler of a cluster answers; the cluster as it is then.
 
@@ -318,13 +329,14 @@ async def scheduler_is_ready(
         needs_pods: whether permission to list pods and to forward their ports is needed later anyway: without the
             first, that is an error now, and with the second the scheduler is asked before its pod is ready.
         generation: a status of an earlier one is not believed: it may speak of a scheduler that is on its way out.
+        is_new: whether the cluster was created just now: nobody else will correct what the operator does not accept.
 
     Raises:
-        KubeClusterError: not in time, or the cluster is suspended or deleted; or the server refuses.
+        KubeClusterError: not in time, or not accepted, or the cluster is suspended or deleted; or the server refuses.
     """
     async with SchedulerNews(server, body["metadata"]["name"]).followed() as news:
         return await _ready_body(
-            server, body, deadline, news, progress=progress, needs_pods=needs_pods, generation=generation
+            server, body, deadline, news, progress=progress, needs_pods=needs_pods, generation=generation, is_new=is_new
         )
 
 
@@ -337,20 +349,25 @@ async def _ready_body(
     progress: Callable[[], Progress],
     needs_pods: bool,
     generation: int,
+    is_new: bool,
 ) -> Json:
     name = body["metadata"]["name"]
-    timing, started = server.timing, None
+    timing, started, refused_since = server.timing, None, math.inf
     read_at = timing.clock.monotonic()
     with progress() as shown:
         while True:
             if body["spec"].get("suspend"):
                 raise _suspended(body)
+            if is_new and (why := why_not_accepted(body)):
+                raise _not_accepted(body, why)
             readiness = await deadline.attempt(_read_readiness(server, body, needs_pods, generation))
             if readiness is not None and readiness.state is _State.READY:
                 return body
             shown.show([deadline.trouble] if readiness is None else readiness.lines)
             if deadline.is_over:
                 raise _not_ready(body, deadline)
+            if readiness is not None:
+                refused_since = _check_pull(body, readiness, refused_since, timing)
             if readiness is not None and readiness.state is _State.STARTED:
                 started = started or timing.clock.monotonic()
                 pause_seconds = _pause(timing.clock.monotonic() - started, timing)
@@ -416,13 +433,14 @@ async def _read_readiness(server: Server, body: Json, needs_pods: bool, generati
             return _Readiness(_State.READY, [])
         if needs_pods:
             raise
-        return _Readiness(_State.NOTHING, [f"scheduler: {why_not_ready(body)}"])
+        waits = [f"scheduler: {why_not_ready(body)}"]
+        return _Readiness(_State.NOTHING, waits, refused_pull=refused_pull(body, []))
     if any(is_ready(pod) for pod in pods):
         return _Readiness(_State.READY, [])
     lines = waits_for(body, pods)
     youngest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     if youngest is None or not (needs_pods and has_started(youngest)):
-        return _Readiness(_State.NOTHING, lines)
+        return _Readiness(_State.NOTHING, lines, refused_pull=refused_pull(body, [youngest] if youngest else []))
     return _Readiness(_State.STARTED, lines, youngest["metadata"]["name"])
 
 
@@ -432,13 +450,64 @@ def _status_is_ready(body: Json, generation: int) -> bool:
     return is_of_now and bool(status.get("scheduler", {}).get("ready", False))
 
 
+def _check_pull(body: Json, readiness: _Readiness, refused_since: float, timing: Timing) -> float:
+    """Since when the pull of the scheduler's image fails as no further try mends, by the monotonic clock; or infinity.
+
+    Between two tries the kubelet says only that it waits.
+
+    Raises:
+        KubeClusterError: that has lasted.
+    """
+    now = timing.clock.monotonic()
+    if not readiness.refused_pull:
+        return refused_since if _waits_for_image(readiness.lines) else math.inf
+    if now - refused_since >= timing.refused_pull_seconds:
+        raise _cannot_pull(body, readiness.refused_pull)
+    return min(refused_since, now)
+
+
+def _waits_for_image(lines: list[str]) -> bool:
+    return any(reason in line for line in lines for reason in REASONS)
+
+
+async def _accepted(server: Server, body: Json) -> Json:
+    """The new cluster once the operator has tried its templates by a dry run; as it is where that takes long.
+
+    Raises:
+        KubeClusterError: the operator does not act on it as it is written.
+    """
+    deadline = Deadline(server.timing.accepted_seconds, server.timing)
+    while not_observed(body) and not deadline.is_over:
+        body = await deadline.attempt(server.cluster(body["metadata"]["name"])) or body
+        if not_observed(body):
+            await server.timing.clock.sleep(server.timing.readiness_poll_seconds)
+    if why := why_not_accepted(body):
+        raise _not_accepted(body, why)
+    return body
+
+
+def _not_accepted(body: Json, why: str) -> KubeClusterError:
+    return InvalidArgumentError(
+        f"cluster {body['metadata']['name']!r} is not accepted",
+        reason=why,
+        next_step="Correct what is named, and create it again",
+    )
+
+
+def _cannot_pull(body: Json, why: str) -> KubeClusterError:
+    return KubeClusterError(
+        f"the scheduler of cluster {body['metadata']['name']!r} cannot start", reason=why, next_step=IMAGE_STEP
+    )
+
+
 def _not_ready(body: Json, deadline: Deadline) -> KubeClusterError:
     reason = deadline.trouble or why_no_scheduler(body)
     step = OPERATOR_STEP if reason == OUTDATED else where_to_look(body)
+    longer = IMAGE_STEP if _waits_for_image([reason]) else f"{step}, or wait longer: timeout=600"
     return KubeClusterError(
         f"the scheduler of cluster {body['metadata']['name']!r} was not ready within {deadline.limit_seconds:g} s",
         reason=reason,
-        next_step=ENVIRONMENT_STEP if deadline.trouble else f"{step}, or wait longer: timeout=600",
+        next_step=ENVIRONMENT_STEP if deadline.trouble else longer,
     )
 
 

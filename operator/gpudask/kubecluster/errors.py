@@ -5,15 +5,25 @@ A reason is the operator's message in a cluster's status, or Kubernetes' own on 
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
 from gpudask.api import Json
+from gpudask.api.image_pull import is_final, is_pull_failure, short_message
+from gpudask.api.status import ConditionType, Reason
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
 OPERATOR_STEP = (
     "See whether the operator runs: kubectl get pods -A -l app.kubernetes.io/name=gpudask, or gpudask doctor"
+)
+
+IMAGE_STEP = (
+    "Write image= with one that the nodes can pull, or set DASK_GPUDASK__IMAGE for every cluster; an image of a private"
+    " registry takes imagePullSecrets in the template"
 )
 
 
@@ -50,6 +60,36 @@ def _restore(kind: type[KubeClusterError], arguments: tuple[Any, ...]) -> KubeCl
     error: KubeClusterError = (OSError if issubclass(kind, OSError) else RuntimeError).__new__(kind)
     error.args = arguments
     return error
+
+
+class UnknownArgumentError(KubeClusterError, TypeError):
+    """An argument that there is not: also the TypeError that Python raises of one."""
+
+
+class InvalidArgumentError(KubeClusterError, ValueError):
+    """An argument that cannot be used: also the ValueError that Dask raises of one."""
+
+
+def refuse_unknown(function: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
+    """Refuse arguments that `function` collected because it has no such parameters.
+
+    Raises:
+        UnknownArgumentError: there are some; the message has the nearest parameter.
+    """
+    if not unknown:
+        return
+    known = [
+        name
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY or (each.kind is each.POSITIONAL_OR_KEYWORD and name != "self")
+    ]
+    name = next(iter(unknown))
+    close = get_close_matches(name[:100].lower(), known, n=1)
+    raise UnknownArgumentError(
+        f"{', '.join(f'{each}=' for each in unknown)} given to KubeCluster",
+        reason=f"there is no argument {name}",
+        next_step=f"Did you mean {close[0]}=?" if close else f"Its arguments are {', '.join(known)}",
+    )
 
 
 def not_observed(body: Json) -> str:
@@ -93,20 +133,24 @@ def why_no_scheduler(body: Json) -> str:
 
 def why_workers_wait(body: Json, pool: str | None) -> str:
     """The reason why workers of `pool` are missing or, where it is None, of the whole cluster."""
-    reason = why_pool_waits(body, pool)
-    if pool is None and reason and not not_observed(body):
-        return "; ".join(part for part in (_bad_conditions(body["status"]), reason) if part)
-    return reason or why_not_ready(body)
+    if pool is not None or not_observed(body):
+        return why_pool_waits(body, pool) or why_not_ready(body)
+    bad = _bad_conditions(body["status"])
+    reason = why_pool_waits(body, pool, said=bad)
+    return "; ".join(part for part in (bad, reason) if part) if reason else why_not_ready(body)
 
 
-def why_pool_waits(body: Json, pool: str | None) -> str:
-    """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any."""
+def why_pool_waits(body: Json, pool: str | None, *, said: str = "") -> str:
+    """The operator's reason for the size and the progress of `pool`, or of all where it is None; empty without any.
+
+    What stands in `said` already is left out.
+    """
     if away := not_observed(body):
         return away
     pools = body["status"].get("pools") or []
     if pool is None and len(pools) > 1:
-        return "; ".join(f"pool {item['name']}: {_size_and_why(item)}" for item in pools)
-    return next((_size_and_why(item) for item in pools if pool in (None, item["name"])), "")
+        return "; ".join(f"pool {item['name']}: {_size_and_why(item, said)}" for item in pools)
+    return next((_size_and_why(item, said) for item in pools if pool in (None, item["name"])), "")
 
 
 def why_pod_waits(pod: Json) -> str:
@@ -125,6 +169,38 @@ def why_pod_waits(pod: Json) -> str:
     if status.get("phase") == "Running":
         return "it runs, but does not answer yet"
     return str(status.get("message") or status.get("reason") or f"phase {status.get('phase', 'unknown')}")
+
+
+def refused_pull(body: Json, pods: list[Json]) -> str:
+    """The failed pull of the scheduler's image that no further try mends; empty where there is none, or one may.
+
+    Args:
+        body: the cluster.
+        pods: the scheduler's; empty where they may not be listed.
+    """
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or []:
+            waiting = container.get("state", {}).get("waiting") or {}
+            if is_final(waiting.get("reason", ""), waiting.get("message", "")):
+                return _why_container_waits(waiting, container)
+    if pods or not_observed(body):
+        return ""
+    degraded = condition(body, ConditionType.DEGRADED)
+    message = str(degraded.get("message", ""))
+    is_image = degraded.get("reason") == Reason.IMAGE and message.startswith("scheduler: ")
+    return message.removeprefix("scheduler: ") if is_image and is_final("ErrImagePull", message) else ""
+
+
+def why_not_accepted(body: Json) -> str:
+    """The reason why the operator does not act on a cluster as it is written; empty where it does, or did not look."""
+    accepted = {} if not_observed(body) else condition(body, ConditionType.ACCEPTED)
+    return f"{accepted['reason']}: {accepted.get('message', '')}" if accepted.get("status") == "False" else ""
+
+
+def condition(body: Json, kind: str) -> Json:
+    """One condition of a cluster's status; empty where there is none of that type."""
+    listed = (body.get("status") or {}).get("conditions") or []
+    return next((item for item in listed if item.get("type") == kind), {})
 
 
 def waits_for(body: Json, pods: list[Json]) -> list[str]:
@@ -152,16 +228,24 @@ def _bad_conditions(status: Json) -> str:
     bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
     # `Ready` only sums the others up.
     bad = [item for item in bad if item["type"] != "Ready"] or bad
-    return "; ".join(f"{item['type']} is False, {item['reason']}: {item.get('message', '')}" for item in bad)
+    told: dict[str, str] = {}  # of conditions with one message, the first
+    for item in bad:
+        message = item.get("message", "")
+        told.setdefault(message or item["type"], f"{item['type']} is False, {item['reason']}: {message}")
+    return "; ".join(told.values())
 
 
-def _size_and_why(pool: Json) -> str:
+def _size_and_why(pool: Json, said: str) -> str:
     parts = [f"{pool.get('ready', 0)} of {pool.get('desired', 0)} desired pods are ready"]
-    return ", ".join(parts + [pool[key] for key in ("message", "reason") if pool.get(key)])
+    # A refusal's message ends with since when, which its condition may not have.
+    texts = [pool[key] for key in ("message", "reason") if pool.get(key)]
+    return ", ".join(parts + [text for text in texts if text.partition("; since ")[0] not in said])
 
 
 def _why_container_waits(waiting: Json, container: Json) -> str:
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if is_pull_failure(reason):
+        return short_message(reason, message, container.get("image", ""))
     if reason == "ContainerCreating":
         return f"its node pulls image {container.get('image', '')} or prepares its volumes"
     return f"{reason}: {message}" if message else str(reason)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_HOLDS, API_VERSION, KIND, MIRROR_MANAGER
+from gpudask.api.untrusted_text import quote
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Entries = Mapping[str, Json | None]  # pool -> its override
 Notes = Mapping[str, str | None]  # pool -> what its holds note
+_MESSAGE_LENGTH = 600  # of what is quoted from a status
 FIELD_MANAGER = "gpudask-client"  # owns overrides alone
 
 
@@ -61,6 +63,21 @@ def section_of(body: Json, pool: str) -> Json:
 def entry_of(body: Json, pool: str) -> Json | None:
     """The override of `pool`, whoever set it."""
     return next((entry for entry in body["spec"].get("overrides", []) if entry["pool"] == pool), None)
+
+
+def hint_of_size(body: Json, pool: str, pods: int) -> str:
+    """What speaks against a size of `pool` that was just asked for, as far as it is known; empty: nothing."""
+    row: Json = next((item for item in (body.get("status") or {}).get("pools") or [] if item.get("name") == pool), {})
+    if row.get("message") and pods > row.get("ready", 0):
+        have = f"{row.get('ready', 0)} of {row.get('desired', 0)} pods are ready"
+        return f"pool {pool} already waits, {have}: {quote(str(row['message']), _MESSAGE_LENGTH)}"
+    most = (section_of(body, pool).get("autoscale") or {}).get("max")
+    if most is not None and pods > most:
+        return (
+            f"{pods} pods of pool {pool} are more than its manifest's autoscale.max of {most}: quotas and nodes may not"
+            " have room for them"
+        )
+    return ""
 
 
 def own_entries(body: Json) -> dict[str, Json]:

@@ -6,20 +6,27 @@ The arguments are those of `dask_kubernetes.operator.KubeCluster` where they mea
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
-from gpudask.api.base import seconds
+from gpudask.api.base import PLAIN_RESOURCES, is_resource, seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import InvalidArgumentError, KubeClusterError
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import (
         Server,  # the command line writes manifests before it needs an API server
     )
 
+# Names that people write for a resource -> what they mean.
+_MEANT = {
+    "cpu": "'cpu'", "cpus": "'cpu'", "cores": "'cpu'", "memory": "'memory'", "mem": "'memory'", "ram": "'memory'",
+    "ephemeral-storage": "'ephemeral-storage'", "storage": "'ephemeral-storage'", "disk": "'ephemeral-storage'",
+    "gpu": "gpus=8, beside resources", "gpus": "gpus=8, beside resources",
+}  # fmt: skip
 _CUDA = ("dask-cuda-worker", "dask cuda worker")
 _PLAIN = ("dask-worker", "dask worker")
 
@@ -53,7 +60,8 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
     """A pool's `resources`, from requests by name or from a container's `requests` and `limits`.
 
     Raises:
-        KubeClusterError: GPUs are asked for, or a limit says something else than the request.
+        KubeClusterError: GPUs are asked for, Kubernetes knows no such resource, or a limit says something else than the
+            request.
     """
     if not resources:
         return {}
@@ -75,6 +83,14 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
             reason="that alone gives a pod a GPU, but no worker that uses it",
             next_step="Write gpus=8, or gpus=(0, 8); other devices: pools=[{'name': 'gpu', 'gpu':"
             " {'resourceName': 'nvidia.com/mig-1g.10gb'}}]",
+        )
+    if wrong := [name for name in asked if not is_resource(str(name))]:
+        name = str(wrong[0])[:100]
+        close = get_close_matches(name.lower(), _MEANT, n=1, cutoff=0.5)
+        raise InvalidArgumentError(
+            f"resources with {name!r}",
+            reason=f"Kubernetes knows {', '.join(PLAIN_RESOURCES)}; others have a domain, as example.com/dongle",
+            next_step=f"Did you mean {_MEANT[close[0]]}?" if close else "Write one of these, or leave it out",
         )
     return {"resources": asked}
 
@@ -98,10 +114,28 @@ def duration(argument: str, value: Any) -> str:
 
 
 def env_list(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Environment variables by name as a pod has them; those that are so already stay."""
+    """Environment variables by name as a pod has them; those that are so already stay.
+
+    Raises:
+        InvalidArgumentError: it is neither.
+    """
     if isinstance(env, Mapping):
         return [{"name": str(name), "value": str(value)} for name, value in env.items()]
-    return [dict(item) for item in env]
+    if isinstance(env, str) or not isinstance(env, Iterable):
+        raise _no_env(env)
+    items = list(env)
+    wrong = [item for item in items if not isinstance(item, Mapping) or not isinstance(item.get("name"), str)]
+    if wrong:
+        raise _no_env(wrong[0])
+    return [dict(item) for item in items]
+
+
+def _no_env(given: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"env with {given!r:.100}",
+        reason="it is a value for each name, or a list of variables as a pod has them",
+        next_step="Write env={'LEVEL': '3'}, or env=[{'name': 'LEVEL', 'value': '3'}]",
+    )
 
 
 def extra_args(command: str | Sequence[str] | None) -> Json:

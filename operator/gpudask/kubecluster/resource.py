@@ -84,6 +84,7 @@ class Resource:
         body: the cluster as last read; empty where it never was.
         default_shutdown: how long a cluster that was created here waits for a program, while it is to be deleted at the
             end. Empty: for ever, or somebody said what it is.
+        is_new: whether it was created here, just now.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Resource:
         self.namespace = self._wanted_namespace or ""
         self.server: Server | None = None
         self.body: Json = {}
+        self.is_new = False
         self._arguments, self._mode = arguments, mode
         self._kubeconfig, self._context = kubeconfig, context
         self._shutdown_on_close = shutdown_on_close
@@ -210,14 +212,14 @@ class Resource:
         program = pod_namespace() if is_inside else ""
         if program and self._manifest and self._arguments.custom_cluster_spec is None:
             wanted = open_to(wanted, program, server.namespace)
-        self.body, is_new = await self._find_or_create(server, wanted)
+        self.body, self.is_new = await self._find_or_create(server, wanted)
         if self._shutdown_on_close is None:
-            self._shutdown_on_close = is_new
-        if is_new:
+            self._shutdown_on_close = self.is_new
+        if self.is_new:
             log(f"created cluster {self.name!r} in namespace {self.namespace!r}: {summary(self.body)}")
         else:
             self.default_shutdown = ""
-        if not is_new and (given := self._arguments.given()):
+        if not self.is_new and (given := self._arguments.given()):
             log(f"cluster {self.name!r} exists already: it keeps its own {', '.join(given)}")
         if self._own is None:
             self._own = OwnCluster(server, self.name, uid=self.body["metadata"]["uid"])
@@ -261,6 +263,8 @@ class Resource:
         if is_group and pool == DEFAULT_GROUP:
             pool = pools.default_pool(await server.cluster(name))
         self.update(await overrides.set_size(server, name, n, pool, by=user()))
+        if n is not None and (hint := overrides.hint_of_size(self.body, overrides.choose_pool(self.body, pool), n)):
+            logger.warning("gpudask: %s", hint)
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
         """Let a pool follow demand between limits."""

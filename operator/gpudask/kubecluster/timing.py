@@ -68,6 +68,8 @@ class Timing:
         readiness_poll_seconds: between two looks at a scheduler that is not there yet, where changes are not told.
         readiness_told_seconds: the same where they are.
         readiness_status_seconds: between two looks at what the operator says of it.
+        accepted_seconds: for the operator to say whether it accepts a cluster that is new and whose scheduler runs.
+        refused_pull_seconds: for which a pull of the scheduler's image may fail in a way that no other try mends.
         health_seconds: for a scheduler that starts to answer what the kubelet's probe asks.
         health_seldom_seconds: between two such questions in the first `health_first_seconds` of its pod: a scheduler
             that starts listens after a second or two. It is asked often then, and later ever less. Each time costs
@@ -88,6 +90,13 @@ class Timing:
         outage_choose_seconds: between two choices of another way to it.
         outage_answer_seconds: for it to answer such a try.
         cause_seconds: to find out from the API server why it is away.
+
+        conditions_tick_seconds: between two looks at what the cluster's status says.
+        conditions_warn_seconds: for which something may be wrong before a warning; and for the scheduler to answer.
+        conditions_again_seconds: for which something has to be well before it is told again.
+        conditions_ask_seconds: between two questions to a scheduler while the program waits.
+        conditions_poll_seconds: between two readings of the status where it may not be watched, at first,
+        conditions_most_seconds: and at most; and before a watch that is lost again and again.
 
         workers_poll_seconds: between two questions how many workers run, if none comes or goes.
         workers_least_seconds: between two questions in any case.
@@ -145,6 +154,8 @@ class Timing:
     readiness_poll_seconds: float = 0.5
     readiness_told_seconds: float = 5.0
     readiness_status_seconds: float = 1.0
+    accepted_seconds: float = 5.0
+    refused_pull_seconds: float = 15.0
     health_seconds: float = 1.0
     health_seldom_seconds: float = 0.5
     health_first_seconds: float = 1.0
@@ -162,6 +173,13 @@ class Timing:
     outage_choose_seconds: float = 10.0
     outage_answer_seconds: float = 5.0
     cause_seconds: float = 5.0
+
+    conditions_tick_seconds: float = 1.0
+    conditions_warn_seconds: float = 5.0
+    conditions_again_seconds: float = 60.0
+    conditions_ask_seconds: float = 2.0
+    conditions_poll_seconds: float = 4.0
+    conditions_most_seconds: float = 60.0
 
     workers_poll_seconds: float = 0.25
     workers_least_seconds: float = 0.02

@@ -18,9 +18,10 @@ from distributed.core import Status
 from distributed.objects import SchedulerInfo
 
 from gpudask.kubecluster import overrides
+from gpudask.kubecluster.conditions import Conditions, Trouble, too_few_allowed, troubles
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_workers_wait
+from gpudask.kubecluster.errors import KubeClusterError, not_observed, where_to_look, why_workers_wait
 from gpudask.kubecluster.kube.pods import read_logs
 from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.outage import Reconnector
@@ -55,6 +56,7 @@ class Workers:
         resource: the cluster.
         connection: to its scheduler.
         reconnector: which knows why the scheduler is away.
+        conditions: which know what else is wrong, and are told of each wait.
         progress: what shows a wait.
         timing: intervals and deadlines.
 
@@ -68,6 +70,7 @@ class Workers:
         resource: Resource,
         connection: SchedulerConnection,
         reconnector: Reconnector,
+        conditions: Conditions,
         *,
         progress: Callable[[], Progress],
         timing: Timing,
@@ -75,6 +78,7 @@ class Workers:
         self.info: Any = {"workers": {}}
         self.news = asyncio.Event()
         self._resource, self._connection, self._reconnector = resource, connection, reconnector
+        self._conditions = conditions
         self._progress, self._timing = progress, timing
 
     async def subscribe(self) -> Any:
@@ -99,7 +103,7 @@ class Workers:
     async def _wait(self, enough: Callable[[int], bool], wait: _Wait) -> list[str]:
         clock = self._timing.clock
         shown_at = clock.monotonic()
-        with self._progress() as progress:
+        with self._progress() as progress, self._conditions.waiting(wait.n_workers, wait.pool):
             while True:
                 asked = clock.monotonic()
                 running = await self._running(wait)
@@ -152,10 +156,12 @@ class Workers:
         """The logs of the pods by name; None where they may not be read and the processes themselves can be asked.
 
         Raises:
-            KubeClusterError: the API server refuses, and nothing is connected.
+            KubeClusterError: there is no such pool, or the API server refuses, and nothing is connected.
         """
         try:
             server = self._resource.require_server()
+            if pool:
+                overrides.choose_pool(await server.cluster(self._resource.name), pool)
             return await read_logs(
                 server, self._resource.name, scheduler=scheduler, workers=workers, pool=pool, tail=tail
             )
@@ -190,7 +196,18 @@ class Workers:
             return f"why is not known, {wait.refusal.reason}"
         if self._resource.server is None or not self._resource.body:
             return "why is not known without an API server"
-        return wait.deadline.trouble or why_workers_wait(self._resource.body, wait.pool)
+        why = wait.deadline.trouble or why_workers_wait(self._resource.body, wait.pool)
+        limited = self._limited(wait)
+        return f"{why}; {limited.message}" if limited is not None else why
+
+    def _limited(self, wait: _Wait) -> Trouble | None:
+        """What forbids so many workers, as far as what was read is what the operator has seen."""
+        body = self._resource.body
+        return (
+            too_few_allowed(body, wait.pool, wait.n_workers)
+            if not (wait.deadline.trouble or not_observed(body))
+            else None
+        )
 
     async def _too_late(self, running: int, wait: _Wait) -> KubeClusterError:
         limit = f"within {wait.deadline.limit_seconds:g} s"
@@ -201,8 +218,11 @@ class Workers:
         why = await self._why(wait)
         name, namespace = self._resource.name, self._resource.namespace
         log = f"kubectl logs -l gpudask.dev/cluster={name},dask.org/component=scheduler -n {namespace}"
-        step = where_to_look(self._resource.body) if self._resource.body else f"See the scheduler's log: {log}"
-        step = wait.refusal.next_step if wait.refusal else step
+        body = self._resource.body
+        found = [self._limited(wait), *(troubles(body) if not wait.deadline.trouble else [])]
+        steps = [each.next_step for each in found if each is not None and each.next_step]
+        steps += [where_to_look(body) if body else f"See the scheduler's log: {log}"]
+        step = wait.refusal.next_step if wait.refusal else steps[0]
         return KubeClusterError(f"{running} of {wait.whose} came {limit}", reason=why, next_step=step)
 
 

@@ -32,6 +32,9 @@ _TELLS_NOTHING = "failed to start"
 # So long after a pod's deletion is due its finalizers are told: whoever set them usually takes them off in seconds.
 _TERMINATING_SECONDS = 60.0
 
+# Of pods that hold GPUs without work so many are named.
+_HOLDERS_NAMED = 3
+
 Trouble = tuple[Reason, str]
 
 
@@ -49,13 +52,33 @@ def trouble(observation: Observation, pool: PoolStatus) -> Trouble | None:
     if memory and memory.refusal:
         return Reason(memory.refusal_reason), refusal_message(observation, memory)
     if pool.unschedulable:
-        return Reason.UNSCHEDULABLE, pool.message
+        return Reason.UNSCHEDULABLE, pool.message + _gpus_held_idle(observation, pool)
     pods = observation.workers(pool.name)
     return (
         failing_pods(observation, pods).trouble
         or _device_failure(observation, pool, pods)
         or _draining(observation, pool, pods)
         or kept_by_finalizers(observation, pods).trouble
+    )
+
+
+def _gpus_held_idle(observation: Observation, pool: PoolStatus) -> str:
+    """The pods of this cluster that hold GPUs without work while a GPU pod of `pool` finds no node; empty: none do."""
+    section = next((item for item in observation.cluster.spec.pools if item.name == pool.name), None)
+    if section is None or section.gpu is None:
+        return ""
+    keeps = []
+    for pod in observation.pods:
+        workers = observation.registered(pod)
+        kept = [worker for worker in workers if worker.held_keys or worker.blockers]
+        if pod.gpus and pod.node and pod.live and kept and not any(worker.own for worker in workers):
+            keeps.append(f"{pod.name} ({pod.gpus} GPU, {sum(worker.held_keys for worker in kept)} results)")
+    if not keeps:
+        return ""
+    more = f" and {len(keeps) - _HOLDERS_NAMED} more" if len(keeps) > _HOLDERS_NAMED else ""
+    return (
+        f"; meanwhile idle pods hold GPUs for their results: {', '.join(keeps[:_HOLDERS_NAMED])}{more}:"
+        " let go of the futures, or write heldData: {releaseAfter: 10m} in their pool"
     )
 
 
@@ -97,7 +120,7 @@ def trouble_of_scheduler(observation: Observation) -> Trouble | None:
     """The trouble of a scheduler that does not stay up, None where it does, or merely starts."""
     pod = observation.scheduler
     found = _waiting(observation, pod) if pod is not None else None
-    return found if found is not None and found[0] == Reason.CRASHING else None
+    return found if found is not None and found[0] in (Reason.CRASHING, Reason.IMAGE) else None
 
 
 def _worker_waits(observation: Observation, pod: Pod) -> Finding:
@@ -148,10 +171,17 @@ def _device_failure(observation: Observation, pool: PoolStatus, pods: Iterable[P
 def _draining(observation: Observation, pool: PoolStatus, pods: Iterable[Pod]) -> Trouble | None:
     workers = [worker for pod in pods for worker in observation.registered(pod)]
     if any(worker.retiring == "blocked" for worker in workers):
-        return Reason.DRAIN_BLOCKED, pool.held or "a drain waits"
+        return Reason.DRAIN_BLOCKED, f"{pool.held or 'a drain waits'}{_held_cure(pool)}"
     if any(drain.progress(pod, observation.now, None).hangs for pod in pods):
         return Reason.DRAIN_HANGS, pool.leaving
     return None
+
+
+def _held_cure(pool: PoolStatus) -> str:
+    """What to do about pods that stay, GPUs and all, because of what they hold."""
+    gpus = f"; the pool holds {pool.gpus_held} GPU{'s' if pool.gpus_held > 1 else ''}" if pool.gpus_held else ""
+    by_time = "" if pool.removed or "actor" in pool.held else ", or write heldData: {releaseAfter: 10m} in the pool"
+    return f"{gpus}: let go of the futures{by_time}"
 
 
 def last_message(spec: Spec, pod: Pod) -> str:

@@ -14,6 +14,7 @@ from gpudask.desired import spec_hash
 from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
+from gpudask.planning.degraded import refusal_message
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView, has_joined, views
@@ -21,6 +22,7 @@ from gpudask.scaling.assignment import Share
 
 _ABOUT_SECONDS = 2.0
 _LEAVING_NAMED = 3
+_SINCE = "; since "  # of a pool's message, as in `degraded.refusal_message`
 # What moves while a cluster works: written at most every few seconds, and never alone a reason to hurry.
 _LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
 # How pods come and go: many of them in a moment are one write.
@@ -229,11 +231,14 @@ def _busy_gpus(observation: Observation, pod: Pod, gpus: int) -> int:
 
 
 def _message(view: PoolView, live: list[Pod]) -> str:
+    """What keeps the pool from progress, and since when: the refusal of its pods, else the first pod that waits."""
     if view.memory.refusal:
-        return view.memory.refusal
+        return refusal_message(view.observation, view.memory)
     for pod in live:
-        if pod.unschedulable or pod.waiting:
-            return f"{pod.name}: {pod.unschedulable or pod.waiting}"
+        if pod.unschedulable:
+            return f"{pod.name}: {pod.unschedulable.rstrip('.')}{_SINCE}{iso(pod.created, to='seconds')}"
+        if pod.waiting:
+            return f"{pod.name}: {pod.waiting}"
     return ""
 
 
@@ -299,7 +304,11 @@ def without_progress(status: Status) -> Status:
 
 def without_live_values(status: Status) -> Status:
     """`status` without live values and counters: when this changed, it is written almost at once."""
-    pools = [pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS)) for pool in status.pools]
+    # Of a message only what it says: the next try of what is refused moves with each try.
+    pools = [
+        pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS) | {"message": pool.message.partition(_SINCE)[0]})
+        for pool in status.pools
+    ]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
     scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": "", "disconnected_since": ""})

@@ -16,6 +16,8 @@ from gpudask.planning.pool_view import Start
 # and a pod that exists is seen by a pass once in ten minutes at least.
 _KEPT_SECONDS = 1200.0
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 1.0, 300.0
+# A quota is raised, or another cluster's pods go, without a word to this operator: a try every half a minute finds out.
+_LAST_QUOTA_SECONDS = 30.0
 _FORGIVEN_SECONDS = 600.0
 _SAME_SECONDS = 0.5
 # Creations in a row whose name was in use, after which the next is tried at once.
@@ -38,10 +40,12 @@ class Memory:
     def __init__(self, random: Callable[[], float] = lambda: 0.5) -> None:
         self.pools: dict[str, PoolMemory] = {}
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS, random)
+        self._quota_backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_QUOTA_SECONDS, random)
         self.busy_at: dict[str, float] = {}
         self.frozen_at: dict[str, float] = {}
         self._started: set[str] = set()
-        self._failures: dict[str, _Failures] = {}
+        self._failures: dict[str, _Failures] = {}  # by pool: pods that failed, which a creation does not forgive
+        self._refusals: dict[str, _Failures] = {}  # by pool: creations that were refused since the last that was not
         self._names_in_use: dict[str, _Failures] = {}  # by pool: creations in a row whose name was in use
         self._unseen_names: dict[tuple[str, str], _Failures] = {}  # by pool and name: how often a pod of ours had it
 
@@ -77,22 +81,19 @@ class Memory:
         if starts[-1].seconds != self.of(pool).start_seconds:
             self.pools[pool] = replace(self.of(pool), start_seconds=starts[-1].seconds)
 
-    def record_failure(self, pool: str, now: float, *, retry_after_seconds: float | None = None) -> None:
-        """Back off after a pod of `pool` failed, or was refused: twice as long each time, up to five minutes."""
-        past = self._failures.get(pool, _Failures())
-        if past.count and now - past.last < _SAME_SECONDS:
-            return  # many pods that end at once are one failure
-        count = past.count + 1 if now - past.last < _FORGIVEN_SECONDS else 1
-        self._failures[pool] = _Failures(count, now)
-        not_before = now + self._backoff.delay(count, retry_after_seconds)
-        self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
+    def record_failure(self, pool: str, now: float) -> None:
+        """Back off after a pod of `pool` failed: twice as long each time, up to five minutes."""
+        if count := _count_up(self._failures, pool, now):
+            self.wait(pool, now + self._backoff.delay(count))
 
     def record_refusal(self, pool: str, error: ApiError, now: float) -> None:
-        """Keep the API server's message of a refused creation, and back off; an edit ends that.
+        """Keep the API server's message of a refused creation, and back off; a creation or an edit ends that.
 
         Also where the template is invalid: what refuses it may be a policy that somebody else changes.
         """
-        self.record_failure(pool, now, retry_after_seconds=error.retry_after_seconds)
+        if count := _count_up(self._refusals, pool, now):
+            backoff = self._quota_backoff if error.quota else self._backoff
+            self.wait(pool, now + backoff.delay(count, error.retry_after_seconds))
         before, reason = self.of(pool), reason_of(error)
         since = before.refused_since if before.refusal_reason == reason and before.refused_since else now
         message = error.message or str(error)
@@ -149,17 +150,20 @@ class Memory:
         memory = self.of(pool)
         if memory.refusal and memory.refusal_reason != Reason.TEMPLATE_REFUSED:
             self._failures.pop(pool, None)
+            self._refusals.pop(pool, None)
             self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
 
     def record_deletion(self, pool: str, now: float) -> None:
         """Try again soon after a pod of `pool` was deleted: what a quota refused may fit."""
         if self.of(pool).refusal_reason == Reason.QUOTA:
             self._failures.pop(pool, None)
+            self._refusals.pop(pool, None)
             self.pools[pool] = replace(self.of(pool), not_before=now + _FIRST_BACKOFF_SECONDS)
 
     def record_creation(self, pool: str) -> None:
-        """Forget the refusal after a successful creation."""
+        """Forget the refusals after a successful creation: the next one is tried again after a second."""
         self._names_in_use.pop(pool, None)
+        self._refusals.pop(pool, None)
         memory = self.of(pool)
         if memory.refusal:
             self.pools[pool] = replace(memory, refusal="", refusal_reason="", refused_since=0.0, not_before=0.0)
@@ -167,11 +171,22 @@ class Memory:
     def forget_refusals(self) -> None:
         """Forget all refusals after an edit: it may have been the cure."""
         self._failures.clear()
+        self._refusals.clear()
         self._names_in_use.clear()
         self.pools = {
             name: PoolMemory(size=memory.size, start_seconds=memory.start_seconds, held_seconds=memory.held_seconds)
             for name, memory in self.pools.items()
         }
+
+
+def _count_up(failures: dict[str, _Failures], pool: str, now: float) -> int:
+    """How many failures in a row of `pool` this one makes; 0: it is the same as the last, as pods end together."""
+    past = failures.get(pool, _Failures())
+    if past.count and now - past.last < _SAME_SECONDS:
+        return 0
+    count = past.count + 1 if now - past.last < _FORGIVEN_SECONDS else 1
+    failures[pool] = _Failures(count, now)
+    return count
 
 
 def _pause_seconds(count: int) -> float:

@@ -9,16 +9,20 @@ of the next pool needs to start, and in `targetDuration` after that. Only what i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
+from gpudask.api.untrusted_text import quote
 from gpudask.scaling.demand import Requirement
 
 # How long a pod is taken to need where none like it has been seen to start, in this cluster or another: a GPU node
 # takes minutes to come, but a pod that is there too early holds a GPU for nothing.
 UNKNOWN_START_SECONDS = 60.0
+# Of names that a task's author wrote: so many are told of, in so many characters, and compared with so many.
+_NAMES_TOLD, _SHOWN, _COMPARED = 3, 60, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +198,75 @@ def unserved_message(spec: Spec, requirement: Requirement) -> str:
     tasks = f"{requirement.active} task{'s' if requirement.active != 1 else ''}"
     if not requirement.resources:
         held = [pool.name for pool in spec.pools if spec.accepts(pool) == "any"]
-        why = f"pool {' and pool '.join(held)} set to 0 pods" if held else "every pool accepts annotated tasks only"
-        return f"{tasks} without resource annotations: {why}"
+        if held:
+            names = " and pool ".join(held)
+            return f"{tasks} without resource annotations: pool {names} set to 0 pods: {_give_size(held)}"
+        offers = next((_written(pool.offered_resources) for pool in cost_order(spec) if pool.offered_resources), "")
+        annotate = f"write resources={{{offers}}} with them, or " if offers else "write "
+        return (
+            f"{tasks} without resource annotations: every pool accepts annotated tasks only:"
+            f" {annotate}accepts: any in a pool"
+        )
     want = "wants" if requirement.active == 1 else "want"
-    return f"{tasks} {want} {requirement}; {', '.join(_offer(spec, pool, requirement) for pool in spec.pools)}"
+    offered = ", ".join(_offer(spec, pool, requirement) for pool in spec.pools)
+    return f"{tasks} {want} {requirement}; {offered}: {_cure(spec, requirement)}"
+
+
+def _cure(spec: Spec, requirement: Requirement) -> str:
+    """What to write so that `requirement` is served: the name that was meant, less, or what a pool has to offer."""
+    if held := [pool.name for pool in spec.pools if slots_per_pod(spec, pool, requirement)]:
+        return _give_size(held)
+    asked = dict(requirement.resources)
+    known = {name for pool in spec.pools for name in pool.offered_resources}
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        return "; ".join(_unknown_name(name, asked[name], known) for name in unknown[:_NAMES_TOLD])
+    if (most := _most_offered(spec, asked)) is None:
+        return f"write one of them with each task, or a pool whose workers offer all of {quote(', '.join(asked))}"
+    pool, less = most
+    scarce = next(name for name in asked if less[name] < asked[name])
+    return (
+        f"write {quote(_written(less, braces=False))}, or a pool whose workers offer {asked[scarce]:g}"
+        f" {quote(scarce, _SHOWN)}{_one_process(pool, scarce, asked[scarce])}"
+    )
+
+
+def _most_offered(spec: Spec, asked: Mapping[str, float]) -> tuple[Pool, dict[str, float]] | None:
+    """The pool whose workers offer all of these names, and most of them, with what it can give; None: there is none."""
+    found = []
+    for pool in cost_order(spec):
+        offered = pool.offered_resources
+        if all(offered.get(name, 0.0) > 0 for name, amount in asked.items() if amount > 0):
+            less = {name: min(amount, offered.get(name, 0.0)) for name, amount in asked.items()}
+            found.append((sum(less[name] / asked[name] for name in asked if asked[name] > 0), pool, less))
+    best = max(found, key=lambda each: each[0], default=None)
+    return None if best is None else (best[1], best[2])
+
+
+def _one_process(pool: Pool, name: str, amount: float) -> str:
+    """How one worker gets several GPUs: by default each has a process of its own."""
+    is_of_devices = pool.gpu is not None and pool.offers is None and name == "GPU" and amount == int(amount)
+    return f": gpu: {{count: {amount:g}, launcher: dask}}" if is_of_devices else ""
+
+
+def _unknown_name(name: str, amount: float, known: Collection[str]) -> str:
+    shown = quote(name, _SHOWN)
+    by_case = {each.casefold(): each for each in sorted(known)}
+    close = get_close_matches(name[:_SHOWN].casefold(), [each[:_SHOWN] for each in by_case][:_COMPARED], n=1)
+    if close:
+        return f"{shown}: did you mean `{quote(by_case[close[0]], _SHOWN)}`?"
+    return f"no pool offers {shown}: write offers: {{{shown}: {amount:g}}} in a pool, or leave it out"
+
+
+def _written(resources: Mapping[str, float], *, braces: bool = True) -> str:
+    """Resources as people write them in Python, or in the message of a demand: `'GPU': 1`, or `` `GPU: 1` ``."""
+    if braces:
+        return quote(", ".join(f"{name!r}: {amount:g}" for name, amount in resources.items()))
+    return "`" + ", ".join(f"{name}: {amount:g}" for name, amount in resources.items()) + "`"
+
+
+def _give_size(pools: Sequence[str]) -> str:
+    return f"give {pools[0]} a size: gpudask scale CLUSTER {pools[0]}=auto, or unscale({pools[0]!r})"
 
 
 def _offer(spec: Spec, pool: Pool, requirement: Requirement) -> str:

@@ -66,6 +66,10 @@ def scale_command(
         typer.echo(output.documents([body], output_form), nl=False)
         return
     typer.echo(f"{output.cluster_reference(name)} scaled: {sizes_text(body, asked)}")
+    for entry, size in asked.items():
+        pool = _choose(body, entry)
+        if size is not None and (hint := overrides.hint_of_size(body, pool, size)):
+            output.write_message(hint)
     if body["spec"].get("suspend"):
         output.write_message(f"the cluster is suspended: sizes hold once it is resumed, gpudask resume {name}")
 

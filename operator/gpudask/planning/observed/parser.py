@@ -15,6 +15,7 @@ import sys
 from typing import Any, get_args
 
 from gpudask.api import Json, resource
+from gpudask.api.image_pull import is_pull_failure, short_message
 from gpudask.api.spec import Protocol
 from gpudask.api.untrusted_text import quote
 from gpudask.desired.disruption import EVICTION_ANNOTATIONS
@@ -29,6 +30,7 @@ _RETIREMENT_LENGTH = 4096  # of the annotation's text: ours has some 200 charact
 _GPU_DIGITS = 4
 _IMAGE_LENGTH = 512  # as in the spec
 _MADE_WITH_LENGTH = 8192  # of the annotation's text: two images, in which a character may take six
+_PULL_LENGTH = 8192  # of the message of a failed pull, whose cause stands at its end
 _FINALIZERS = 4  # of a pod, so many are kept
 _BY_ANNOTATION = Retirement("asked for by annotation")
 # The kubelet's reasons for pods that it ends, or rejects, because of their node: it shuts down, as a spot node does, or
@@ -133,6 +135,9 @@ def _waiting(container: Json) -> str:
     reason = fields.text(waiting, "reason")
     if not reason or reason in ("ContainerCreating", "PodInitializing"):
         return ""
+    if is_pull_failure(reason):
+        image = fields.text(container, "image", _IMAGE_LENGTH)
+        return short_message(reason, fields.text(waiting, "message", _PULL_LENGTH), image)
     return f"{reason}: {fields.text(waiting, 'message', TEXT_LENGTH)}".rstrip(": ")
 
 
