@@ -16,7 +16,7 @@ from gpudask.cli.commands.delete import loss
 from gpudask.cli.output import CliError, Exit
 from gpudask.cli.commands.wait import Goal, Kind, read_goal
 from gpudask.cli.commands.logs import choose
-from gpudask.cli.options import verb_first
+from gpudask.cli.main import verb_first
 from gpudask.kubecluster import overrides
 from tests.builders import a_manifest, a_pool
 

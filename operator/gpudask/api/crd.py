@@ -15,8 +15,10 @@ import yaml
 
 from gpudask.api.resource import (
     API_VERSION,
+    CLUSTER_NAME,
     GROUP,
     KIND,
+    MAX_CLUSTER_NAME,
     NAME_ADVICE,
     NAME_LENGTH_ADVICE,
     PLURAL,
@@ -24,7 +26,7 @@ from gpudask.api.resource import (
     SINGULAR,
     VERSION,
 )
-from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
+from gpudask.api.spec import Spec
 from gpudask.api.status import Status
 
 Schema = dict[str, Any]

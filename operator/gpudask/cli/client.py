@@ -35,7 +35,10 @@ def run(target: Target, work: Callable[[Server], Awaitable[Result]]) -> Result:
     async def connected() -> Result:
         return await work(await connect(target))
 
-    return asyncio.run(connected())
+    try:
+        return asyncio.run(connected())
+    except asyncio.CancelledError as error:  # ctrl-C, where something within took it for its own
+        raise KeyboardInterrupt from error
 
 
 async def connect(target: Target) -> Server:

@@ -9,9 +9,8 @@ import sys
 from typing import Any
 
 import typer
-from typer.main import get_command
 
-from gpudask.cli.main import CODES, make_app
+from gpudask.cli.main import CODES, COMMANDS, load
 from gpudask.cli.output import Exit
 
 _WIDTH = 110
@@ -36,9 +35,8 @@ it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUD
 
 def reference() -> str:
     """The text of docs/cli.md."""
-    group: Any = get_command(make_app())
     codes = [f"| {code.value} | {code.meaning} |" for code in Exit]
-    sections = [_section(name, command) for name, command in group.commands.items()]
+    sections = [_section(name, load(name)) for name in COMMANDS]
     return _HEAD + "\n".join([*codes, "", *sections]).rstrip("\n") + "\n"
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from gpudask.api.base import seconds
 from gpudask.cli.completion import clusters, contexts, namespaces
 from gpudask.cli.output import CliError, Exit
 
@@ -25,7 +24,6 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In 
 Name = Annotated[str, typer.Argument(help="The cluster's name.", autocompletion=clusters)]
 Names = Annotated[list[str], typer.Argument(help="The clusters' names.", autocompletion=clusters)]
 Manifest = Annotated[str, typer.Argument(metavar="FILE", help="A YAML file; - reads standard input.")]
-_BEFORE_A_VERB = ("--kubeconfig", "--context", "--namespace", "-n")
 
 
 class Format(StrEnum):
@@ -61,32 +59,14 @@ class NameOnly(StrEnum):
 Output = Annotated[Format | None, typer.Option("--output", "-o", help="For programs, to standard output.")]
 
 
-def verb_first(words: list[str]) -> list[str]:
-    """The words of a command line with what stands before the command put behind it: kubectl takes both ways.
-
-    What was written behind it counts more, because it comes later.
-    """
-    taken, rest = [], list(words)
-    while rest and (length := _length(rest[0])):
-        taken += rest[:length]
-        rest = rest[length:]
-    return [rest[0], *taken, *rest[1:]] if rest else list(words)
-
-
-def _length(word: str) -> int:
-    """The number of words of such an option; 0: it is none."""
-    name, is_joined, _ = word.partition("=")
-    if name in _BEFORE_A_VERB:
-        return 1 if is_joined else 2
-    return 1 if word.startswith("-n") else 0
-
-
 def read_length(text: str, flag: str = "--for") -> float:
     """`2h`, the value of `flag`, in seconds.
 
     Raises:
         CliError: it is no duration, or none at all.
     """
+    from gpudask.api.base import seconds  # noqa: PLC0415 - the models take long to load
+
     try:
         length = seconds(text)
     except ValueError as error:

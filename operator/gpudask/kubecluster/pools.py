@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
-from gpudask.api.base import seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
@@ -85,6 +84,8 @@ def duration(argument: str, value: Any) -> str:
     Raises:
         KubeClusterError: it is neither; `argument` is named.
     """
+    from gpudask.api.base import seconds  # noqa: PLC0415 - the models take long to load
+
     try:
         text = value if isinstance(value, str) else _in_seconds(value)
         seconds(text)
