@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from aiohttp import web
 from distributed import Client, SpecCluster
 
@@ -195,24 +197,69 @@ def read_until(terminal: int, words: str) -> None:
             seen += os.read(terminal, 65536).decode(errors="replace")
 
 
-@pytest.mark.parametrize(("typed", "code", "deleted"), [("n\n", Exit.FAILED, False), ("y\n", Exit.OK, True)])
-def test_in_a_terminal_a_deletion_is_asked_for(
-    server: fake_server.FakeServer,  # noqa: F811
-    typed: str,
-    code: Exit,
-    deleted: bool,
-):
+@pytest.fixture
+def asked(server: fake_server.FakeServer) -> Iterator[tuple[subprocess.Popen[bytes], int]]:  # noqa: F811
+    """`gpudask delete demo` in a terminal, which has asked and waits for an answer."""
     controller, terminal = pty.openpty()
     os.set_blocking(controller, False)
     process = subprocess.Popen([*COMMAND, "delete", "demo"], stdin=terminal, stdout=terminal, stderr=terminal)
     try:
         read_until(controller, "delete demo? [y/n]")
-        assert "demo" in server.clusters
-        os.write(controller, typed.encode())
-        assert process.wait(timeout=20) == code
-        assert ("demo" not in server.clusters) is deleted
+        yield process, controller
     finally:
         process.kill()
         process.wait()
         os.close(controller)
         os.close(terminal)
+
+
+@pytest.mark.parametrize(("typed", "code", "deleted"), [(b"n\n", Exit.FAILED, False), (b"y\n", Exit.OK, True)])
+def test_in_a_terminal_a_deletion_is_asked_for(
+    asked: tuple[subprocess.Popen[bytes], int],
+    server: fake_server.FakeServer,  # noqa: F811
+    typed: bytes,
+    code: Exit,
+    deleted: bool,
+):
+    process, controller = asked
+    assert "demo" in server.clusters
+    os.write(controller, typed)
+    assert process.wait(timeout=20) == code
+    assert ("demo" not in server.clusters) is deleted
+
+
+def test_what_is_deleted_is_what_was_asked_about_though_the_context_is_another_by_then(
+    asked: tuple[subprocess.Popen[bytes], int],
+    server: fake_server.FakeServer,  # noqa: F811
+):
+    process, controller = asked
+    with fake_server.FakeServer() as other:
+        other.clusters["demo"] = fake_server.cluster("demo", "cpu")
+        Path(os.environ["KUBECONFIG"]).write_text(yaml.safe_dump(other.kubeconfig()))
+        os.write(controller, b"y\n")
+        assert process.wait(timeout=20) == Exit.OK
+        assert "demo" in other.clusters
+    assert "demo" not in server.clusters
+
+
+def test_another_cluster_of_the_name_that_was_asked_about_is_left(
+    asked: tuple[subprocess.Popen[bytes], int],
+    server: fake_server.FakeServer,  # noqa: F811
+):
+    process, controller = asked
+    server.clusters["demo"]["metadata"]["uid"] = "made-anew-by-somebody"
+    os.write(controller, b"y\n")
+    read_until(controller, "another of this name was made meanwhile")
+    assert process.wait(timeout=20) == Exit.FAILED
+    assert "demo" in server.clusters
+
+
+def test_ctrl_c_at_the_question_deletes_nothing(
+    ctrl_c: None,
+    asked: tuple[subprocess.Popen[bytes], int],
+    server: fake_server.FakeServer,  # noqa: F811
+):
+    process, _ = asked
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) != Exit.OK
+    assert "demo" in server.clusters

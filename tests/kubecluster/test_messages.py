@@ -1,7 +1,10 @@
 """Messages: reasons, versions that differ, how pools look, what is discovered."""
 
 import contextlib
+import copy
+import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -222,3 +225,24 @@ async def test_where_nothing_can_be_listed_nothing_is_discovered(server: fake.Fa
     server.forbidden.add("GET gpudaskclusters")
 
     assert [found async for found in discover()] == []
+
+
+class NotThereError(KubeClusterError, TimeoutError):
+    """As a program may catch it that knows Python's own error alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no {name}", reason="why", next_step="Do", status=404)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],  # noqa: S301
+    ids=["copy", "deep", "pickle"],
+)
+@pytest.mark.parametrize(
+    "error", [KubeClusterError("no x", reason="why", next_step="Do", unanswered=True), NotThereError("x")]
+)
+def test_an_error_passes_to_another_process_whole(error: KubeClusterError, again: Callable):
+    passed = again(error)
+    assert (type(passed), str(passed), vars(passed)) == (type(error), str(error), vars(error))
+    assert passed.reason == "why"

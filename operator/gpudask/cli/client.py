@@ -6,7 +6,8 @@ The client is imported here, when the first command needs it: `gpudask --help` s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,6 +40,35 @@ def run(target: Target, work: Callable[[Server], Awaitable[Result]]) -> Result:
         return asyncio.run(connected())
     except asyncio.CancelledError as error:  # ctrl-C, where something within took it for its own
         raise KeyboardInterrupt from error
+
+
+@contextmanager
+def connected(target: Target) -> Iterator[Connected]:
+    """One connection for several steps of a command, with whatever stands between them, such as a question.
+
+    The kubeconfig is read once: another context may be chosen while a person thinks.
+
+    Raises:
+        KubeClusterError: as `run`.
+    """
+    with asyncio.Runner() as runner:
+        yield Connected(runner, runner.run(connect(target)))
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A connection, and the event loop that it is bound to. Between two steps Ctrl-C is Python's own."""
+
+    runner: asyncio.Runner
+    server: Server
+
+    def run(self, work: Callable[[Server], Awaitable[Result]]) -> Result:
+        """Run one step, and return what it gives."""
+
+        async def step() -> Result:
+            return await work(self.server)
+
+        return self.runner.run(step())
 
 
 async def connect(target: Target) -> Server:

@@ -6,6 +6,7 @@ A reason is the operator's message in a cluster's status, or Kubernetes' own on 
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 
 from gpudask.api import Json
 
@@ -33,11 +34,19 @@ class KubeClusterError(RuntimeError):
         self.status = status
         self.unanswered = unanswered
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy it by what it is: Python's way calls `__init__` with the message alone."""
+        return _restore, (type(self), self.args), self.__dict__
+
     @property
     def may_pass(self) -> bool:
         """True if a retry may succeed: the API server was silent, failed (5xx) or is busy (429)."""
         is_passing = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         return self.unanswered or is_passing
+
+
+def _restore(kind: type[KubeClusterError], arguments: tuple[Any, ...]) -> KubeClusterError:
+    return kind.__new__(kind, *arguments)
 
 
 def not_observed(body: Json) -> str:

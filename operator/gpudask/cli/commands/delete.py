@@ -34,23 +34,39 @@ def delete_command(
       gpudask delete demo
       gpudask delete demo other --yes
     """  # noqa: D301
-    target = client.Target(kubeconfig, context, namespace)
 
     async def read(server: Server) -> list[Json]:
         return [await server.cluster(name) for name in names]
 
-    bodies = client.run(target, read)
-    for body in bodies:
-        output.write_message(loss(body))
-    if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
-        raise CliError("nothing was deleted")
-
     async def delete(server: Server) -> None:
-        for name in names:
-            await server.delete(name)
-            typer.echo(output.cluster_reference(name) + ("" if output_form else " deleted"))
+        for body in bodies:
+            await _delete(server, body)
+            typer.echo(output.cluster_reference(body["metadata"]["name"]) + ("" if output_form else " deleted"))
 
-    client.run(target, delete)
+    with client.connected(client.Target(kubeconfig, context, namespace)) as connection:
+        bodies = connection.run(read)
+        for body in bodies:
+            output.write_message(loss(body))
+        if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
+            raise CliError("nothing was deleted")
+        connection.run(delete)
+
+
+async def _delete(server: Server, body: Json) -> None:
+    """Delete the very cluster whose loss was told, and no other of its name."""
+    from gpudask.kubecluster.errors import KubeClusterError  # noqa: PLC0415 - the client loads when a command needs it
+    from gpudask.kubecluster.kube.request import CONFLICT  # noqa: PLC0415
+
+    name = body["metadata"]["name"]
+    try:
+        await server.delete(name, uid=body["metadata"]["uid"])
+    except KubeClusterError as error:
+        if error.status != CONFLICT:
+            raise
+        raise CliError(
+            f"cluster {name!r} was not deleted: another of this name was made meanwhile."
+            f" See it: gpudask get {name} -n {server.namespace}"
+        ) from error
 
 
 def loss(body: Json) -> str:
