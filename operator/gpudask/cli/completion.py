@@ -76,7 +76,7 @@ def sizes(ctx: typer.Context) -> list[str]:
 
 def goals(ctx: typer.Context) -> list[str]:
     """The goals of `wait --for`, with the pools of the cluster where it was named before."""
-    return ["ready", "suspended", "deleted", *(f"workers={pool}:" for pool in pools(ctx))]
+    return ["ready", "suspended", "created", "deleted", *(f"workers={pool}:" for pool in pools(ctx))]
 
 
 def answer_alone(app: Callable[[], Any]) -> None:

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from gpudask.cli.output import CliError, Exit, ended, write_message
+from gpudask.cli.output import CliError, Exit, ended, let_go, write_message
 from gpudask.kubecluster.errors import KubeClusterError
 
 PLUGIN = "kubectl-gpudask"
@@ -53,7 +53,7 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **options: Any) -> Any:
         """Read what stands before a command; completion reads half a line, which has no errors."""
-        args = verb_first(args)
+        args = _with_values(verb_first(args))
         if options.get("resilient_parsing"):
             return super().make_context(info_name, args, *rest, **options)
         with _one_line():
@@ -85,6 +85,9 @@ def _one_line() -> Iterator[None]:
     except KubeClusterError as error:
         _print_error(str(error).replace(*_NAMESPACE))
         raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
+    except BrokenPipeError as error:
+        let_go()
+        raise typer.Exit(Exit.UNREAD) from error
     except KeyboardInterrupt as error:
         raise typer.Exit(Exit.INTERRUPTED) from error
 
@@ -146,6 +149,13 @@ def verb_first(words: list[str]) -> list[str]:
         taken += rest[:length]
         rest = rest[length:]
     return [rest[0], *taken, *rest[1:]] if rest else list(words)
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """A bare `--dry-run` of `create` means the client's: the parser knows no options that may have a value or not."""
+    if words[:1] != ["create"]:
+        return words
+    return ["--dry-run=client" if word == "--dry-run" else word for word in words]
 
 
 def _length(word: str) -> int:

@@ -43,7 +43,7 @@ def __dir__() -> list[str]:
 
 
 def discover(namespace: str | None = None) -> Discovery:
-    """The clusters of a namespace: `async for name, cls in discover()`; printed, it lists them.
+    """List the clusters of a namespace, printed or by `async for name, cls in discover()`.
 
     For dask-ctl, too (entry point `dask_cluster_discovery`).
     """
@@ -83,8 +83,7 @@ class Discovery:
         try:
             # In a thread: a notebook's own runs a loop already.
             with ThreadPoolExecutor(1) as thread:
-                listing = asyncio.wait_for(self._list(), _PRINT_SECONDS)
-                names, namespace = thread.submit(lambda: asyncio.run(listing)).result()
+                names, namespace = thread.submit(lambda: asyncio.run(self._list_in_time())).result()
         except (ImportError, KubeClusterError) as error:
             return f"<no clusters can be seen: {error}>"
         except TimeoutError:
@@ -92,6 +91,12 @@ class Discovery:
         if not names:
             return f"<no clusters in namespace {namespace}: KubeCluster() makes one>"
         return f"<clusters in namespace {namespace}: {', '.join(names)}. KubeCluster.from_name({names[0]!r}) connects>"
+
+    async def _list_in_time(self) -> tuple[list[str], str]:
+        import asyncio  # noqa: PLC0415
+
+        async with asyncio.timeout(_PRINT_SECONDS):
+            return await self._list()
 
     async def _list(self) -> tuple[list[str], str]:
         from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415
