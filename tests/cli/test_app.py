@@ -51,7 +51,11 @@ _CLIENT = {"distributed", "dask", "kr8s", "httpx", "kubernetes", "kopf"}
     [
         (["--help"], _CLIENT | _MODELS | {"asyncio"}),
         (["--version"], _CLIENT | _MODELS | {"asyncio"}),
-        *(([name, "--help"], _CLIENT | {"gpudask.api.spec"}) for name in COMMANDS if name not in ("convert", "render", "doctor")),
+        *(
+            ([name, "--help"], _CLIENT | {"gpudask.api.spec"})
+            for name in COMMANDS
+            if name not in ("convert", "render", "doctor")
+        ),
         (["doctor", "--help"], _CLIENT),
         (["render", "examples/minimal.yaml", "-o", "name"], _CLIENT),
     ],

@@ -25,7 +25,8 @@ it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUD
 
 - `--kubeconfig`, `KUBECONFIG` with several files, `--context`, `-n` and `-A` mean what they mean to kubectl.
 - Results go to standard output, everything else to standard error, an error as one line. `-o json|yaml|name` is for
-  programs.
+  programs, and `-o jsonpath=TEMPLATE`, as kubectl has it.
+- Where a name is wanted, `gpudaskcluster.gpudask.dev/demo` is taken too: what `-o name` prints.
 - `convert`, `render`, and `create --dry-run` need no Kubernetes.
 
 | exit code | means |

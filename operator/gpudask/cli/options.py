@@ -37,7 +37,9 @@ def _read_name(ctx: typer.Context, value: str | None) -> str | None:
     return value if value is None or ctx.resilient_parsing else read_name(value)
 
 
-def _read_names(ctx: typer.Context, value: list[str] | None) -> list[str] | None:
+def read_names(ctx: typer.Context, value: list[str] | None) -> list[str] | None:
+    """Read several names, as `read_name`."""
+    """Read several names, as `read_name`."""
     return value if value is None or ctx.resilient_parsing else [read_name(text) for text in value]
 
 
@@ -51,7 +53,7 @@ def check_namespace(name: str) -> None:
         raise typer.BadParameter(f"{name!r} is no namespace: write lower-case letters, digits and hyphens")
 
 
-def _read_namespace(ctx: typer.Context, value: str | None) -> str | None:
+def read_namespace(ctx: typer.Context, value: str | None) -> str | None:
     if value and not ctx.resilient_parsing:
         check_namespace(value)
     return value
@@ -93,7 +95,7 @@ Namespace = Annotated[
         "-n",
         help="By default the context's own namespace.",
         autocompletion=namespaces,
-        callback=_read_namespace,
+        callback=read_namespace,
     ),
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
@@ -104,7 +106,7 @@ Wanted = Annotated[
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME...", help="The clusters' names.", autocompletion=clusters, callback=_read_names),
+    typer.Argument(metavar="NAME", help="The clusters' names.", autocompletion=clusters, callback=read_names),
 ]
 Selector = Annotated[
     str | None,

@@ -43,7 +43,7 @@ def __dir__() -> list[str]:
 
 
 def discover(namespace: str | None = None) -> Discovery:
-    """List the clusters of a namespace, printed or by `async for name, cls in discover()`.
+    """List the clusters of a namespace, when it is printed, or name by name and class by `async for`.
 
     For dask-ctl, too (entry point `dask_cluster_discovery`).
     """

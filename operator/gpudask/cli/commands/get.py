@@ -10,6 +10,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.cli import client, cluster_tables, output
+from gpudask.cli.completion import clusters
 from gpudask.cli.options import (
     WIDE,
     AllNamespaces,
@@ -18,9 +19,9 @@ from gpudask.cli.options import (
     IgnoreNotFound,
     Kubeconfig,
     Listing,
-    Names,
     Namespace,
     Selector,
+    read_names,
 )
 from gpudask.cli.output import CliError, Exit
 from gpudask.cli.watch import follow
@@ -28,12 +29,16 @@ from gpudask.cli.watch import follow
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
+Wanted = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="Clusters; all without it.", autocompletion=clusters, callback=read_names),
+]
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Without the heads of the columns.")]
 
 
 def get_command(
     *,
-    names: Names = None,
+    names: Wanted = None,
     all_namespaces: AllNamespaces = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on with a line for each change, until ctrl-C.")
