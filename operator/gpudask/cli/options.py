@@ -39,7 +39,6 @@ def _read_name(ctx: typer.Context, value: str | None) -> str | None:
 
 def read_names(ctx: typer.Context, value: list[str] | None) -> list[str] | None:
     """Read several names, as `read_name`."""
-    """Read several names, as `read_name`."""
     return value if value is None or ctx.resilient_parsing else [read_name(text) for text in value]
 
 
@@ -53,7 +52,7 @@ def check_namespace(name: str) -> None:
         raise typer.BadParameter(f"{name!r} is no namespace: write lower-case letters, digits and hyphens")
 
 
-def read_namespace(ctx: typer.Context, value: str | None) -> str | None:
+def _read_namespace(ctx: typer.Context, value: str | None) -> str | None:
     if value and not ctx.resilient_parsing:
         check_namespace(value)
     return value
@@ -95,7 +94,7 @@ Namespace = Annotated[
         "-n",
         help="By default the context's own namespace.",
         autocompletion=namespaces,
-        callback=read_namespace,
+        callback=_read_namespace,
     ),
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
