@@ -1,4 +1,4 @@
-"""Defaults: what is applied twice is unchanged, and what is left out means what it did when the API server filled it in."""
+"""Defaults: what is applied twice is unchanged, and what is left out means what it did before."""
 
 from __future__ import annotations
 

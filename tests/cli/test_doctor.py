@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_healthy_cluster_has_no_finding_but_good_ones():
     assert found(well()) == []
     assert [item.check for item in judge(well(), VERSION)] == [
+        "gpudask",
         "API server",
         "resource definition",
         "operator",
@@ -43,6 +44,14 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
         "clusters",
         "pools",
     ]
+
+
+def test_programs_find_the_versions_of_what_was_checked():
+    versions = {item.check: item.version for item in judge(well(deployments=[a_deployment(version="0.0.9")]), VERSION)}
+
+    assert {check: version for check, version in versions.items() if version} == {
+        "gpudask": VERSION, "API server": "v1.36.3", "operator": "0.0.9"
+    }  # fmt: skip
 
 
 def changed(**fields: Json) -> Json:
