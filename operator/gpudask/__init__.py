@@ -24,3 +24,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(kubecluster, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, for TAB; they are loaded when they are used."""
+    return sorted({*globals(), *__all__})

@@ -70,15 +70,17 @@ def stored(kubectl: Kubectl) -> dict[str, Any]:
     return json.loads(kubectl("get", "gdc", "demo", "-o", "json").stdout)
 
 
-def test_the_smallest_manifest_is_accepted_and_gets_its_defaults(in_namespace: Kubectl):
-    spec = create(in_namespace, a_manifest(a_pool("gpu", gpu={}, autoscale={"max": 2})))["spec"]
-    assert (spec["protocol"], spec["rollout"], spec["suspend"]) == ("tcp", "WhenIdle", False)
-    (pool,) = spec["pools"]
-    assert pool["gpu"] == {"count": 1, "resourceName": "nvidia.com/gpu", "launcher": "dask-cuda"}
-    assert pool["autoscale"] == {
-        "min": 0, "max": 2, "idleTimeout": "60s", "targetDuration": "30s", "lookAhead": True,
-    }  # fmt: skip
-    assert "replicas" not in pool
+def test_the_smallest_manifest_is_accepted_and_gets_its_defaults_but_in_lists(in_namespace: Kubectl):
+    body = create(in_namespace, a_manifest(a_pool("gpu", gpu={}, autoscale={"max": 2})))
+    assert (body["spec"]["protocol"], body["spec"]["rollout"], body["spec"]["suspend"]) == ("tcp", "WhenIdle", False)
+    assert body["spec"]["pools"] == [{"name": "gpu", "gpu": {}, "autoscale": {"max": 2}}]
+
+    (pool,) = parse(body).spec.pools
+    assert pool.gpu is not None
+    assert (pool.gpu.count, pool.gpu.resource_name, pool.gpu.launcher) == (1, "nvidia.com/gpu", "dask-cuda")
+    assert pool.autoscale is not None
+    assert (pool.autoscale.min, pool.autoscale.idle_timeout, pool.autoscale.target_duration) == (0, "60s", "30s")
+    assert pool.autoscale.look_ahead
 
 
 def test_a_manifest_with_every_field_is_accepted_and_read_as_it_was_written(in_namespace: Kubectl):

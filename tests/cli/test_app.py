@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpudask.cli.output import Exit
-from gpudask.cli.main import COMMANDS
+from gpudask.cli.main import COMMANDS, load
 from gpudask.cli.help_page import reference
 from tests.cli.invoke import invoke
 from tests.docs.pages import pages
@@ -26,6 +26,11 @@ def test_the_help_of_a_command_has_an_example_and_the_exit_codes(name: str):
     assert "Exit codes: 0 done; 1 refused" in result.stdout
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_has_the_first_sentence_of_each(name: str):
+    assert load(name).help.partition("\n")[0] == COMMANDS[name][1]
+
+
 def test_each_command_that_people_read_of_is_there():
     """What a page tells people to type; docs/cli.md is made from the commands themselves."""
     texts = [page.read_text() for page in pages() if page != ROOT / "docs" / "cli.md"]
@@ -37,18 +42,36 @@ def test_each_command_that_people_read_of_is_there():
     assert [word for word in sorted(told) if invoke(word, "--help").exit_code != 0] == []
 
 
-def test_help_and_offline_commands_wait_for_no_client():
+_MODELS = {"pydantic", "gpudask.api.spec"}
+_CLIENT = {"distributed", "dask", "httpx", "kubernetes", "kopf"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (["--help"], _CLIENT | _MODELS | {"asyncio"}),
+        (["--version"], _CLIENT | _MODELS | {"asyncio"}),
+        *(
+            ([name, "--help"], _CLIENT | {"gpudask.api.spec"})
+            for name in COMMANDS
+            if name not in ("convert", "render", "doctor")
+        ),
+        (["doctor", "--help"], _CLIENT),
+        (["render", "examples/minimal.yaml", "-o", "name"], _CLIENT),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_help_and_offline_commands_load_neither_client_nor_models(arguments: list[str], heavy: set[str]):
     program = (
         "import sys, gpudask.cli.main as cli\n"
         "try:\n    cli.app(sys.argv[1:], prog_name='gpudask')\n"
         "except SystemExit as done:\n    assert not done.code, done\n"
-        "heavy = {'distributed', 'httpx', 'dask', 'kubernetes', 'kopf'} & set(sys.modules)\n"
+        f"heavy = {heavy} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    for arguments in (["--help"], ["scale", "--help"], ["render", "examples/minimal.yaml", "-o", "name"]):
-        command = [sys.executable, "-c", program, *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

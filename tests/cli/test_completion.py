@@ -38,7 +38,7 @@ def complete(line: str, env: dict[str, str]) -> tuple[list[str], str, float]:
         ("gpudask delete demo ", ["other"]),
         ("gpudask logs demo ", ["cpu", "gpu"]),
         ("gpudask scale demo ", ["cpu=", "gpu="]),
-        ("gpudask wait demo --for ", ["ready", "suspended", "deleted", "workers=cpu:", "workers=gpu:"]),
+        ("gpudask wait demo --for ", ["ready", "suspended", "created", "deleted", "workers=cpu:", "workers=gpu:"]),
         ("gpudask get --context ", ["lab"]),
     ],
 )

@@ -16,7 +16,7 @@ from gpudask.cli.commands.delete import loss
 from gpudask.cli.output import CliError, Exit
 from gpudask.cli.commands.wait import Goal, Kind, read_goal
 from gpudask.cli.commands.logs import choose
-from gpudask.cli.options import verb_first
+from gpudask.cli.main import verb_first
 from gpudask.kubecluster import overrides
 from tests.builders import a_manifest, a_pool
 
@@ -225,7 +225,7 @@ def test_waiting_for_a_pool_that_is_not_there_ends_at_once():
 
 @pytest.mark.parametrize("text", ["", "Ready", "workers", "workers=4", "workers=gpu:x", "workers=:4", "ready=1"])
 def test_what_is_no_goal_is_refused(text: str):
-    with pytest.raises(CliError, match="write ready, suspended, deleted, or workers=POOL:N"):
+    with pytest.raises(CliError, match="write ready, suspended, created, deleted, or workers=POOL:N"):
         read_goal(text)
     assert read_goal("workers=gpu:4") == Goal(Kind.WORKERS, "gpu", 4)
 
@@ -293,7 +293,7 @@ def test_a_narrow_terminal_breaks_no_cell_and_drops_no_column(width: int):
 
 def test_a_snapshot_has_numbers_where_a_status_has_none():
     pool = {"name": "gpu", "ready": 1, "gpusHeld": 2, "gpusBusy": 1, "demand": {"waiting": 5}}
-    shot = cluster_tables.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW)
+    shot = cluster_tables.snapshot([a_body({"phase": "Running", "pools": [pool]}), a_body()], NOW, "0.1.0")
 
     assert (shot["time"], shot["gpusHeld"], shot["gpusBusy"]) == ("2026-12-01T18:00:00Z", 2, 1)
     assert [cluster["phase"] for cluster in shot["clusters"]] == ["Running", ""]

@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_healthy_cluster_has_no_finding_but_good_ones():
     assert found(well()) == []
     assert [item.check for item in judge(well(), VERSION)] == [
+        "gpudask",
         "API server",
         "resource definition",
         "operator",
@@ -43,6 +44,14 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
         "clusters",
         "pools",
     ]
+
+
+def test_programs_find_the_versions_of_what_was_checked():
+    versions = {item.check: item.version for item in judge(well(deployments=[a_deployment(version="0.0.9")]), VERSION)}
+
+    assert {check: version for check, version in versions.items() if version} == {
+        "gpudask": VERSION, "API server": "v1.36.3", "operator": "0.0.9"
+    }  # fmt: skip
 
 
 def changed(**fields: Json) -> Json:
@@ -70,6 +79,8 @@ def stored(*versions: str) -> Json:
     return definition | {"status": definition["status"] | {"storedVersions": list(versions)}}
 
 
+OVER_QUOTA = {"name": "cpu", "desired": 3, "ready": 1, "message": 'pods "x" is forbidden: exceeded quota: q'}
+UNPULLED = {"name": "cpu", "desired": 1, "message": "image not found"}
 ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", "message": "unknown field"}
 
 
@@ -310,6 +321,20 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "Accepted is False, TemplateRefused: unknown field",
             "kubectl edit gdc demo -n lab",
         ),
+        (
+            {"clusters": [a_body(a_pool("cpu"), status={"observedGeneration": 2, "pools": [OVER_QUOTA]})]},
+            "pool lab/demo cpu",
+            Level.WARNING,
+            '1 of 3 pods are ready: pods "x" is forbidden: exceeded quota: q',
+            "raise the quota, or lower the pool's size: kubectl describe quota -n lab",
+        ),
+        (
+            {"clusters": [a_body(a_pool("cpu"), status={"observedGeneration": 2, "pools": [UNPULLED]})]},
+            "pool lab/demo cpu",
+            Level.WARNING,
+            "0 of 1 pods are ready: image not found",
+            "kubectl describe gdc demo -n lab",
+        ),
         ({"clusters": None, "refused": {"clusters": "no"}}, "clusters", Level.UNKNOWN, "no", "gpudask doctor"),
     ],
 )
@@ -343,6 +368,18 @@ def test_what_is_no_fault_is_no_alarm(changes: Json, check: str, said: str):
 
     assert {item.level for item in findings} == {Level.OK}
     assert said in findings[0].text
+
+
+def test_a_pool_that_has_its_pods_or_whose_status_is_old_is_no_alarm():
+    for status in (
+        {"observedGeneration": 2, "pools": [OVER_QUOTA | {"ready": 3}]},
+        {"observedGeneration": 2, "pools": [OVER_QUOTA | {"message": ""}]},
+    ):
+        assert found(well(clusters=[a_body(a_pool("cpu"), status=status)])) == []
+    unseen = well(nodes=None, clusters=[a_body(status={"observedGeneration": 2, "pools": [OVER_QUOTA]})])
+    assert "pool lab/demo cpu" in [check for check, _, _ in found(unseen)], "whose nodes may not be listed"
+    old = well(clusters=[a_body(a_pool("cpu"), status={"observedGeneration": 1, "pools": [OVER_QUOTA]})])
+    assert only_fault(old).check == "cluster lab/demo"
 
 
 def test_a_stored_spec_that_is_not_valid_is_named():

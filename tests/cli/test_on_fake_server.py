@@ -156,7 +156,7 @@ def test_the_printed_line_reaches_the_scheduler_until_it_is_interrupted(
         with Client(found["address"], timeout=20) as client:
             assert client.submit(sum, [1, 2], pure=False).result(timeout=20) == 3
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == Exit.INTERRUPTED
+        assert process.wait(timeout=20) == Exit.OK, "ctrl-C is the end that it has, as kubectl port-forward's"
     finally:
         process.kill()
         process.wait()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpudask.api import addresses
 from gpudask.api.pool import POOL_NAME
-from gpudask.api.spec import CLUSTER_NAME
+from gpudask.api.resource import CLUSTER_NAME
 from gpudask.desired import names
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod

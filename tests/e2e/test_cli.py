@@ -37,7 +37,7 @@ class Shell:
         return done.stdout
 
     @contextmanager
-    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def started(self, *arguments: str, ends_with: int = 130) -> Iterator[subprocess.Popen[str]]:
         """One that runs until ctrl-C, which it gets at the end and must heed."""
         # One that this process's parent ignores, as in a shell's background, would not be heard.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,7 +51,7 @@ class Shell:
         try:
             yield process
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 130
+            assert process.wait(timeout=20) == ends_with
         finally:
             signal.signal(signal.SIGINT, before)
             process.kill()
@@ -88,7 +88,8 @@ def test_a_cluster_from_waiting_to_deletion(space: Space) -> None:
     shell.ok("resume", "story")
     shell.ok("wait", "story", "--timeout", "2m", seconds=150)
     shell.ok("delete", "story", "--yes")
-    shell.ok("wait", "story", "--for", "deleted", "--timeout", "30s")
+    shell.ok("wait", "story", "--for", "deleted", "--timeout", "2m", seconds=150)
+    assert [*space.pods("story"), *space.pods("story", "cpu")] == []
 
 
 @pytest.mark.local_cluster("it ends a container's process as a crash does")
@@ -116,7 +117,7 @@ def test_a_program_connects_through_the_line_that_connect_prints(space: Space) -
     shell = Shell(space)
     space.apply(cluster("link", cpu()))
     space.wait_ready("link")
-    with shell.started("connect", "link") as process:
+    with shell.started("connect", "link", ends_with=0) as process:
         found = re.search(r'Client\("(?P<address>tcp://127\.0\.0\.1:\d+)"\)', first_line(process))
         assert found
         with Client(found["address"], timeout=30) as client:
@@ -127,7 +128,7 @@ def test_the_dashboard_answers_at_the_printed_address(space: Space) -> None:
     shell = Shell(space)
     space.apply(cluster("board", cpu()))
     space.wait_ready("board")
-    with shell.started("dashboard", "board") as process:
+    with shell.started("dashboard", "board", ends_with=0) as process:
         url = first_line(process)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", url)
         with urlopen(url, timeout=30) as answer:  # noqa: S310 - the address was looked at

@@ -39,6 +39,8 @@ class FakeServer:
     """Who asked for each: the header `Authorization`."""
     logs: dict[str, list[str]] = field(default_factory=dict)
     """Pod -> the lines of its log; `POD previous` -> those of the container before."""
+    silent_logs: set[str] = field(default_factory=set)
+    """The pods whose log, followed, does not end: nothing comes after what is there."""
     unread_logs: dict[str, int] = field(default_factory=dict)
     """Pod -> the status with which its log is refused."""
     broken: int | None = None
@@ -221,7 +223,7 @@ class FakeServer:
         del self.clusters[request.match_info["name"]]
         return web.json_response({"kind": "Status", "status": "Success"})
 
-    async def _log(self, request: web.Request) -> web.Response:
+    async def _log(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"] + (" previous" if "previous" in request.query else "")
         if refusal := self._refuse(request):
             return refusal
@@ -230,7 +232,14 @@ class FakeServer:
         if name not in self.logs:
             return _status(400, "no such container")
         lines = self.logs[name][-int(request.query.get("tailLines", "1000000")) :]
-        return web.Response(text="".join(line + "\n" for line in lines))
+        text = "".join(line + "\n" for line in lines)
+        if "follow" not in request.query or name not in self.silent_logs:
+            return web.Response(text=text)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(text.encode())
+        await asyncio.Event().wait()
+        return response
 
     async def _get_service(self, request: web.Request) -> web.Response:
         service = self.services.get(request.match_info["name"])

@@ -74,9 +74,9 @@ class Program:
                 entry["until"] = ended
         annotations = self.body["metadata"]["annotations"]
         if NOTE in annotations:
-            noted = holds.Holds.model_validate_json(annotations[NOTE])
+            noted = holds.Holds.read(annotations[NOTE])
             entries = [entry | {"until": ended} if entry["by"] == name else entry for entry in noted.entries]
-            annotations[NOTE] = holds.Holds(before=noted.before, entries=entries).model_dump_json()
+            annotations[NOTE] = holds.Holds(noted.before, tuple(entries)).note()
 
 
 class Held:
@@ -260,3 +260,15 @@ async def test_two_holds_of_one_user_have_two_names(program: Program, monkeypatc
         names = {lower.name, upper.name}
     assert len(names) == 2
     assert all(name.startswith("hold:ada@notebook-7") and len(name) <= 128 for name in names)
+
+
+@pytest.mark.parametrize(
+    "note", [None, "", "no JSON", "[]", "3", '{"entries": 3}', '{"entries": [3]}', '{"before": []}', "[" * 100_000]
+)
+def test_a_note_that_is_somebodys_own_text_is_none(note: str | None):
+    assert holds.Holds.read(note) == holds.Holds()
+
+
+def test_a_note_is_read_as_it_was_written():
+    noted = holds.Holds({"pool": "gpu", "replicas": 1}, ({"pool": "gpu", "replicas": 4, "by": "hold:a"},))
+    assert holds.Holds.read(noted.note()) == noted

@@ -15,8 +15,10 @@ import yaml
 
 from gpudask.api.resource import (
     API_VERSION,
+    CLUSTER_NAME,
     GROUP,
     KIND,
+    MAX_CLUSTER_NAME,
     NAME_ADVICE,
     NAME_LENGTH_ADVICE,
     PLURAL,
@@ -24,7 +26,7 @@ from gpudask.api.resource import (
     SINGULAR,
     VERSION,
 )
-from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
+from gpudask.api.spec import Spec
 from gpudask.api.status import Status
 
 Schema = dict[str, Any]
@@ -107,10 +109,39 @@ def _with_list_key(name: str, schema: Schema) -> Schema:
     return schema
 
 
+def _schema() -> Schema:
+    """The resource's schema with all defaults, those that the operator sets as well."""
+    spec = structural(Spec.model_json_schema(by_alias=True))
+    return _root(spec, structural(Status.model_json_schema(by_alias=True, mode="serialization")))
+
+
+def _without_defaults_in_items(schema: Schema, *, is_in_item: bool = False) -> Schema:
+    """A spec's schema with the defaults inside of list items told in the descriptions alone: docs/adr/0039.
+
+    What kubectl and GitOps tools apply and what is stored then agree; the operator's models have these defaults.
+    """
+    result = dict(schema)
+    if is_in_item and "default" in result:
+        default = result.pop("default")
+        if default != "":
+            text = default if isinstance(default, str) else json.dumps(default)
+            result["description"] = f"{result.get('description', '')}; by default {text}"
+    for key, child_is_in_item in (("items", True), ("additionalProperties", is_in_item)):
+        if isinstance(result.get(key), dict):
+            result[key] = _without_defaults_in_items(result[key], is_in_item=child_is_in_item)
+    if "properties" in result:
+        result["properties"] = {
+            name: _without_defaults_in_items(child, is_in_item=is_in_item)
+            for name, child in result["properties"].items()
+        }
+    return result
+
+
 def render() -> Schema:
     """The CRD as an object."""
-    spec = structural(Spec.model_json_schema(by_alias=True))
-    status = structural(Status.model_json_schema(by_alias=True, mode="serialization"))
+    schema = _schema()
+    properties = schema["properties"]
+    schema = schema | {"properties": properties | {"spec": _without_defaults_in_items(properties["spec"])}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -136,7 +167,7 @@ def render() -> Schema:
                         {"name": name, "type": kind, "jsonPath": path} | ({"priority": wide} if wide else {})
                         for name, kind, path, wide in _COLUMNS
                     ],
-                    "schema": {"openAPIV3Schema": _root(spec, status)},
+                    "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },
@@ -185,7 +216,7 @@ class _Plain(yaml.SafeDumper):
 
 def reference() -> str:
     """The text of docs/reference.md."""
-    root = render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    root = _schema()
     places = _places(root)
     sections = [_HEAD, "\n".join(["A name is refused with:", "", *_rules(root)]) + "\n"]
     sections += [_section(paths, schema, places) for paths, schema in _distinct_objects(root)]

@@ -76,7 +76,7 @@ class Gpu(Model):
 
     rules = (
         Rule(
-            f"self.resourceName.matches('{EXTENDED_RESOURCE}')",
+            f"!has(self.resourceName) || self.resourceName.matches('{EXTENDED_RESOURCE}')",
             "a device plugin's resource has a domain and a name: write for example nvidia.com/gpu",
             lambda gpu: re.fullmatch(EXTENDED_RESOURCE, gpu.resource_name) is not None,
             ".resourceName",

@@ -42,12 +42,13 @@ class Autoscale(Model):
 
     rules = (
         Rule(
-            "self.min <= self.max",
+            "!has(self.min) || self.min <= self.max",
             "min is larger than max: raise max or lower min",
             lambda autoscale: autoscale.min <= autoscale.max,
         ),
         Rule(
-            f"type(self.targetDuration) != string || !self.targetDuration.matches('{DURATION_PATTERN}')"
+            "!has(self.targetDuration) || type(self.targetDuration) != string"
+            f" || !self.targetDuration.matches('{DURATION_PATTERN}')"
             " || duration(self.targetDuration) > duration('0s')",
             "the queue cannot clear in no time: write a duration above zero, such as 30s",
             lambda autoscale: autoscale.target_duration_seconds > 0,
@@ -161,7 +162,7 @@ class Pool(Model):
         ),
         Rule(
             "!has(self.resources) || !self.resources.exists(k, k.startsWith('nvidia.com/') || k.endsWith('/gpu')"
-            " || (has(self.gpu) && k == self.gpu.resourceName))",
+            " || (has(self.gpu) && has(self.gpu.resourceName) && k == self.gpu.resourceName))",
             "GPUs are not asked for in resources: write gpu: {count: 1} beside it (and resourceName for others"
             " than nvidia.com/gpu), which also sets nodes and launcher",
             lambda pool: not any(_asks_for_gpus(name, pool.gpu) for name in pool.resources),

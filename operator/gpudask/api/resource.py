@@ -1,17 +1,23 @@
-"""The resource as a whole: names, labels and annotations of what it owns, parsing, limits of size and depth."""
+"""The resource as a whole: names, labels and annotations of what it owns, parsing, limits of size and depth.
+
+The models load when the first resource is parsed: they take a fifth of a second, and a client and most commands need
+the names alone.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json
-from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, Spec
-from gpudask.api.status import Status
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from gpudask.api.spec import Spec
+    from gpudask.api.status import Status
 
 GROUP = "gpudask.dev"
 VERSION = "v1alpha1"
@@ -51,6 +57,8 @@ MAX_TEMPLATE_BYTES = 128 * 1024
 # The parts of a pod's spec are eleven levels deep at most; Dask's configuration has five.
 MAX_DEPTH = 32
 
+MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
+CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_LENGTH_ADVICE = (
     f"a cluster's name has at most {MAX_CLUSTER_NAME} characters, because the pods' host names carry it:"
     " choose a shorter one"
@@ -133,6 +141,10 @@ def parse(body: dict[str, Any]) -> Cluster:
     Raises:
         InvalidSpecError: the spec or the name breaks a rule, or the spec is too large or too deep.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 - see the module's docstring
+
+    from gpudask.api.spec import Spec  # noqa: PLC0415
+
     metadata = body["metadata"]
     _check_name(metadata["name"])
     if broken := broken_limits(body.get("spec")):
@@ -159,6 +171,10 @@ def parse_again(body: dict[str, Any], before: Cluster) -> Cluster:
 
 def parse_status(body: dict[str, Any]) -> Status:
     """The status as last written; empty where it is missing or of a foreign shape."""
+    from pydantic import ValidationError  # noqa: PLC0415 - see the module's docstring
+
+    from gpudask.api.status import Status  # noqa: PLC0415
+
     try:
         return Status.model_validate(body.get("status") or {})
     except ValidationError:

@@ -40,8 +40,6 @@ MAX_POOLS = 32
 MINUTE = 60.0
 SHORTEST_IDLE_SECONDS = 10.0
 SHORTEST_DISCONNECT_SECONDS = 2 * MINUTE
-MAX_CLUSTER_NAME = 35  # <cluster>-<pool, 15>-worker-<n, 4> is a host name: 63 at most
-CLUSTER_NAME = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 Protocol = Literal["tcp", "tls", "ws", "wss", "ucxx"]
 SCHEDULER_OWN_FLAGS = ("--port", "--dashboard-address", "--protocol")
 

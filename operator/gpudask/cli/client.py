@@ -6,15 +6,19 @@ The client is imported here, when the first command needs it: `gpudask --help` s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gpudask.api import Json
+from gpudask.cli import output
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
 Result = TypeVar("Result")
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,10 @@ def run(target: Target, work: Callable[[Server], Awaitable[Result]]) -> Result:
     async def connected() -> Result:
         return await work(await connect(target))
 
-    return asyncio.run(connected())
+    try:
+        return asyncio.run(connected())
+    except asyncio.CancelledError as error:  # ctrl-C, where something within took it for its own
+        raise KeyboardInterrupt from error
 
 
 @contextmanager
@@ -66,6 +73,44 @@ class Connected:
             return await work(self.server)
 
         return self.runner.run(step())
+
+
+async def chosen(
+    server: Server,
+    names: list[str],
+    selector: str | None = None,
+    *,
+    all_namespaces: bool = False,
+    ignore_not_found: bool = False,
+) -> list[Json]:
+    """The clusters that a command is about: those that are named; without names those that a selector finds, or all.
+
+    Raises:
+        KubeClusterError: one that is named is not there, and that is not to be ignored; or the server refuses.
+    """
+    if not names:
+        return await server.clusters(all_namespaces=all_namespaces, selector=selector or "")
+    if not ignore_not_found:
+        return [await server.cluster(name) for name in names]
+    found = [await server.find(name) for name in names]
+    return [body for body in found if body is not None]
+
+
+async def while_read(work: Coroutine[Any, Any, Result]) -> Result:
+    """What `work` gives, which may be silent for ever; it ends where nobody reads standard output any more.
+
+    Raises:
+        BrokenPipeError: nobody does.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
+            if output.is_unread():
+                raise BrokenPipeError
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def connect(target: Target) -> Server:

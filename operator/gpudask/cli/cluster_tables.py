@@ -58,8 +58,11 @@ def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = 
     return columns, rows
 
 
-def snapshot(bodies: list[Json], now: datetime) -> Json:
-    """The figures of `top` for programs: of each pool what its status says, under the status' own names."""
+def snapshot(bodies: list[Json], now: datetime, version: str) -> Json:
+    """The figures of `top` for programs: of each pool what its status says, under the status' own names.
+
+    `version`: this program's.
+    """
     held, busy = gpus(bodies)
     clusters = [
         {
@@ -71,7 +74,8 @@ def snapshot(bodies: list[Json], now: datetime) -> Json:
         }
         for body in bodies
     ]
-    return {"time": f"{now:%Y-%m-%dT%H:%M:%SZ}", "gpusHeld": held, "gpusBusy": busy, "clusters": clusters}
+    time = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    return {"version": version, "time": time, "gpusHeld": held, "gpusBusy": busy, "clusters": clusters}
 
 
 def gpus(bodies: list[Json]) -> tuple[int, int]:
@@ -133,25 +137,29 @@ def _pool(pool: Json, gpus: bool) -> list[str]:
     ]
 
 
-def table(columns: list[str], rows: list[list[str]], width: int) -> Group:
+def table(columns: list[str], rows: list[list[str]], width: int, *, heads: bool = True) -> Group:
     """A table, and under it the messages of its rows where they have no room in it.
 
     Args:
         columns: the heads; a last one of messages may be cut from the table.
         rows: a cell for each column.
         width: of the terminal, in characters. Cells are never broken: what has no room runs over, as kubectl's.
+        heads: whether the columns have heads.
     """
     from rich.console import Group  # noqa: PLC0415 - help and programs' output do without
     from rich.text import Text  # noqa: PLC0415
 
-    widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
+    first = [columns] if heads else []
+    widths = [max(map(len, column)) for column in zip(*first, *rows, strict=True)] or [0] * len(columns)
     taken = sum(size + _GAP for size in widths[:-1])
     has_message = columns[-1] in _MESSAGES
     if not has_message or taken + min(widths[-1], _MIN_MESSAGE_COLUMNS) <= width:
-        return Group(_drawn(columns, rows, widths, has_message=has_message))
+        return Group(_drawn(columns, rows, widths, has_message=has_message, heads=heads))
     named = [index for index, column in enumerate(columns) if column in _KEYS]
     notes = [Text(f"{'/'.join(row[index] for index in named)}: {row[-1]}") for row in rows if row[-1]]
-    return Group(_drawn(columns[:-1], [row[:-1] for row in rows], widths[:-1], has_message=False), Text(), *notes)
+    return Group(
+        _drawn(columns[:-1], [row[:-1] for row in rows], widths[:-1], has_message=False, heads=heads), Text(), *notes
+    )
 
 
 def show(console: Console, drawn: Group) -> None:
@@ -160,13 +168,15 @@ def show(console: Console, drawn: Group) -> None:
         console.print(part, crop=False)
 
 
-def _drawn(columns: list[str], rows: list[list[str]], widths: list[int], *, has_message: bool) -> Table:
+def _drawn(columns: list[str], rows: list[list[str]], widths: list[int], *, has_message: bool, heads: bool) -> Table:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415 - Text, not markup: a message may hold [brackets]
 
     # Left to itself, rich drops columns that have no room.
     natural = None if has_message else sum(size + _GAP for size in widths) - _GAP
-    made = Table(width=natural, box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    made = Table(
+        width=natural, show_header=heads, box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold"
+    )
     for column, size in zip(columns, widths, strict=True):
         is_message = has_message and column == columns[-1]
         made.add_column(column, no_wrap=not is_message, min_width=None if is_message else size)

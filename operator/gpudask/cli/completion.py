@@ -29,7 +29,6 @@ from gpudask.kubecluster.kube import config as kubeconfig
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
-VARIABLE = "_GPUDASK_COMPLETE"
 TIMEOUT_VARIABLE = "GPUDASK_COMPLETION_SECONDS"
 TIMEOUT_SECONDS = 2.0
 _MOST_SECONDS = 3600.0
@@ -77,7 +76,7 @@ def sizes(ctx: typer.Context) -> list[str]:
 
 def goals(ctx: typer.Context) -> list[str]:
     """The goals of `wait --for`, with the pools of the cluster where it was named before."""
-    return ["ready", "suspended", "deleted", *(f"workers={pool}:" for pool in pools(ctx))]
+    return ["ready", "suspended", "created", "deleted", *(f"workers={pool}:" for pool in pools(ctx))]
 
 
 def answer_alone(app: Callable[[], Any]) -> None:
@@ -99,10 +98,10 @@ def answer_alone(app: Callable[[], Any]) -> None:
     os._exit(code)
 
 
-def candidates(app: Callable[..., Any], words: list[str]) -> list[str]:
-    """The candidates for the last of `words`, as the completion of the shells has it."""
+def candidates(app: Callable[..., Any], words: list[str], variable: str) -> list[str]:
+    """The candidates for the last of `words`, as `app` gives them to a shell that sets the environment's `variable`."""
     unfinished = words or [""]
-    os.environ[VARIABLE] = "complete_bash"
+    os.environ[variable] = "complete_bash"
     os.environ["COMP_WORDS"] = shlex.join(["gpudask", *unfinished])
     os.environ["COMP_CWORD"] = str(len(unfinished))
     printed = io.StringIO()

@@ -9,9 +9,8 @@ import sys
 from typing import Any
 
 import typer
-from typer.main import get_command
 
-from gpudask.cli.main import CODES, make_app
+from gpudask.cli.main import CODES, COMMANDS, load
 from gpudask.cli.output import Exit
 
 _WIDTH = 110
@@ -26,7 +25,8 @@ it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUD
 
 - `--kubeconfig`, `KUBECONFIG` with several files, `--context`, `-n` and `-A` mean what they mean to kubectl.
 - Results go to standard output, everything else to standard error, an error as one line. `-o json|yaml|name` is for
-  programs.
+  programs, and `-o jsonpath=TEMPLATE`, as kubectl has it.
+- Where a name is wanted, `gpudaskcluster.gpudask.dev/demo` is taken too: what `-o name` prints.
 - `convert`, `render`, and `create --dry-run` need no Kubernetes.
 
 | exit code | means |
@@ -36,9 +36,8 @@ it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUD
 
 def reference() -> str:
     """The text of docs/cli.md."""
-    group: Any = get_command(make_app())
     codes = [f"| {code.value} | {code.meaning} |" for code in Exit]
-    sections = [_section(name, command) for name, command in group.commands.items()]
+    sections = [_section(name, load(name)) for name in COMMANDS]
     return _HEAD + "\n".join([*codes, "", *sections]).rstrip("\n") + "\n"
 
 

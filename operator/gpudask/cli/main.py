@@ -1,59 +1,51 @@
-"""The app: every command under its name, and how errors become exit codes."""
+"""The app: every command under its name, and how errors become exit codes.
+
+A command is imported when it is called, or its own help: `gpudask --help` and a mistyped word cost a tenth of a second.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
-from gpudask.cli import completion
-from gpudask.cli.commands.connect import connect_command, dashboard_command
-from gpudask.cli.commands.convert import convert_command
-from gpudask.cli.commands.create import create_command
-from gpudask.cli.commands.delete import delete_command
-from gpudask.cli.commands.doctor import doctor_command
-from gpudask.cli.commands.get import get_command
-from gpudask.cli.commands.logs import logs_command
-from gpudask.cli.commands.render import render_command
-from gpudask.cli.commands.scale import scale_command
-from gpudask.cli.commands.suspend import resume_command, suspend_command
-from gpudask.cli.commands.top import top_command
-from gpudask.cli.commands.wait import wait_command
-from gpudask.cli.options import verb_first
-from gpudask.cli.output import CliError, Exit, ended, write_message
+from gpudask.cli.output import CliError, Exit, ended, let_go, write_message
 from gpudask.kubecluster.errors import KubeClusterError
 
 PLUGIN = "kubectl-gpudask"
 _NAMESPACE = "another namespace=", "another namespace, with -n"  # as Python's words are written in a shell
 CODES = "Exit codes: " + "; ".join(f"{code.value} {code.meaning}" for code in Exit) + "."
-COMMANDS: dict[str, Callable[..., None]] = {
-    "get": get_command,
-    "create": create_command,
-    "scale": scale_command,
-    "suspend": suspend_command,
-    "resume": resume_command,
-    "delete": delete_command,
-    "wait": wait_command,
-    "logs": logs_command,
-    "top": top_command,
-    "dashboard": dashboard_command,
-    "connect": connect_command,
-    "convert": convert_command,
-    "render": render_command,
-    "doctor": doctor_command,
+# Each with its file in `commands` and the first sentence of its help: the help of all loads none of them.
+COMMANDS = {
+    "get": ("get", "List clusters, or show one with its pools."),
+    "create": ("create", "Create a cluster from a manifest or flags."),
+    "scale": ("scale", "Set the sizes of pools, or give them back."),
+    "suspend": ("suspend", "Remove every pod, keep the cluster."),
+    "resume": ("suspend", "Bring a suspended cluster back."),
+    "delete": ("delete", "Delete clusters with all their pods."),
+    "wait": ("wait", "Wait until a cluster is as it should be."),
+    "logs": ("logs", "Print logs of the scheduler or of workers."),
+    "top": ("top", "Show pools, GPUs and demand live."),
+    "dashboard": ("connect", "Forward a port to the dashboard."),
+    "connect": ("connect", "Forward a port to the scheduler."),
+    "convert": ("convert", "Turn the stock operator's manifests into ours."),
+    "render": ("render", "Print the objects that a manifest becomes."),
+    "doctor": ("doctor", "Check what the operator needs, and say how to mend it."),
 }
+COMPLETION_VARIABLE = "_GPUDASK_COMPLETE"
 # Of typer's own parser or of click, as the version has it: only its children have a public name in both.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _NOISE = "Value error, "
+_BEFORE_A_VERB = ("--kubeconfig", "--context", "--namespace", "-n")
 
 
 class Commands(TyperGroup):
@@ -61,11 +53,16 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **options: Any) -> Any:
         """Read what stands before a command; completion reads half a line, which has no errors."""
-        args = verb_first(args)
+        args = _with_values(verb_first(args))
         if options.get("resilient_parsing"):
             return super().make_context(info_name, args, *rest, **options)
         with _one_line():
             return super().make_context(info_name, args, *rest, **options)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Load the command that is named; what stands for the others has their names and first sentences."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and load(name or ""), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -88,7 +85,10 @@ def _one_line() -> Iterator[None]:
     except KubeClusterError as error:
         _print_error(str(error).replace(*_NAMESPACE))
         raise typer.Exit(Exit.NOT_FOUND if error.status == HTTPStatus.NOT_FOUND else Exit.FAILED) from error
-    except (KeyboardInterrupt, asyncio.CancelledError) as error:
+    except BrokenPipeError as error:
+        let_go()
+        raise typer.Exit(Exit.UNREAD) from error
+    except KeyboardInterrupt as error:
         raise typer.Exit(Exit.INTERRUPTED) from error
 
 
@@ -122,9 +122,48 @@ def make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name, command in COMMANDS.items():
-        app.command(name, epilog=CODES)(command)
+    for name, (_, sentence) in COMMANDS.items():
+        app.command(name, help=sentence)(_stand_in)
     return app
+
+
+def load(name: str) -> Any:
+    """The command `name`, with its options and its help."""
+    function = getattr(import_module(f"gpudask.cli.commands.{COMMANDS[name][0]}"), f"{name}_command")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    alone.command(name, epilog=CODES)(function)
+    return get_command(alone)
+
+
+def _stand_in() -> None:
+    """The place of a command that was not loaded; never called."""
+
+
+def verb_first(words: list[str]) -> list[str]:
+    """The words of a command line with what stands before the command put behind it: kubectl takes both ways.
+
+    What was written behind it counts more, because it comes later.
+    """
+    taken, rest = [], list(words)
+    while rest and (length := _length(rest[0])):
+        taken += rest[:length]
+        rest = rest[length:]
+    return [rest[0], *taken, *rest[1:]] if rest else list(words)
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """A bare `--dry-run` of `create` means the client's: the parser knows no options that may have a value or not."""
+    if words[:1] != ["create"]:
+        return words
+    return ["--dry-run=client" if word == "--dry-run" else word for word in words]
+
+
+def _length(word: str) -> int:
+    """The number of words of such an option; 0: it is none."""
+    name, is_joined, _ = word.partition("=")
+    if name in _BEFORE_A_VERB:
+        return 1 if is_joined else 2
+    return 1 if word.startswith("-n") else 0
 
 
 def _print_version(wanted: bool) -> None:
@@ -147,7 +186,9 @@ app = make_app()
 
 def main() -> None:
     """Run the command line; under its plugin's name it calls itself as kubectl's users do."""
-    if os.environ.get(completion.VARIABLE):
+    if os.environ.get(COMPLETION_VARIABLE):
+        from gpudask.cli import completion  # noqa: PLC0415 - only a shell's TAB needs it
+
         completion.answer_alone(lambda: app(prog_name="gpudask"))
     plugin = Path(sys.argv[0]).name.startswith(PLUGIN)
     app(prog_name="kubectl gpudask" if plugin else "gpudask")
@@ -155,6 +196,10 @@ def main() -> None:
 
 def complete_for_kubectl() -> None:
     """Answer kubectl after TAB on `kubectl gpudask`: the program `kubectl_complete-gpudask`."""
+    from gpudask.cli import completion  # noqa: PLC0415
+
     completion.answer_alone(
-        lambda: sys.stdout.write(completion.kubectl_answer(completion.candidates(make_app(), sys.argv[1:])))
+        lambda: sys.stdout.write(
+            completion.kubectl_answer(completion.candidates(make_app(), sys.argv[1:], COMPLETION_VARIABLE))
+        )
     )

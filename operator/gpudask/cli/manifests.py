@@ -10,6 +10,7 @@ import yaml
 
 from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, KIND, Cluster, InvalidSpecError, parse
+from gpudask.cli.options import check_namespace
 from gpudask.cli.output import CliError, Exit
 
 _SHAPES: dict[type, str] = {list: "list", str: "plain text"}
@@ -77,11 +78,13 @@ def namespace_of(bodies: list[Json], asked: str | None) -> str | None:
     """The namespace of manifests: the one that was asked for, or the one that all of them name.
 
     Raises:
-        CliError: they differ, which kubectl refuses as well.
+        CliError: they differ, which kubectl refuses as well; or what is named can be none.
     """
     named = {body["metadata"]["namespace"] for body in bodies if body["metadata"].get("namespace")}
     if asked is not None and named - {asked}:
         raise CliError(f"the manifest says namespace {min(named - {asked})!r}, -n says {asked!r}: make them agree")
     if len(named) > 1:
         raise CliError(f"the manifests name several namespaces, {', '.join(sorted(named))}: create them one by one")
+    for name in named:
+        check_namespace(name)
     return asked or next(iter(named), None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +15,13 @@ import yaml
 
 from gpudask.api import Json
 from gpudask.api.resource import GROUP, SINGULAR
+from gpudask.cli import jsonpath
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_COLUMNS = 10_000
+JSONPATH = "jsonpath="
 
 
 class Exit(IntEnum):
@@ -29,6 +34,7 @@ class Exit(IntEnum):
     TIMED_OUT = 4
     PROBLEM_FOUND = 5
     INTERRUPTED = 130
+    UNREAD = 141
 
     @property
     def meaning(self) -> str:
@@ -44,6 +50,7 @@ _MEANINGS = {
     Exit.TIMED_OUT: "what was waited for did not come in time",
     Exit.PROBLEM_FOUND: "doctor found a problem",
     Exit.INTERRUPTED: "interrupted (ctrl-C)",
+    Exit.UNREAD: "whoever read its output has ended, such as head",
 }
 
 
@@ -70,11 +77,13 @@ def documents(bodies: list[Json], form: str, *, whole_list: bool = True) -> str:
 
     Args:
         bodies: the objects; what only the API server keeps about fields is left out, as kubectl does.
-        form: json, yaml or name.
+        form: json, yaml, name, or jsonpath= and a template.
         whole_list: False for YAML documents with --- between, which can be applied.
     """
     if form == "name":
         return "".join(f"{reference(body)}\n" for body in bodies)
+    if form.startswith(JSONPATH):
+        return jsonpath.render(form.removeprefix(JSONPATH), bodies[0] if len(bodies) == 1 else _list(bodies))
     plain = [_without_bookkeeping(body) for body in bodies]
     if form == "yaml" and not whole_list:
         return yaml.dump_all(plain, Dumper=_Plain, sort_keys=False, width=110)
@@ -85,8 +94,13 @@ def listed(bodies: list[Json], form: str) -> str:
     """Objects as `documents` has them, json and yaml as a List even of one: programs need not tell one from several."""
     if form == "name":
         return documents(bodies, form)
-    items = [_without_bookkeeping(body) for body in bodies]
-    return as_text({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}, form)
+    if form.startswith(JSONPATH):
+        return jsonpath.render(form.removeprefix(JSONPATH), _list(bodies))
+    return as_text(_list([_without_bookkeeping(body) for body in bodies]), form)
+
+
+def _list(items: list[Json]) -> Json:
+    return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}
 
 
 def as_text(value: Any, form: str) -> str:
@@ -109,10 +123,28 @@ def cluster_reference(name: str) -> str:
 
 
 def console() -> Console:
-    """Standard output for tables; a pipe has no width that would cut them."""
+    """Standard output for tables; a pipe has no width that would cut them, and no style, whatever FORCE_COLOR says."""
     from rich.console import Console  # noqa: PLC0415
 
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS, no_color=True)
+    if sys.stdout.isatty():
+        return Console()
+    return Console(width=_PIPE_COLUMNS, no_color=True, force_terminal=False)
+
+
+def is_unread() -> bool:
+    """True if nobody reads standard output any more: the other end of its pipe, or its terminal, was closed."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (AttributeError, OSError, ValueError):  # Windows has no poll; and what is no file cannot be closed
+        return False
+    return bool(poll.poll(0))
+
+
+def let_go() -> None:
+    """Write to nowhere from now on: what is left for a pipe that was closed is no error at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _without_bookkeeping(body: Json) -> Json:

@@ -27,7 +27,7 @@ _SILENCE_SECONDS = 270.0
 
 
 async def follow(
-    server: Server, names: list[str], *, all_namespaces: bool = False
+    server: Server, names: list[str], *, all_namespaces: bool = False, selector: str = ""
 ) -> AsyncGenerator[tuple[Json, bool]]:
     """Clusters as they are now, then each that changes, and whether it is still there. Never ends.
 
@@ -38,6 +38,7 @@ async def follow(
         server: where; its namespace is meant unless `all_namespaces`.
         names: only these; all where it is empty.
         all_namespaces: of every namespace.
+        selector: only those with these labels; one that loses them is no longer there.
 
     Raises:
         KubeClusterError: the server refuses, and will again.
@@ -47,7 +48,7 @@ async def follow(
     trouble = _Trouble()
     while True:
         try:
-            found, version = await _look(server, names, namespace)
+            found, version = await _look(server, names, namespace, selector)
         except KubeClusterError as error:
             await trouble.wait_after(error)
             continue
@@ -60,7 +61,7 @@ async def follow(
         known = found
         began = time.monotonic()
         try:
-            async with aclosing(_changes(server, names, version, namespace)) as changes:
+            async with aclosing(_changes(server, names, version, namespace, selector)) as changes:
                 async for kind, body in changes:
                     if kind == "DELETED":
                         known.pop(_uid(body), None)
@@ -98,24 +99,25 @@ class _Trouble:
         self._reported, self._pause = "", _LEAST_PAUSE_SECONDS
 
 
-async def _look(server: Server, names: list[str], namespace: str | None) -> tuple[dict[str, Json], str]:
+async def _look(server: Server, names: list[str], namespace: str | None, selector: str) -> tuple[dict[str, Json], str]:
     """The clusters by their uids, and the version to watch from."""
     if len(names) == 1 and namespace is None:
         found = await server.find(names[0])
         return ({_uid(found): found}, _version(found)) if found else ({}, "")
-    answer = await server.call("list", PLURAL, namespace=namespace)
+    params = {"labelSelector": selector} if selector else {}
+    answer = await server.call("list", PLURAL, namespace=namespace, params=params)
     items = [body for body in answer["items"] if not names or body["metadata"]["name"] in names]
     return {_uid(body): body for body in items}, _version(answer)
 
 
 async def _changes(
-    server: Server, names: list[str], version: str, namespace: str | None
+    server: Server, names: list[str], version: str, namespace: str | None, selector: str
 ) -> AsyncGenerator[tuple[str, Json], None]:
     if not version:  # the only one is not there; it may be made
         await asyncio.sleep(_LEAST_PAUSE_SECONDS)
         return
     one = names[0] if len(names) == 1 else ""
-    async with aclosing(server.changes(version, name=one, namespace=namespace)) as changes:
+    async with aclosing(server.changes(version, name=one, namespace=namespace, selector=selector)) as changes:
         while True:
             try:
                 async with asyncio.timeout(_SILENCE_SECONDS):

@@ -27,6 +27,7 @@ _MODULES = {
     "KubeClusterError": "errors",
     "has_gpu": "placement",
 }
+_PRINT_SECONDS = 5.0  # a debugger prints, too
 
 
 def __getattr__(name: str) -> Any:
@@ -36,21 +37,69 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-async def discover(namespace: str | None = None) -> AsyncIterator[tuple[str, type[KubeCluster]]]:
+def __dir__() -> list[str]:
+    """The public names, for TAB; they are loaded when they are used."""
+    return sorted({*globals(), *__all__})
+
+
+def discover(namespace: str | None = None) -> Discovery:
+    """List the clusters of a namespace, when it is printed, or name by name and class by `async for`.
+
+    For dask-ctl, too (entry point `dask_cluster_discovery`).
+    """
+    return Discovery(namespace)
+
+
+class Discovery:
     """The name of each GpuDaskCluster of a namespace, and the class whose `from_name` connects to it.
 
-    For dask-ctl, too (entry point `dask_cluster_discovery`). Nothing where no API server answers or it refuses: a
-    listing of all kinds of clusters does not end for one.
+    Nothing where no API server answers or it refuses: a listing of all kinds of clusters does not end for one. What is
+    printed has the reason.
     """
-    from gpudask.kubecluster.errors import KubeClusterError  # noqa: PLC0415 - see the module's docstring
 
-    try:
-        from gpudask.kubecluster.cluster import KubeCluster  # noqa: PLC0415 - without the extra `client` there is none
+    def __init__(self, namespace: str | None) -> None:
+        self._namespace = namespace
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, type[KubeCluster]]]:
+        """Each name with its class."""
+        from gpudask.kubecluster.errors import KubeClusterError  # noqa: PLC0415 - see the module's docstring
+
+        try:
+            from gpudask.kubecluster.cluster import KubeCluster  # noqa: PLC0415 - there is none without `client`
+
+            names, _ = await self._list()
+        except (ImportError, KubeClusterError):
+            return
+        for name in names:
+            yield name, KubeCluster
+
+    def __repr__(self) -> str:
+        """The clusters by name, or why there are none to be seen."""
+        import asyncio  # noqa: PLC0415
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+        from gpudask.kubecluster.errors import KubeClusterError  # noqa: PLC0415
+
+        try:
+            # In a thread: a notebook's own runs a loop already.
+            with ThreadPoolExecutor(1) as thread:
+                names, namespace = thread.submit(lambda: asyncio.run(self._list_in_time())).result()
+        except (ImportError, KubeClusterError) as error:
+            return f"<no clusters can be seen: {error}>"
+        except TimeoutError:
+            return f"<no clusters can be seen: the API server did not answer within {_PRINT_SECONDS:g} s>"
+        if not names:
+            return f"<no clusters in namespace {namespace}: KubeCluster() makes one>"
+        return f"<clusters in namespace {namespace}: {', '.join(names)}. KubeCluster.from_name({names[0]!r}) connects>"
+
+    async def _list_in_time(self) -> tuple[list[str], str]:
+        import asyncio  # noqa: PLC0415
+
+        async with asyncio.timeout(_PRINT_SECONDS):
+            return await self._list()
+
+    async def _list(self) -> tuple[list[str], str]:
         from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415
 
-        server = await Server.connect(namespace)
-        bodies = await server.clusters()
-    except (ImportError, KubeClusterError):
-        return
-    for body in bodies:
-        yield body["metadata"]["name"], KubeCluster
+        server = await Server.connect(self._namespace)
+        return [body["metadata"]["name"] for body in await server.clusters()], server.namespace

@@ -8,18 +8,17 @@ the cluster, because holds may end in any order, and those of several programs k
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
-
 from gpudask.api import Json
-from gpudask.api.pool import Pool
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.session import Purpose, requests_for
@@ -81,6 +80,8 @@ class Hold:
         try:
             body = await self._write(self._acquire)
             self._renewing = asyncio.create_task(self._renew())
+            from gpudask.api.pool import Pool  # noqa: PLC0415 - the models take long to load
+
             section = overrides.section_of(body, self._pool)
             expected = self._pods * Pool.model_validate(section).workers_per_pod
             return await self._workers.wait_for_exactly(expected, self._pool, self._timeout_seconds)
@@ -165,15 +166,14 @@ class Hold:
         )
 
 
-class Holds(BaseModel):
+@dataclass(frozen=True)
+class Holds:
     """The holds of one pool that have not ended.
 
     Attributes:
         before: the override that stood before the first; None: there was none.
         entries: the overrides that the holds want, the newest last. `by` tells them apart.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     before: Json | None = None
     entries: tuple[Json, ...] = ()
@@ -189,12 +189,26 @@ class Holds(BaseModel):
             own: `by` of a hold whose program is alive, whatever the time: it asks.
         """
         entry = overrides.entry_of(body, pool)
-        noted = cls._noted(overrides.note_of(body, pool))
+        noted = cls.read(overrides.note_of(body, pool))
         if entry is None or not noted.entries or not _is_same(entry, noted.entries[-1]):
             return cls(before=entry)
         living = tuple(item for item in noted.entries if item.get("by") == own or not _has_ended(item, now))
         # Those that were killed give nothing back, and nobody knows how old that would be.
         return cls(before=noted.before, entries=living) if living else cls()
+
+    @classmethod
+    def read(cls, note: str | None) -> Self:
+        """The holds that an annotation notes; none where it is somebody's own text."""
+        try:
+            noted = json.loads(note or "{}")
+        except (ValueError, RecursionError):
+            return cls()
+        noted = noted if isinstance(noted, dict) else {}
+        before, entries = noted.get("before"), noted.get("entries", [])
+        is_ours = isinstance(before, dict | None) and isinstance(entries, list)
+        if not is_ours or not all(isinstance(item, dict) for item in entries):
+            return cls()
+        return cls(before, tuple(entries))
 
     def size(self, now: datetime) -> Json | None:
         """The override that counts: the newest hold's, else what stood before and has not ended; None: the manifest."""
@@ -204,7 +218,7 @@ class Holds(BaseModel):
 
     def note(self) -> str | None:
         """The annotation to write on the cluster; None: none."""
-        return self.model_dump_json() if self.entries else None
+        return json.dumps(asdict(self), separators=(",", ":")) if self.entries else None
 
     def has(self, by: str) -> bool:
         """True if the hold `by` is among them."""
@@ -218,13 +232,6 @@ class Holds(BaseModel):
     def without(self, by: str) -> Self:
         """Without the hold `by`."""
         return type(self)(before=self.before, entries=tuple(item for item in self.entries if item.get("by") != by))
-
-    @classmethod
-    def _noted(cls, note: str | None) -> Self:
-        try:
-            return cls.model_validate_json(note or "{}")
-        except ValueError:  # somebody's own text
-            return cls()
 
 
 def _is_same(one: Json, other: Json) -> bool:

@@ -15,13 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dask.typing import no_default
-from pydantic import BaseModel
 
 from gpudask.api import Json
-from gpudask.api.network import NAMESPACE_NAME
-from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
-from gpudask.api.spec import MAX_CLUSTER_NAME
+from gpudask.api.resource import API_VERSION, KIND, MAX_CLUSTER_NAME, InvalidSpecError, parse
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
 
@@ -76,6 +72,8 @@ class Shutdown:
         Raises:
             KubeClusterError: it is no duration.
         """
+        from dask.typing import no_default  # noqa: PLC0415 - the command line writes manifests without Dask
+
         value = configured if given is no_default else given
         after = duration("shutdown_after_disconnect", value) if value else ""
         return cls(after, is_asked=given is not no_default)
@@ -119,6 +117,8 @@ def open_to(body: Json, program: str, namespace: str) -> Json:
     labels may be another one's, too, and its address becomes another one's. Nor would it be worth it: who may create
     a GpuDaskCluster may run pods there that have any cluster's labels.
     """
+    from gpudask.api.network import NAMESPACE_NAME  # noqa: PLC0415 - the models take long to load
+
     peer: Json = {"podSelector": {}}
     if program != namespace:
         peer["namespaceSelector"] = {"matchLabels": {NAMESPACE_NAME: program}}
@@ -232,7 +232,7 @@ def _pools(arguments: Arguments) -> list[Json]:
 
 
 def _custom(name: str, custom: Any) -> Json:
-    if isinstance(custom, BaseModel):
+    if _is_model(custom):
         custom = {"spec": _plain(custom)}
     if not isinstance(custom, Mapping):
         raise _refused(
@@ -281,9 +281,15 @@ def _check(body: Json) -> None:
         ) from error
 
 
+def _is_model(value: Any) -> bool:
+    from pydantic import BaseModel  # noqa: PLC0415 - it takes long to load
+
+    return isinstance(value, BaseModel)
+
+
 def _plain(value: Any) -> Any:
     """A pool or spec as JSON, of a model or a mapping."""
-    if isinstance(value, BaseModel):
+    if _is_model(value):
         return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return dict(value) if isinstance(value, Mapping) else value
 

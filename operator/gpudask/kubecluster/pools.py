@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
-from gpudask.api.base import PLAIN_RESOURCES, is_resource, seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import InvalidArgumentError, KubeClusterError
@@ -84,6 +83,8 @@ def pod_resources(resources: Mapping[str, Any] | None) -> Json:
             next_step="Write gpus=8, or gpus=(0, 8); other devices: pools=[{'name': 'gpu', 'gpu':"
             " {'resourceName': 'nvidia.com/mig-1g.10gb'}}]",
         )
+    from gpudask.api.base import PLAIN_RESOURCES, is_resource  # noqa: PLC0415 - the models take long to load
+
     if wrong := [name for name in asked if not is_resource(str(name))]:
         name = str(wrong[0])[:100]
         close = get_close_matches(name.lower(), _MEANT, n=1, cutoff=0.5)
@@ -101,6 +102,8 @@ def duration(argument: str, value: Any) -> str:
     Raises:
         KubeClusterError: it is neither; `argument` is named.
     """
+    from gpudask.api.base import seconds  # noqa: PLC0415 - the models take long to load
+
     try:
         text = value if isinstance(value, str) else _in_seconds(value)
         seconds(text)

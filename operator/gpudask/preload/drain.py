@@ -103,7 +103,7 @@ class Drain:
                 self._context.recall.step(self._selection)
             self._set(DRAINING, "pinned" if reason and ws not in view.shuffling else "", reason or activity_message(ws))
         elif ws.status != Status.closing_gracefully:
-            self._set(DRAINING, "", f"the worker is {ws.status.name}")
+            self._set(DRAINING, "", status_message(ws.status.name))
         elif ws.actors:
             self._set(BLOCKED, "", activity_message(ws))
         elif self._is_scattered_to():
@@ -255,3 +255,14 @@ class Drain:
 
 def _stimulus() -> str:
     return f"gpudask-retire-{time.monotonic()}"
+
+
+def status_message(status: str) -> str:
+    """What a worker does that has not closed itself to new tasks; `status` is distributed's word for it."""
+    if status in ("undefined", "created", "init", "starting"):
+        return "the worker has not finished starting"
+    if status == "paused":
+        return "the worker is paused: its memory is nearly full"
+    if status == "running":
+        return "the worker has not answered yet that it takes no new tasks"
+    return "the worker is ending"

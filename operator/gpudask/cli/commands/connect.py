@@ -34,7 +34,7 @@ def dashboard_command(
 ) -> None:
     """Forward a port to the dashboard.
 
-    It prints the URL, and runs until ctrl-C.
+    It prints the URL, and runs until ctrl-C, which is no error.
 
     \b
     Example:
@@ -47,8 +47,7 @@ def dashboard_command(
         if open_browser and not webbrowser.open(url):
             output.write_message("no browser could be opened: go to the address above")
 
-    target = client.Target(kubeconfig, context, namespace)
-    client.run(target, lambda server: _forward(server, name, DASHBOARD_PORT, tell))
+    _run(client.Target(kubeconfig, context, namespace), name, DASHBOARD_PORT, tell)
 
 
 def connect_command(
@@ -60,7 +59,7 @@ def connect_command(
 ) -> None:
     """Forward a port to the scheduler.
 
-    It prints the line of Python that uses it, and runs until ctrl-C.
+    It prints the line of Python that uses it, and runs until ctrl-C, which is no error.
     Python that has kubectl's rights needs no such port: gpudask.KubeCluster.from_name("demo").
 
     \b
@@ -72,8 +71,7 @@ def connect_command(
         typer.echo(client_line(body, port))
         output.write_message("it leads to the scheduler until ctrl-C")
 
-    target = client.Target(kubeconfig, context, namespace)
-    client.run(target, lambda server: _forward(server, name, COMM_PORT, tell))
+    _run(client.Target(kubeconfig, context, namespace), name, COMM_PORT, tell)
 
 
 def client_line(body: Json, port: int) -> str:
@@ -91,6 +89,21 @@ def client_line(body: Json, port: int) -> str:
     address = f'"{protocol}://127.0.0.1:{port}"'
     call = f"Client({address}, security=security)  # your cluster's certificates" if protocol in _SECURE else ""
     return f"from dask.distributed import Client; client = {call or f'Client({address})'}"
+
+
+def _run(target: client.Target, name: str, port: int, tell: Callable[[Json, int], None]) -> None:
+    told = False
+
+    def tell_it(body: Json, local: int) -> None:
+        nonlocal told
+        tell(body, local)
+        told = True
+
+    try:
+        client.run(target, lambda server: _forward(server, name, port, tell_it))
+    except KeyboardInterrupt:  # the end that there is, once the port is open; kubectl port-forward has it so
+        if not told:
+            raise
 
 
 async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, int], None]) -> None:

@@ -24,6 +24,15 @@ _SIZE = "a number, or MIN-MAX to follow demand."
 _SIZE_PATTERN = re.compile(r"^(?P<least>\d+)(-(?P<most>\d+))?$")
 
 
+_CLIENT, _SERVER, _NONE = "client", "server", "none"
+
+
+def _read_dry_run(value: str) -> str:
+    if value not in (_CLIENT, _SERVER, _NONE):
+        raise typer.BadParameter(f"{value!r} is not one of '{_CLIENT}', '{_SERVER}', '{_NONE}'")
+    return value
+
+
 def create_command(
     *,
     name: Annotated[str | None, typer.Argument(help="The new cluster's name; none with -f.")] = None,
@@ -34,7 +43,14 @@ def create_command(
     cpu: Annotated[str | None, typer.Option(help="Cores of each worker pod, such as 4 or 500m.")] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of each worker pod, such as 16Gi.")] = None,
     env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="For every pod; repeatable.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifest; ask no server.")] = False,
+    dry_run: Annotated[
+        str,
+        typer.Option(
+            metavar="[client|server|none]",
+            help="Create nothing, print the manifest, which the server checks or nobody; alone: client.",
+            callback=_read_dry_run,
+        ),
+    ] = "none",
     output_form: Output = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -55,14 +71,17 @@ def create_command(
     target = client.Target(kubeconfig, context, namespace_of(bodies, namespace))
     for body in bodies:
         checked(body)
-    if dry_run:
-        typer.echo(output.documents(bodies, output_form or Format.YAML, whole_list=False), nl=False)
+    if dry_run == _CLIENT:
+        placed = [_placed(body, target.namespace) for body in bodies] if target.namespace else bodies
+        typer.echo(output.documents(placed, output_form or Format.YAML, whole_list=False), nl=False)
         return
 
-    made, refused = client.run(target, lambda server: _create(server, bodies))
-    if output_form is not None and made:
+    made, refused = client.run(target, lambda server: _create(server, bodies, dry_run=dry_run == _SERVER))
+    if dry_run == _SERVER and made:
+        typer.echo(output.documents(made, output_form or Format.YAML, whole_list=False), nl=False)
+    elif output_form is not None and made:
         typer.echo(output.documents(made, output_form), nl=False)
-    for body in made if output_form is None else []:
+    for body in made if output_form is None and dry_run == _NONE else []:
         typer.echo(f"{output.reference(body)} created")
         output.write_message(f"gpudask wait {body['metadata']['name']} waits until it is ready")
     for error in refused[:-1]:
@@ -81,12 +100,12 @@ def _bodies(name: str | None, file: str | None, flags: Flags) -> list[Json]:
     return [manifest(name, flags)]
 
 
-async def _create(server: Server, bodies: list[Json]) -> tuple[list[Json], list[KubeClusterError]]:
+async def _create(server: Server, bodies: list[Json], *, dry_run: bool) -> tuple[list[Json], list[KubeClusterError]]:
     """Those that were made, and why others were not: as with kubectl, one that is refused holds back no other."""
     made, refused = [], []
     for body in bodies:
         try:
-            made.append(await server.create(_placed(body, server.namespace)))
+            made.append(await server.create(_placed(body, server.namespace), dry_run=dry_run))
         except KubeClusterError as error:
             refused.append(_exists(body, server.namespace) if error.status == HTTPStatus.CONFLICT else error)
     return made, refused

@@ -9,7 +9,18 @@ import typer
 
 from gpudask.api import Json
 from gpudask.cli import client, output
-from gpudask.cli.options import Context, Kubeconfig, NameOnly, Names, Namespace
+from gpudask.cli.commands.wait import wait_until_gone
+from gpudask.cli.options import (
+    Context,
+    IgnoreNotFound,
+    Kubeconfig,
+    NameOnly,
+    Names,
+    Namespace,
+    Selector,
+    names_or_selector,
+    read_length,
+)
 from gpudask.cli.output import CliError
 
 if TYPE_CHECKING:
@@ -18,8 +29,12 @@ if TYPE_CHECKING:
 
 def delete_command(
     *,
-    names: Names,
+    names: Names = None,
+    selector: Selector = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. A script is not asked anyway.")] = False,
+    ignore_not_found: IgnoreNotFound = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until they are gone with all their pods.")] = False,
+    timeout: Annotated[str, typer.Option(help="With --wait: how long at most, such as 30s or 5m.")] = "5m",
     output_form: Annotated[NameOnly | None, typer.Option("--output", "-o", help="The names alone.")] = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -33,10 +48,13 @@ def delete_command(
     Example:
       gpudask delete demo
       gpudask delete demo other --yes
+      gpudask delete -l team=vision --wait
     """  # noqa: D301
+    named = names_or_selector(names, selector)
+    timeout_seconds = read_length(timeout, "--timeout")
 
     async def read(server: Server) -> list[Json]:
-        return [await server.cluster(name) for name in names]
+        return await client.chosen(server, named, selector, ignore_not_found=ignore_not_found)
 
     async def delete(server: Server) -> None:
         for body in bodies:
@@ -47,9 +65,14 @@ def delete_command(
         bodies = connection.run(read)
         for body in bodies:
             output.write_message(loss(body))
-        if not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {', '.join(names)}?", err=True):
+        listed = ", ".join(body["metadata"]["name"] for body in bodies)
+        if bodies and not yes and sys.stdin.isatty() and not typer.confirm(f"Delete {listed}?", err=True):
             raise CliError("nothing was deleted")
         connection.run(delete)
+        if wait:
+            connection.run(lambda server: wait_until_gone(server, bodies, timeout_seconds))
+        if not bodies:
+            output.write_message("nothing was deleted: there is no such cluster")
 
 
 async def _delete(server: Server, body: Json) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,18 @@ import typer
 from gpudask.api import Json
 from gpudask.cli import client, cluster_tables, output
 from gpudask.cli.completion import clusters
-from gpudask.cli.options import AllNamespaces, Context, Kubeconfig, Listing, Namespace
+from gpudask.cli.options import (
+    WIDE,
+    AllNamespaces,
+    Context,
+    Format,
+    IgnoreNotFound,
+    Kubeconfig,
+    Listing,
+    Namespace,
+    Selector,
+    read_names,
+)
 from gpudask.cli.output import CliError, Exit
 from gpudask.cli.watch import follow
 
@@ -18,9 +30,10 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
 Wanted = Annotated[
-    list[str] | None, typer.Argument(metavar="NAME...", help="Clusters; all without it.", autocompletion=clusters)
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="Clusters; all without it.", autocompletion=clusters, callback=read_names),
 ]
-Form = Annotated[Listing | None, typer.Option("--output", "-o", help="wide for people, the rest for programs.")]
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Without the heads of the columns.")]
 
 
 def get_command(
@@ -30,7 +43,10 @@ def get_command(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on with a line for each change, until ctrl-C.")
     ] = False,
-    output_form: Form = None,
+    selector: Selector = None,
+    no_headers: NoHeaders = False,
+    ignore_not_found: IgnoreNotFound = False,
+    output_form: Listing = None,
     namespace: Namespace = None,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -43,55 +59,78 @@ def get_command(
       gpudask get demo
       gpudask get -A -o wide
       gpudask get demo --watch
-      gpudask get demo -o json
+      gpudask get -l team=vision --no-headers
+      gpudask get demo -o jsonpath='{.status.phase}'
     """  # noqa: D301
     if names and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
 
+    if names and selector is not None:
+        raise CliError("name the clusters, or find them with -l, not both", Exit.USAGE)
+
     target = client.Target(kubeconfig, context, namespace)
     if watch:
-        client.run(target, lambda server: _watch(server, names or [], output_form, all_namespaces=all_namespaces))
+        shown = _Shown(names or [], selector or "", output_form, all_namespaces=all_namespaces, heads=not no_headers)
+        client.run(target, lambda server: client.while_read(_watch(server, shown)))
 
     async def read(server: Server) -> tuple[list[Json], str]:
         place = "any namespace" if all_namespaces else f"namespace {server.namespace}"
-        if names:
-            return [await server.cluster(name) for name in names], place
-        return await server.clusters(all_namespaces=all_namespaces), place
+        bodies = await client.chosen(
+            server, names or [], selector, all_namespaces=all_namespaces, ignore_not_found=ignore_not_found
+        )
+        return bodies, place
 
     bodies, place = client.run(target, read)
-    if output_form is not None and output_form != Listing.WIDE:
-        listed = names is not None and len(names) == 1
+    if output_form is not None and output_form != WIDE:
+        listed = names is not None and len(names) == 1 and len(bodies) == 1
         typer.echo(output.documents(bodies, output_form) if listed else output.listed(bodies, output_form), nl=False)
+        return
+    if not bodies and names:
         return
     if not bodies:
         output.write_message(f"no clusters found in {place}; gpudask create makes one")
         return
     now = datetime.now(UTC)
     console = output.console()
-    wide = output_form == Listing.WIDE
+    wide = output_form == WIDE
     columns, rows = cluster_tables.cluster_rows(bodies, now, wide=wide, namespaces=all_namespaces)
-    cluster_tables.show(console, cluster_tables.table(columns, rows, console.width))
+    cluster_tables.show(console, cluster_tables.table(columns, rows, console.width, heads=not no_headers))
     for body in bodies if names else []:
         console.print()
-        cluster_tables.show(console, cluster_tables.table(*cluster_tables.pool_rows([body]), console.width))
+        pools = cluster_tables.table(*cluster_tables.pool_rows([body]), console.width, heads=not no_headers)
+        cluster_tables.show(console, pools)
         for line in cluster_tables.troubles(body):
             console.print(line, markup=False, highlight=False)
 
 
-async def _watch(server: Server, names: list[str], form: Listing | None, *, all_namespaces: bool) -> None:
+@dataclass(frozen=True)
+class _Shown:
+    """What a watch is of, and how it is printed."""
+
+    names: list[str]
+    selector: str
+    form: str | None
+    all_namespaces: bool
+    heads: bool
+
+
+async def _watch(server: Server, shown: _Shown) -> None:
     """Print clusters as they are and as they change, for ever."""
-    for name in names:
+    for name in shown.names:
         await server.cluster(name)  # one that is not there is said at once
-    began = False
-    async for body, is_there in follow(server, names, all_namespaces=all_namespaces):
+    heads = shown.heads
+    changes = follow(server, shown.names, all_namespaces=shown.all_namespaces, selector=shown.selector)
+    async for body, is_there in changes:
         if not is_there:
             output.write_message(f"{output.reference(body)} deleted")
             continue
-        if form is not None and form != Listing.WIDE:
-            typer.echo(("---\n" if form == Listing.YAML else "") + output.documents([body], form), nl=False)
+        if shown.form is not None and shown.form != WIDE:
+            text = output.documents([body], shown.form)
+            typer.echo(("---\n" if shown.form == Format.YAML else "") + text, nl=False)
             continue
-        wide = form == Listing.WIDE
-        columns, rows = cluster_tables.cluster_rows([body], datetime.now(UTC), wide=wide, namespaces=all_namespaces)
-        for cells in [*([] if began else [columns]), *rows]:
+        wide = shown.form == WIDE
+        now = datetime.now(UTC)
+        columns, rows = cluster_tables.cluster_rows([body], now, wide=wide, namespaces=shown.all_namespaces)
+        for cells in [*([columns] if heads else []), *rows]:
             typer.echo(cluster_tables.line(columns, cells))
-        began = True
+        heads = False

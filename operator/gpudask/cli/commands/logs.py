@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +13,7 @@ from gpudask.api import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.cli import client, output
 from gpudask.cli.completion import pools
-from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, read_length
 from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
 
@@ -27,6 +29,7 @@ def logs_command(
     of: Annotated[str, typer.Argument(metavar="scheduler|POOL|POD", help="Whose.", autocompletion=pools)] = SCHEDULER,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until ctrl-C.")] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines of each.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only lines that are no older, such as 10m.")] = None,
     previous: Annotated[bool, typer.Option("--previous", "-p", help="Of the container before its restart.")] = False,
     container: Annotated[str, typer.Option("--container", "-c", help="Another container of the pods.")] = "dask",
     namespace: Namespace = None,
@@ -41,42 +44,56 @@ def logs_command(
     Example:
       gpudask logs demo
       gpudask logs demo gpu --tail 20
+      gpudask logs demo gpu --since 10m --follow
       gpudask logs demo demo-gpu-worker-0 --previous
     """  # noqa: D301
     if follow and previous:
         raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
+    since_seconds = None if since is None else math.ceil(read_length(since, "--since"))
 
-    async def read(server: Server) -> None:
-        from gpudask.kubecluster.kube.pods import (  # noqa: PLC0415 - httpx comes with it
-            follow_log,
-            list_pods,
-            read_log,
-        )
+    wanted = _Wanted(of, tail, since_seconds, container, follow=follow, previous=previous)
+    target = client.Target(kubeconfig, context, namespace)
+    client.run(target, lambda server: client.while_read(_print(server, name, wanted)))
 
-        body = await server.cluster(name)
-        chosen = choose(body, await list_pods(server, name), of)
 
-        async def one(pod: str) -> None:
-            prefix = f"[{pod}] " if len(chosen) > 1 else ""
-            if follow:
-                async for line in follow_log(server, pod, tail=tail, container=container):
-                    typer.echo(prefix + line)
-                return
-            for line in await read_log(server, pod, tail=tail, previous=previous, container=container):
+@dataclass(frozen=True)
+class _Wanted:
+    """Whose logs, and how much of them."""
+
+    of: str
+    tail: int | None
+    since_seconds: int | None
+    container: str
+    follow: bool
+    previous: bool
+
+
+async def _print(server: Server, name: str, wanted: _Wanted) -> None:
+    from gpudask.kubecluster.kube.pods import follow_log, list_pods, read_log  # noqa: PLC0415 - the client is large
+
+    chosen = choose(await server.cluster(name), await list_pods(server, name), wanted.of)
+    limits = {"tail": wanted.tail, "since_seconds": wanted.since_seconds}
+
+    async def one(pod: str) -> None:
+        prefix = f"[{pod}] " if len(chosen) > 1 else ""
+        if wanted.follow:
+            async for line in follow_log(server, pod, **limits, container=wanted.container):
                 typer.echo(prefix + line)
+            return
+        for line in await read_log(server, pod, **limits, previous=wanted.previous, container=wanted.container):
+            typer.echo(prefix + line)
 
-        if follow:
-            outcomes = await asyncio.gather(*(one(pod) for pod in chosen), return_exceptions=True)
-        else:  # one after the other: their lines stay together
-            outcomes = [await _outcome(one(pod)) for pod in chosen]
-        failed = [error for error in outcomes if isinstance(error, BaseException)]
-        for error in failed:
-            output.write_message(f"error: {error}")
-        if failed:
-            unknown = [error for error in failed if not isinstance(error, KubeClusterError)]
-            raise unknown[0] if unknown else CliError(f"no log of {len(failed)} of {len(chosen)} pods")
-
-    client.run(client.Target(kubeconfig, context, namespace), read)
+    if wanted.follow:
+        outcomes = await asyncio.gather(*(one(pod) for pod in chosen), return_exceptions=True)
+    else:  # one after the other: their lines stay together
+        outcomes = [await _outcome(one(pod)) for pod in chosen]
+    failed = [error for error in outcomes if isinstance(error, BaseException)]
+    if unknown := [error for error in failed if not isinstance(error, KubeClusterError)]:
+        raise unknown[0]  # also where nobody reads any more
+    for error in failed:
+        output.write_message(f"error: {error}")
+    if failed:
+        raise CliError(f"no log of {len(failed)} of {len(chosen)} pods")
 
 
 async def _outcome(reading: Any) -> BaseException | None:
@@ -94,8 +111,8 @@ def choose(body: Json, pods: list[Json], of: str) -> list[str]:
         CliError: there is none; the message names those that are there.
     """
     labels = {pod["metadata"]["name"]: pod["metadata"].get("labels") or {} for pod in pods}
-    if of in labels:
-        return [of]
+    if of.removeprefix("pod/") in labels:
+        return [of.removeprefix("pod/")]
     if of == SCHEDULER:
         found = [name for name, of_pod in labels.items() if of_pod.get(LABEL_DASK_COMPONENT) == SCHEDULER]
     else:

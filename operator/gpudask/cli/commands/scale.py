@@ -44,7 +44,9 @@ def scale_command(
     They hold whatever the manifest says, until --for is over or auto gives the pool back to it.
 
     It writes spec.overrides under a field manager of its own, as KubeCluster.scale does, so that a GitOps tool that
-    owns spec.pools does not fight it. Pods that are too many finish their tasks and hand over results first.
+    owns spec.pools does not fight it. It leaves the list of pools alone, which kubectl patch --type=merge would replace
+    whole: pools that the patch does not name would go. Pods that are too many finish their tasks and hand over
+    results first.
 
     \b
     Example:

@@ -8,7 +8,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.cli import client, output
-from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output
+from gpudask.cli.options import Context, Kubeconfig, Names, Namespace, Output, Selector, names_or_selector
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def suspend_command(
     *,
-    names: Names,
+    names: Names = None,
+    selector: Selector = None,
     output_form: Output = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -31,12 +32,19 @@ def suspend_command(
       gpudask suspend demo
       gpudask wait demo --for suspended
     """  # noqa: D301
-    _switch(names, client.Target(kubeconfig, context, namespace), output_form, suspend=True)
+    _switch(
+        names_or_selector(names, selector),
+        selector,
+        client.Target(kubeconfig, context, namespace),
+        output_form,
+        suspend=True,
+    )
 
 
 def resume_command(
     *,
-    names: Names,
+    names: Names = None,
+    selector: Selector = None,
     output_form: Output = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -48,14 +56,21 @@ def resume_command(
     Example:
       gpudask resume demo
     """  # noqa: D301
-    _switch(names, client.Target(kubeconfig, context, namespace), output_form, suspend=False)
+    _switch(
+        names_or_selector(names, selector),
+        selector,
+        client.Target(kubeconfig, context, namespace),
+        output_form,
+        suspend=False,
+    )
 
 
-def _switch(names: list[str], target: client.Target, form: str | None, *, suspend: bool) -> None:
+def _switch(names: list[str], selector: str | None, target: client.Target, form: str | None, *, suspend: bool) -> None:
     async def write(server: Server) -> list[tuple[Json, bool]]:
-        before = [await server.cluster(name) for name in names]  # one that is not there leaves all as they are
+        before = await client.chosen(server, names, selector)  # one that is not there leaves all as they are
         moved = [bool(body["spec"].get("suspend", False)) != suspend for body in before]
-        written = [await server.merge(name, {"spec": {"suspend": suspend}}) for name in names]
+        patch = {"spec": {"suspend": suspend}}
+        written = [await server.merge(body["metadata"]["name"], patch) for body in before]
         return list(zip(written, moved, strict=True))
 
     done = client.run(target, write)

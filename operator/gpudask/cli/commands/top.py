@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import UTC, datetime
+from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpudask.api import Json
 from gpudask.cli import client, cluster_tables, output
-from gpudask.cli.completion import clusters
-from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace
+from gpudask.cli.options import AllNamespaces, Context, Document, Kubeconfig, Namespace, Selector, Wanted
 from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
     from gpudask.kubecluster.kube.server import Server
 
-Wanted = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="One cluster; all without it.", autocompletion=clusters)
-]
-
 
 def top_command(
     *,
@@ -32,6 +28,7 @@ def top_command(
     once: Annotated[bool, typer.Option("--once", help="Print it once; what is no terminal gets that anyway.")] = False,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between looks.")] = 2.0,
     all_namespaces: AllNamespaces = False,
+    selector: Selector = None,
     output_form: Annotated[
         Document | None, typer.Option("--output", "-o", help="For programs: what is shown, once, in bare numbers.")
     ] = None,
@@ -52,13 +49,15 @@ def top_command(
     """  # noqa: D301
     if name is not None and all_namespaces:
         raise CliError("a name is of one namespace: leave out -A, or the name", Exit.USAGE)
+    if name is not None and selector is not None:
+        raise CliError("name the cluster, or find clusters with -l, not both", Exit.USAGE)
 
     async def look(server: Server) -> list[Json]:
-        return [await server.cluster(name)] if name else await server.clusters(all_namespaces=all_namespaces)
+        return await client.chosen(server, [name] if name else [], selector, all_namespaces=all_namespaces)
 
     async def show(server: Server) -> None:
         if output_form is not None:
-            shot = cluster_tables.snapshot(await look(server), datetime.now(UTC))
+            shot = cluster_tables.snapshot(await look(server), datetime.now(UTC), metadata.version("gpudask"))
             typer.echo(output.as_text(shot, output_form), nl=False)
             return
         if once or not sys.stdout.isatty():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudask.api import Json
-from gpudask.api.resource import LABEL_POOL
+from gpudask.api.resource import KIND, LABEL_POOL
 from gpudask.cli import client, output
 from gpudask.cli.completion import goals
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, Output, read_length
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
 _LOOK_SECONDS = 5.0
+_POD_SECONDS = 1.0
 
 
 def wait_command(
@@ -40,7 +41,7 @@ def wait_command(
     goal: Annotated[
         str,
         typer.Option(
-            "--for", metavar="GOAL", help="ready, suspended, deleted, or workers=POOL:N.", autocompletion=goals
+            "--for", metavar="GOAL", help="ready, suspended, created, deleted, or workers=POOL:N.", autocompletion=goals
         ),
     ] = "ready",
     timeout: Annotated[str, typer.Option(help="How long at most, such as 30s or 5m.")] = "5m",
@@ -52,12 +53,14 @@ def wait_command(
     """Wait until a cluster is as it should be.
 
     Meanwhile it says on standard error why it is not: which pods are missing, and what keeps them, in the
-    operator's words and Kubernetes' own. An API server that is away for a while does not end it.
+    operator's words and Kubernetes' own. An API server that is away for a while does not end it. One that is not
+    there is an error, unless --for created waits for it. It is deleted when its pods have ended, too.
 
     \b
     Example:
       gpudask wait demo
       gpudask wait demo --for workers=gpu:4 --timeout 10m
+      gpudask wait demo --for created --timeout 1h
       gpudask wait demo --for deleted
       gpudask wait demo -o name
     """  # noqa: D301
@@ -81,14 +84,32 @@ def wait_command(
         typer.echo(output.documents([waiting.body], output_form), nl=False)
 
 
+async def wait_until_gone(server: Server, bodies: list[Json], timeout_seconds: float) -> None:
+    """Wait until clusters that are being deleted are gone, with their pods.
+
+    Raises:
+        CliError: they are not in time; the message has what is left.
+    """
+    waits = [_Waiting(body["metadata"]["name"], Goal(Kind.DELETED), body) for body in bodies]
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            for waiting in waits:
+                await waiting.follow(server)
+    except TimeoutError as error:
+        left = "; ".join(waiting.why for waiting in waits if waiting.why)
+        raise CliError(
+            f"not gone within {timeout_seconds:g} s: {ended(left)} --timeout sets how long", Exit.TIMED_OUT
+        ) from error
+
+
 class _Waiting:
     """One wait. `why` is what was said last, `body` the cluster as last seen: None where it was not there at all."""
 
-    def __init__(self, name: str, goal: Goal) -> None:
+    def __init__(self, name: str, goal: Goal, body: Json | None = None) -> None:
         self._name, self._goal = name, goal
         self._may_list_pods = True
         self.why = ""
-        self.body: Json | None = None
+        self.body = body
 
     async def follow(self, server: Server) -> None:
         """Return when the goal is reached.
@@ -97,8 +118,13 @@ class _Waiting:
             CliError: the cluster was deleted meanwhile, or has no such pool.
             KubeClusterError: there is no such cluster, or the server refuses.
         """
-        if not await self._is_there(server):
-            return
+        if await self._is_there(server):
+            await self._follow(server)
+        if self._goal.kind == Kind.DELETED:
+            await self._until_pods_end(server)
+            self.why = ""
+
+    async def _follow(self, server: Server) -> None:
         async with aclosing(follow(server, [self._name])) as changes:
             pending = asyncio.ensure_future(anext(changes))
             try:
@@ -122,11 +148,16 @@ class _Waiting:
         except KubeClusterError as error:
             if error.status == HTTPStatus.NOT_FOUND and self._goal.kind == Kind.DELETED:
                 return False
+            if error.status == HTTPStatus.NOT_FOUND and self._goal.kind == Kind.CREATED:
+                self._report(f"there is no cluster {self._name!r} yet")
+                return True
             if not error.may_pass:
                 raise
         return True
 
     def _is_over(self, body: Json, *, there: bool) -> bool:
+        if not there and self._goal.kind == Kind.CREATED:
+            return False
         if not there and self._goal.kind != Kind.DELETED:
             raise CliError(f"{self._name} was deleted meanwhile", Exit.NOT_FOUND)
         return not there or self._goal.reached(body)
@@ -143,6 +174,26 @@ class _Waiting:
             self._may_list_pods = error.may_pass
             return []
 
+    async def _until_pods_end(self, server: Server) -> None:
+        """The resource goes at once, and its pods, with the GPUs that they hold, when they have ended."""
+        from gpudask.kubecluster.kube.pods import list_pods  # noqa: PLC0415 - the client comes with it
+
+        uid = None if self.body is None else self.body["metadata"]["uid"]
+        while True:
+            try:
+                left = [pod["metadata"]["name"] for pod in await list_pods(server, self._name) if _is_of(pod, uid)]
+            except KubeClusterError as error:
+                if not error.may_pass:
+                    output.write_message(f"{self._name}: its pods may still run: {error.reason}")
+                    return
+                self._report(f"the API server does not answer: {error.reason}")
+            else:
+                if not left:
+                    return
+                more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+                self._report(f"it is deleted, its pods end: {left[0]}{more}")
+            await asyncio.sleep(_POD_SECONDS)
+
     def _report(self, why: str) -> None:
         if why != self.why:
             output.write_message(f"waiting: {why}")
@@ -154,6 +205,7 @@ class Kind(StrEnum):
 
     READY = "ready"
     SUSPENDED = "suspended"
+    CREATED = "created"
     DELETED = "deleted"
     WORKERS = "workers"
 
@@ -178,6 +230,8 @@ class Goal:
             return self._running(body) >= self.workers
         if self.kind == Kind.SUSPENDED:
             return seen and status.get("phase") == "Suspended"
+        if self.kind == Kind.CREATED:
+            return True
         if self.kind == Kind.READY:
             conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
             return seen and conditions.get("Ready") == "True"
@@ -236,6 +290,12 @@ def _pod_reasons(body: Json, pods: list[Json], pools: set[str]) -> list[str]:
     ]
 
 
+def _is_of(pod: Json, uid: str | None) -> bool:
+    """True if the cluster with this uid owns the pod; where it is not known, any cluster of ours."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner.get("kind") == KIND and uid in (None, owner.get("uid")) for owner in owners)
+
+
 def read_goal(text: str) -> Goal:
     """`ready`, `suspended`, `deleted`, or `workers=gpu:4`.
 
@@ -246,8 +306,8 @@ def read_goal(text: str) -> Goal:
     pool, _, count = rest.rpartition(":")
     if kind == Kind.WORKERS and pool and count.isascii() and count.isdecimal():
         return Goal(Kind.WORKERS, pool, int(count))
-    if text in (Kind.READY, Kind.SUSPENDED, Kind.DELETED):
+    if text in (Kind.READY, Kind.SUSPENDED, Kind.CREATED, Kind.DELETED):
         return Goal(Kind(text))
     raise CliError(
-        f"--for {text}: write ready, suspended, deleted, or workers=POOL:N such as workers=gpu:4", Exit.USAGE
+        f"--for {text}: write ready, suspended, created, deleted, or workers=POOL:N such as workers=gpu:4", Exit.USAGE
     )

@@ -10,8 +10,8 @@ from pydantic import BaseModel, StrictInt, ValidationError
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
-from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, advice, parse
-from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
+from gpudask.api.resource import API_VERSION, CLUSTER_NAME, DEFAULT_GROUP, KIND, MAX_CLUSTER_NAME, advice, parse
+from gpudask.api.spec import SHORTEST_IDLE_SECONDS
 from gpudask.cli.commands.render import objects
 from gpudask.cli.convert.notes import Notes
 from gpudask.cli.convert.pod import Section, pool_fields, preload_env, read_section, template_metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from itertools import chain
 
 from gpudask.cli.doctor import clusters, gpus, installation
@@ -15,7 +16,8 @@ _MINOR_AT_LEAST = 29
 def judge(facts: Facts, version: str) -> list[Finding]:
     """All findings; `version` is this program's."""
     found = (
-        _server(facts),
+        [Finding("gpudask", Level.OK, f"this program is version {version}", version=version)],
+        [replace(finding, version=str((facts.version or {}).get("gitVersion", ""))) for finding in _server(facts)],
         installation.definition(facts),
         installation.deployments(facts, version),
         installation.rights(facts),

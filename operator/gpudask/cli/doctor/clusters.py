@@ -14,6 +14,7 @@ from gpudask.desired.workers import worker_pod
 from gpudask.kubecluster.errors import not_observed
 
 _REPORTED = ("Accepted", "Mirrored")
+_OF_A_QUOTA = "exceeded quota"  # the API server's words
 _BLOCKING = ("NoSchedule", "NoExecute")
 _CORDONED, _AWAY = (
     "node.kubernetes.io/unschedulable",
@@ -79,11 +80,12 @@ def _watch_too(facts: Facts, namespace: str) -> str:
 
 
 def pools(facts: Facts) -> list[Finding]:
-    """Check for each pool of each valid cluster that a node could take its pods."""
+    """Check for each pool of each valid cluster that it has its pods, and that a node could take them."""
+    short = [finding for body in facts.clusters or [] for finding in _short(body)]
     if not facts.nodes or not facts.clusters:
-        return []
+        return short
     grower = _grower(facts)
-    findings = []
+    findings = list(short)
     for body in facts.clusters:
         try:
             cluster = parse(body)
@@ -93,6 +95,24 @@ def pools(facts: Facts) -> list[Finding]:
             findings += _pool(cluster, pool.name, facts.nodes, grower)
     if not findings:
         findings.append(Finding("pools", Level.OK, "for each pool there is a node that could take its pods"))
+    return findings
+
+
+def _short(body: Json) -> list[Finding]:
+    """The pools that the operator reports as short of pods, with what keeps them."""
+    if not_observed(body):
+        return []  # what it once said; the check of clusters says so
+    name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+    findings = []
+    for pool in body["status"].get("pools") or []:
+        ready, desired, message = pool.get("ready", 0), pool.get("desired", 0), pool.get("message", "")
+        if not message or ready >= desired:
+            continue
+        mend = f"kubectl describe gdc {name} -n {namespace}"
+        if _OF_A_QUOTA in message:
+            mend = f"raise the quota, or lower the pool's size: kubectl describe quota -n {namespace}"
+        text = f"{ready} of {desired} pods are ready: {message}"
+        findings.append(Finding(f"pool {namespace}/{name} {pool['name']}", Level.WARNING, text, mend))
     return findings
 
 

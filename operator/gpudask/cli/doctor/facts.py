@@ -26,12 +26,16 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding of a check, one line of the doctor's. `mend`: what to do, empty where nothing is to be done."""
+    """The finding of a check, one line of the doctor's.
+
+    `mend`: what to do, empty where nothing is to be done. `version`: of what was checked, where it has one.
+    """
 
     check: str
     level: Level
     text: str
     mend: str = ""
+    version: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""

@@ -7,6 +7,7 @@ that our chart gives them, as the chart and the operator tell it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from gpudask.api import Json, crd
@@ -127,7 +128,11 @@ def deployments(facts: Facts, version: str) -> list[Finding]:
         return [facts.unread(_OPERATOR, "deployments")]
     if not facts.operators:
         return [Finding(_OPERATOR, Level.PROBLEM, "no deployment of it in any namespace", _INSTALL)]
-    return [*(_deployment(facts, item, version) for item in facts.operators), *_rivals(facts.running)]
+    found = [
+        replace(_deployment(facts, item, version), version=labels(item).get("app.kubernetes.io/version", ""))
+        for item in facts.operators
+    ]
+    return [*found, *_rivals(facts.running)]
 
 
 def rights(facts: Facts) -> list[Finding]:

@@ -148,7 +148,13 @@ def is_ready(pod: Json) -> bool:
 
 
 async def read_log(
-    server: Connection, pod: str, *, tail: int | None = None, previous: bool = False, container: str = CONTAINER
+    server: Connection,
+    pod: str,
+    *,
+    tail: int | None = None,
+    since_seconds: int | None = None,
+    previous: bool = False,
+    container: str = CONTAINER,
 ) -> list[str]:
     """The lines of a pod's log.
 
@@ -156,18 +162,24 @@ async def read_log(
         server: whose namespace is asked.
         pod: its name.
         tail: only that many lines from the end.
+        since_seconds: only lines that are no older.
         previous: of the container before its last restart; the server answers 400 where there was none.
         container: sidecars have logs of their own.
     """
-    options = _log_options(tail=tail, container=container) | ({"previous": "true"} if previous else {})
+    options = _log_options(tail, since_seconds, container) | ({"previous": "true"} if previous else {})
     return [line async for line in server.lines("get", "pods", pod, subresource="log", params=options)]
 
 
 async def follow_log(
-    server: Connection, pod: str, *, tail: int | None = None, container: str = CONTAINER
+    server: Connection,
+    pod: str,
+    *,
+    tail: int | None = None,
+    since_seconds: int | None = None,
+    container: str = CONTAINER,
 ) -> AsyncGenerator[str, None]:
     """The lines of a pod's log as they come, until its container ends."""
-    options = _log_options(tail=tail, container=container) | {"follow": "true"}
+    options = _log_options(tail, since_seconds, container) | {"follow": "true"}
     read = server.lines("get", "pods", pod, subresource="log", params=options, silence_seconds=None)
     async with aclosing(read) as lines:
         async for line in lines:
@@ -220,5 +232,6 @@ def _log_or_reason(text: str | KubeClusterError) -> str:
     return text if isinstance(text, str) else f"not read: {text.reason}"
 
 
-def _log_options(*, tail: int | None, container: str) -> dict[str, str]:
-    return {"container": container} | ({} if tail is None else {"tailLines": str(tail)})
+def _log_options(tail: int | None, since_seconds: int | None, container: str) -> dict[str, str]:
+    limits = {"tailLines": tail, "sinceSeconds": since_seconds}
+    return {"container": container} | {name: str(limit) for name, limit in limits.items() if limit is not None}

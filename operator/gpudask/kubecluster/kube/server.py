@@ -119,16 +119,19 @@ class Server(Connection):
                 raise
             return None
 
-    async def clusters(self, *, all_namespaces: bool = False) -> list[Json]:
-        """The GpuDaskClusters of this namespace or of all, by namespace and name."""
+    async def clusters(self, *, all_namespaces: bool = False, selector: str = "") -> list[Json]:
+        """The GpuDaskClusters of this namespace or of all, by namespace and name; with the labels of `selector`."""
         try:
-            answer = await self.call("list", PLURAL, namespace="" if all_namespaces else None)
+            params = {"labelSelector": selector} if selector else {}
+            answer = await self.call("list", PLURAL, namespace="" if all_namespaces else None, params=params)
         except KubeClusterError as error:
             raise (_no_operator("cannot list clusters") if error.status == NOT_FOUND else error) from error
         return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
 
-    async def create(self, body: Json) -> Json:
+    async def create(self, body: Json, *, dry_run: bool = False) -> Json:
         """Create a GpuDaskCluster from a whole manifest, in this connection's namespace.
+
+        With `dry_run` the server checks it and answers as it would, and keeps nothing.
 
         Raises:
             KubeClusterError: it exists already (`status` 409), it is not valid (422, in the server's words), or
@@ -136,9 +139,8 @@ class Server(Connection):
         """
         name = body["metadata"]["name"]
         try:
-            return await self.call(
-                "create", PLURAL, body=body, params={"fieldManager": CREATOR, "fieldValidation": "Strict"}
-            )
+            params = {"fieldManager": CREATOR, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+            return await self.call("create", PLURAL, body=body, params=params)
         except KubeClusterError as error:
             if error.status == CONFLICT:
                 raise KubeClusterError(
@@ -213,7 +215,7 @@ class Server(Connection):
         raise AssertionError("the last attempt returns or raises")
 
     async def changes(
-        self, since: str, *, name: str = "", namespace: str | None = None
+        self, since: str, *, name: str = "", namespace: str | None = None, selector: str = ""
     ) -> AsyncGenerator[tuple[str, Json], None]:
         """ADDED, MODIFIED or DELETED, and the cluster, after the version `since`; ends where the server ends it.
 
@@ -221,11 +223,13 @@ class Server(Connection):
             since: a resourceVersion.
             name: of one cluster; of all where it is empty.
             namespace: instead of the connection's own; `""` for all.
+            selector: of those with these labels; one that loses them is DELETED.
 
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
         """
         params = {"fieldSelector": f"metadata.name={name}"} if name else {}
+        params |= {"labelSelector": selector} if selector else {}
         async with aclosing(self.events(PLURAL, since, params=params, namespace=namespace)) as events:
             async for event in events:
                 yield event
