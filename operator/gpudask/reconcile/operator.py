@@ -173,6 +173,7 @@ class Operator:
             operator_namespace=self.settings.namespace,
             network_policies=self.settings.network_policies,
             limits=self.settings.limits,
+            default_image=self.settings.default_image,
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
