@@ -40,6 +40,7 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
         "your rights",
         "stock Dask operator",
         "GPU nodes",
+        "images",
         "clusters",
         "pools",
     ]

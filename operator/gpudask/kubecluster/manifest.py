@@ -25,7 +25,6 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
 
 Size = int | tuple[int, int]
-DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)
 JUPYTER = "--jupyter"  # of `dask scheduler`
 DEFAULT_NAME = "{user}-{uuid}"
@@ -54,8 +53,10 @@ class Arguments:
         return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
 
-def manifest(name: str, arguments: Arguments, *, default_image: str = DEFAULT_IMAGE) -> Json:
+def manifest(name: str, arguments: Arguments, *, default_image: str = "") -> Json:
     """The GpuDaskCluster `name`, valid as far as its models can say.
+
+    Without an image of its own it has `default_image`; where that is empty, too, none: the operator has a default.
 
     Raises:
         KubeClusterError: an argument cannot be used, alone or beside another; the message says what to write.
@@ -144,11 +145,12 @@ def name_of(custom: Any) -> str:
 def summary(body: Json) -> str:
     """The image and pools of a manifest, in one line."""
     pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
-    return f"image {body['spec']['image']}, pools {pools}"
+    return f"image {body['spec'].get('image') or 'of the operator'}, pools {pools}"
 
 
 def _spec(arguments: Arguments, default_image: str) -> Json:
-    spec: Json = {"image": arguments.image or default_image}
+    image = arguments.image or default_image
+    spec: Json = {"image": image} if image else {}
     if arguments.env:
         spec["env"] = env_list(arguments.env)
     scheduler: Json = {}

@@ -23,7 +23,6 @@ from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import (
-    DEFAULT_IMAGE,
     Arguments,
     cluster_name,
     manifest,
@@ -109,7 +108,7 @@ class Resource:
         wanted = name or name_of(arguments.custom_cluster_spec) or None
         self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
         self.may_create = mode is not CreateMode.CONNECT_ONLY
-        image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
+        image = str(dask.config.get("gpudask.image", None) or "")
         self._manifest = manifest(self.name, arguments, default_image=image) if self.may_create else {}
         self._wanted_namespace = namespace or self._manifest.get("metadata", {}).get("namespace")
         self.namespace = self._wanted_namespace or ""
