@@ -34,7 +34,7 @@ demo: setup ## a mixed cluster on a real Kubernetes on this machine (or KUBECONF
 ifneq ($(IMAGE)$(OPERATOR_IMAGE),)
 	@: $(if $(and $(KUBECONFIG),$(IMAGE),$(OPERATOR_IMAGE)),,$(error a cluster of your own takes all three: \
 	  KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...))
-	@$(PY) -m local install --image "$(OPERATOR_IMAGE)"
+	@$(PY) -m local install --image "$(OPERATOR_IMAGE)" --default-image "$(IMAGE)"
 	@$(PY) -m local.demo --image "$(IMAGE)" $(ARGS)
 else
 	@: $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(error a cluster of your own takes all three: \
