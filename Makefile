@@ -6,7 +6,7 @@ PYTHON := $(or $(shell command -v python3.11),python3)
 UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
-CHECKED := operator local benchmarks charts docs/modules.py examples tests
+CHECKED := operator local images benchmarks charts docs/modules.py examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e and not registry"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
@@ -16,7 +16,7 @@ SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
 
-.PHONY: help machine setup lock generate manifests lint test test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -57,10 +57,14 @@ endif
 down: setup ## end the local Kubernetes; caches stay
 	@$(PY) -m local down
 
+images: setup ## build all images, push them to REGISTRY=... [TAG=...], print the helm install that uses them
+	@$(PY) images/publish.py --registry "$(REGISTRY)" --tag "$(TAG)" --engine "$(ENGINE)" \
+	  --build-args "$(BUILD_ARGS)" --push-args "$(PUSH_ARGS)"
+
 lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/ruff check --quiet $(CHECKED)
 	@.venv/bin/ruff format --quiet --check $(CHECKED)
-	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py
+	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py images/publish.py images/notices.py
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
 	@$(PY) -m pytest -q --no-header tests/docs/test_architecture.py
 
