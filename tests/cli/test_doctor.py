@@ -119,7 +119,7 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "resource definition",
             Level.WARNING,
             "is newer than this program, which does not know: spec.novelty",
-            "pip install --upgrade '.[cli]'",
+            "pip install --upgrade '.[cli,image]'",
         ),
         (
             {"crd": changed(image={"type": "integer"})},

@@ -20,7 +20,7 @@ _NAMED_FIELDS = 3
 _MISSING, _UNKNOWN, _CHANGED = "missing", "unknown", "changed"
 _INSTALL = "helm install gpudask charts/gpudask -n gpudask-system --create-namespace --set image.repository=... --set defaults.image=..."
 _APPLY_DEFINITION = "kubectl apply --server-side --force-conflicts -f charts/gpudask/crds"
-_NEWER_PROGRAM = "pip install --upgrade '.[cli]' from a checkout of the installed version"
+_NEWER_PROGRAM = "pip install --upgrade '.[cli,image]' from a checkout of the installed version"
 _REWRITE = "kubectl get gdc -A -o json | kubectl replace -f -, then take the old one out of status.storedVersions"
 _OPERATOR, _RIGHTS = "operator", "operator's rights"
 _NAMED_RIGHTS = 10
@@ -166,7 +166,7 @@ def _deployment(facts: Facts, item: Json, version: str) -> Finding:
     if running == version:
         return Finding(_OPERATOR, Level.OK, f"{where} runs version {running}")
     text = f"{where} runs version {running}, this program is {version}"
-    mend = f"pip install --upgrade '.[cli]' from a checkout of {running}"
+    mend = f"pip install --upgrade '.[cli,image]' from a checkout of {running}"
     if _order(running) < _order(version):
         mend = f"kubectl apply --server-side --force-conflicts -f charts/gpudask/crds, then {upgrade(item)}"
     return Finding(_OPERATOR, Level.WARNING, text, mend)
