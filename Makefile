@@ -57,8 +57,8 @@ endif
 down: setup ## end the local Kubernetes; caches stay
 	@$(PY) -m local down
 
-images: setup ## build all images, push them to REGISTRY=... [TAG=...], print the helm install that uses them
-	@$(PY) images/publish.py --registry "$(REGISTRY)" --tag "$(TAG)" --engine "$(ENGINE)" \
+images: ## build all images, push them to REGISTRY=... [TAG=...], print the helm install that uses them
+	@$(PYTHON) images/publish.py --registry "$(REGISTRY)" --tag "$(TAG)" --engine "$(ENGINE)" \
 	  --build-args "$(BUILD_ARGS)" --push-args "$(PUSH_ARGS)"
 
 lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms

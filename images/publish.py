@@ -13,10 +13,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ("operator", "dask", "dask-cpu")
@@ -57,7 +56,9 @@ def publish(
         SystemExit: the registry or the tag is none.
     """
     if _REGISTRY.fullmatch(registry) is None:
-        raise SystemExit(f"REGISTRY={registry!r} is no place for images: write make images REGISTRY=registry.example/team")
+        raise SystemExit(
+            f"REGISTRY={registry!r} is no place for images: write make images REGISTRY=registry.example/team"
+        )
     if _TAG.fullmatch(tag) is None:
         raise SystemExit(f"TAG={tag!r} is no tag: letters, digits, dots and hyphens, such as TAG={version()}")
     references = {name: f"{registry}/{name}:{tag}" for name in IMAGES}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the two commands of the README assume of a machine, checked before anything is made: one list of what is missing.
+"""What the two commands of the README assume of a machine, checked before anything is made, in one list.
 
 `python3 local/host/machine.py cluster` is run by the Makefile with whatever Python there is, so here is the standard
 library alone, and nothing that an older Python could not read. What Debian has to bring beside that is installed later,

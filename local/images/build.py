@@ -87,7 +87,12 @@ def _ensure_image(name: str, base_id: str, context: Path, steps: Steps) -> Store
     containerfile = context / "images" / name / "Containerfile"
     lock = context / "requirements" / f"{name}.lock"
     licences = [context / "LICENSE", context / "images" / "notices.py"]
-    sources = [containerfile.parent, lock, *licences, *(context / "operator" / "gpudask" / part for part in _PACKAGE_PARTS[name])]
+    sources = [
+        containerfile.parent,
+        lock,
+        *licences,
+        *(context / "operator" / "gpudask" / part for part in _PACKAGE_PARTS[name]),
+    ]
     key = content_key(texts=[base_id], files=sources, relative_to=context)
     reference, moving = f"{_REGISTRY}/{name}:{key}", f"{_REGISTRY}/{name}:dev"
     if not succeeds(["buildah", "inspect", "--type", "image", reference]):

@@ -26,7 +26,8 @@ class Settings:
     `namespace`: the operator's own, with its key and its Lease. `watch_namespaces`: empty means all. `mirror`:
     whether clusters are mirrored for the stock Dask client. `lease`: of the operators that share it one leads.
     `identity`: this operator's in the Lease; empty: a new one for this process. `network_policies`: whether each
-    cluster gets one. `limits`: what users may ask for. `default_image`: of clusters whose manifest names none; empty: none.
+    cluster gets one. `limits`: what users may ask for. `default_image`: of clusters whose manifest names none; empty:
+    there is none.
     """
 
     namespace: str = "default"

@@ -21,7 +21,20 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
-EXTRAS = ("typer", "rich", "click", "distributed", "dask", "tornado", "httpx", "httpx_ws", "kr8s", "kopf", "kubernetes", "aiohttp")
+EXTRAS = (
+    "typer",
+    "rich",
+    "click",
+    "distributed",
+    "dask",
+    "tornado",
+    "httpx",
+    "httpx_ws",
+    "kr8s",
+    "kopf",
+    "kubernetes",
+    "aiohttp",
+)
 
 
 def run(program: str, *without: str) -> subprocess.CompletedProcess[str]:

@@ -1,8 +1,8 @@
-"""tls and wss, as docs/reference.md offers them: the commands of the pods, run as processes, with their configuration."""
+"""tls and wss, as docs/reference.md offers them: the commands of the pods, run as processes."""
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.dask
 
 def certificate(directory: Path) -> Path:
     """A key with a certificate of its own, in one file, which every party has and trusts."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dask")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    builder = builder.not_valid_before(now).not_valid_after(now + dt.timedelta(days=1))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     file = directory / "dask.pem"
     private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -71,14 +71,14 @@ def test_what_the_pods_run_speaks_it_from_end_to_end(protocol: str, tmp_path: Pa
     scheduler[scheduler.index("--dashboard-address") + 1] = ":0"
     del scheduler[scheduler.index("--preload") : scheduler.index("--preload") + 2]
     worker = [address if "://" in part else part for part in worker]
-    security = Security(
-        tls_ca_file=file, tls_client_key=file, tls_client_cert=file, require_encryption=True
-    )
+    security = Security(tls_ca_file=file, tls_client_key=file, tls_client_cert=file, require_encryption=True)
     with (
         process(scheduler, env, tmp_path / "scheduler.log"),
         process(worker, env, tmp_path / "worker.log"),
         Client(address, security=security, timeout=60) as client,
     ):
-        eventually(lambda: client.scheduler_info()["workers"], "the worker joins", show=(tmp_path / "worker.log").read_text)
+        eventually(
+            lambda: client.scheduler_info()["workers"], "the worker joins", show=(tmp_path / "worker.log").read_text
+        )
         assert client.submit(sum, [1, 2]).result(timeout=30) == 3
         assert all(key.startswith(f"{protocol}://") for key in client.scheduler_info()["workers"])

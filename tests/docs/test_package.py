@@ -52,7 +52,9 @@ def test_each_install_line_of_the_pages_has_the_images_versions():
     found = [(str(path), extras) for path, text in texts.items() for extras in _INSTALL.findall(text)]
     assert len(found) >= 5
     for path, extras in found:
-        assert {"image", "examples"} & set(extras.split(",")), f"{path}: '.[{extras}]' takes another Dask than the images"
+        assert {"image", "examples"} & set(extras.split(",")), (
+            f"{path}: '.[{extras}]' takes another Dask than the images"
+        )
         assert set(extras.split(",")) <= set(EXTRAS), path
 
 

@@ -24,7 +24,10 @@ def image_registry(directory: Path) -> Iterator[str]:
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     config = directory / "registry.json"  # YAML, of which JSON is a part
-    storage = {"filesystem": {"rootdirectory": str(directory / "images")}, "maintenance": {"uploadpurging": {"enabled": False}}}
+    storage = {
+        "filesystem": {"rootdirectory": str(directory / "images")},
+        "maintenance": {"uploadpurging": {"enabled": False}},
+    }
     config.write_text(json.dumps({"version": "0.1", "storage": storage, "http": {"addr": address}}))
     with (directory / "registry.log").open("w") as log:
         process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=log, stderr=subprocess.STDOUT)
@@ -38,13 +41,13 @@ def image_registry(directory: Path) -> Iterator[str]:
 
 def tags(address: str, name: str) -> list[str]:
     """The tags that an image has there."""
-    with urllib.request.urlopen(f"http://{address}/v2/{name}/tags/list", timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(f"http://{address}/v2/{name}/tags/list", timeout=10) as answer:
         return list(json.load(answer)["tags"])
 
 
 def _answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"http://{address}/v2/", timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"http://{address}/v2/", timeout=5) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

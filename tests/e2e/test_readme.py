@@ -1,4 +1,4 @@
-"""The README's installation, its own commands, read from the file: from a checkout and an empty registry to a result."""
+"""The README's installation by its own commands, read from the file: from an empty registry to a result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _admin(platform: Platform) -> dict[str, str]:
 
 def _build_options() -> str:
     """What differs on this machine, which has no registry of base images: the base and the wheels are its own."""
-    wheels = {name: fetch_wheels(ROOT / "requirements" / f"{name}.lock", QUIET) for name in ("operator", "dask", "dask-cpu")}
+    wheels = {
+        name: fetch_wheels(ROOT / "requirements" / f"{name}.lock", QUIET) for name in ("operator", "dask", "dask-cpu")
+    }
     volumes = " ".join(f"--volume={path}:/wheels/{name}:ro" for name, path in wheels.items())
     links = " ".join(f"--find-links /wheels/{name}" for name in wheels)
     options = "--isolation=chroot --network=host --layers"

@@ -41,8 +41,10 @@ def test_the_helm_install_that_it_prints_names_what_was_pushed():
     _, printed = published()
     assert printed.splitlines() == [
         "helm install gpudask charts/gpudask -n gpudask-system --create-namespace \\",
-        "  --set image.repository=registry.example/team/operator"
-        f" --set defaults.image=registry.example/team/dask:{VERSION}",
+        (
+            "  --set image.repository=registry.example/team/operator"
+            f" --set defaults.image=registry.example/team/dask:{VERSION}"
+        ),
     ]
     _, printed = published(tag="mine")
     assert "--set image.tag=mine --set defaults.image=registry.example/team/dask:mine" in printed
@@ -82,7 +84,14 @@ def test_the_command_builds_with_the_engine_that_it_is_given(tmp_path: Path):
     engine, log = tmp_path / "docker", tmp_path / "log"
     engine.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
     engine.chmod(0o755)
-    command = [sys.executable, str(ROOT / "images" / "publish.py"), "--registry", "localhost:5000", "--engine", str(engine)]
+    command = [
+        sys.executable,
+        str(ROOT / "images" / "publish.py"),
+        "--registry",
+        "localhost:5000",
+        "--engine",
+        str(engine),
+    ]
     done = subprocess.run([*command, "--tag", "t"], capture_output=True, text=True, check=True)
     assert done.stdout == publish.helm_install("localhost:5000", "t") + "\n"
     lines = log.read_text().splitlines()

@@ -22,7 +22,17 @@ from local.programs.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBERNETES, en
 from local.programs.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
 from local.programs.toolchain import find_go
 
-_SOURCES = ("local", "operator/gpudask", "charts/gpudask", "crds", "requirements", "docs/offline.md", "images/notices.py", "LICENSE", "pyproject.toml")
+_SOURCES = (
+    "local",
+    "operator/gpudask",
+    "charts/gpudask",
+    "crds",
+    "requirements",
+    "docs/offline.md",
+    "images/notices.py",
+    "LICENSE",
+    "pyproject.toml",
+)
 _ALONE = (
     "__init__",
     "errors",

@@ -168,7 +168,7 @@ def disagreement(client: Json, scheduler: Json, workers: dict[str, Json]) -> Dis
 
 
 def _command(rows: list[_Row]) -> str:
-    """The `pip install` of what differs, in the scheduler's versions. They are somebody else's words: only plain ones."""
+    """The `pip install` of what differs, in the scheduler's versions; only plain ones: it may say what it likes."""
     wanted = [
         f"{row.package}=={row.scheduler}"
         for row in rows

@@ -50,8 +50,10 @@ def test_all_that_is_missing_is_one_list():
         has_cluster=False,
     )
     assert lacking(bare, for_cluster=True) == [
-        "Python 3.11, which the images have (this is 3.9): install one beside it, and say where it is:"
-        " make PYTHON=/path/to/python3.11 ...",
+        (
+            "Python 3.11, which the images have (this is 3.9): install one beside it, and say where it is:"
+            " make PYTHON=/path/to/python3.11 ..."
+        ),
         "Python's venv: apt-get install python3-venv",
         "git: apt-get install git",
         "make: apt-get install make",
@@ -76,7 +78,9 @@ def test_a_cluster_that_is_up_has_its_ports_and_its_disk():
 
 
 def test_what_is_checked_is_what_the_parts_take():
-    assert {f":{port}/" for port in FIXED_PORTS} == {f":{page.split(':')[2].split('/')[0]}/" for page in HEALTH_PAGES.values()}
+    assert {f":{port}/" for port in FIXED_PORTS} == {
+        f":{page.split(':')[2].split('/')[0]}/" for page in HEALTH_PAGES.values()
+    }
     assert machine.PORTS == _RANGE
 
 
@@ -86,7 +90,10 @@ def test_this_machine_can_be_read_and_runs_as_the_makefile_has_it(tmp_path: Path
     assert found.memory_gib > 0
     assert found.disk_gib > 0
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(ROOT / "local" / "host" / "machine.py")], capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-S", str(ROOT / "local" / "host" / "machine.py")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -99,5 +106,13 @@ def test_an_old_python_can_read_it():
 
 def test_the_readme_names_what_is_checked():
     text = " ".join((ROOT / "README.md").read_text().split())
-    for word in ("root", "Python 3.11", "git", "make", "python3-venv", f"{machine.MEMORY_GIB} GiB of memory", f"{machine.DISK_GIB} GiB of disk"):
+    for word in (
+        "root",
+        "Python 3.11",
+        "git",
+        "make",
+        "python3-venv",
+        f"{machine.MEMORY_GIB} GiB of memory",
+        f"{machine.DISK_GIB} GiB of disk",
+    ):
         assert word in text, word

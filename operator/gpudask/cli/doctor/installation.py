@@ -18,7 +18,10 @@ from gpudask.mirror.objects import GROUP, KINDS
 _DEFINITION = "resource definition"
 _NAMED_FIELDS = 3
 _MISSING, _UNKNOWN, _CHANGED = "missing", "unknown", "changed"
-_INSTALL = "helm install gpudask charts/gpudask -n gpudask-system --create-namespace --set image.repository=... --set defaults.image=..."
+_INSTALL = (
+    "helm install gpudask charts/gpudask -n gpudask-system --create-namespace --set image.repository=..."
+    " --set defaults.image=..."
+)
 _APPLY_DEFINITION = "kubectl apply --server-side --force-conflicts -f charts/gpudask/crds"
 _NEWER_PROGRAM = "pip install --upgrade '.[cli,image]' from a checkout of the installed version"
 _REWRITE = "kubectl get gdc -A -o json | kubectl replace -f -, then take the old one out of status.storedVersions"
