@@ -1,10 +1,12 @@
 # The commands of the README. `make help` lists them.
 SHELL := /bin/bash
 PY := .venv/bin/python
+# The one that .venv is made with. The images have 3.11, and what runs on the local cluster has to have the same.
+PYTHON := $(or $(shell command -v python3.11),python3)
 UV := .venv/bin/uv
 STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256sum | cut -c1-12)
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
-CHECKED := operator local benchmarks charts docs/modules.py examples tests
+CHECKED := operator local images benchmarks charts docs/modules.py examples tests
 # Needs no cluster, no server and no network.
 FAST := -m "not api and not dask and not e2e and not registry"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
@@ -16,7 +18,7 @@ GIVES_WAY := nice -n 5
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
 
-.PHONY: help setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -26,17 +28,25 @@ setup: $(STAMP) ## make .venv from the lock file
 
 $(STAMP):
 	@echo "making .venv from requirements/dev.lock"
-	@test -x $(PY) || python3 -m venv .venv
+	@test -x $(PY) || $(PYTHON) local/host/machine.py
+	@test -x $(PY) || $(PYTHON) -m venv .venv
 	@.venv/bin/pip install --quiet --disable-pip-version-check "$$(grep -oE '^uv==[0-9.]+' requirements/dev.lock)"
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PY) --require-hashes requirements/dev.lock
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## a mixed cluster on a real Kubernetes on this machine (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...)
+# First what the machine lacks, in one list; on a cluster of one's own nothing of it is needed.
+machine:
+ifeq ($(IMAGE)$(OPERATOR_IMAGE),)
+	@command -v $(PYTHON) > /dev/null || { printf 'This machine lacks:\n- Python 3.11: apt-get install python3 python3-venv\n'; exit 1; }
+	@$(PYTHON) local/host/machine.py cluster
+endif
+
+demo: machine setup ## a mixed cluster on a real Kubernetes on this machine (or KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...)
 ifneq ($(IMAGE)$(OPERATOR_IMAGE),)
 	@: $(if $(and $(KUBECONFIG),$(IMAGE),$(OPERATOR_IMAGE)),,$(error a cluster of your own takes all three: \
 	  KUBECONFIG=... IMAGE=... OPERATOR_IMAGE=...))
-	@$(PY) -m local install --image "$(OPERATOR_IMAGE)"
+	@$(PY) -m local install --image "$(OPERATOR_IMAGE)" --default-image "$(IMAGE)"
 	@$(PY) -m local.demo --image "$(IMAGE)" $(ARGS)
 else
 	@: $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(error a cluster of your own takes all three: \
@@ -49,17 +59,21 @@ endif
 down: setup ## end the local Kubernetes; caches stay
 	@$(PY) -m local down
 
+images: ## build all images, push them to REGISTRY=... [TAG=...], print the helm install that uses them
+	@$(PYTHON) images/publish.py --registry "$(REGISTRY)" --tag "$(TAG)" --engine "$(ENGINE)" \
+	  --build-args "$(BUILD_ARGS)" --push-args "$(PUSH_ARGS)"
+
 lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/ruff check --quiet $(CHECKED)
 	@.venv/bin/ruff format --quiet --check $(CHECKED)
-	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py
+	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py images/publish.py images/notices.py
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
 	@$(PY) -m pytest -q --no-header tests/docs/test_architecture.py
 
 test-fast: setup ## what needs no cluster, in under a minute
 	@$(PY) -m pytest -q $(FAST) $(SIDE_BY_SIDE)
 
-test: setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
+test: machine setup lint ## everything: lint, unit, API server, chart, real schedulers, the real cluster
 	@$(PY) -m local up
 	@$(PY) -m local install
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-without-cluster test-alone

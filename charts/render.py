@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 CHARTS = Path(__file__).resolve().parent
@@ -56,10 +57,19 @@ def rendered(helm: str = "helm") -> str:
     return _HEADER + _HELM_LABELS.sub("", done.stdout)
 
 
+def write_version() -> None:
+    """Write the version, which stands in pyproject.toml, into the chart."""
+    version = tomllib.loads((CHARTS.parent / "pyproject.toml").read_text())["project"]["version"]
+    file = CHART / "Chart.yaml"
+    text = re.sub(r"^version: .*$", f"version: {version}", file.read_text(), flags=re.MULTILINE)
+    file.write_text(re.sub(r"^appVersion: .*$", f'appVersion: "{version}"', text, flags=re.MULTILINE))
+
+
 def main() -> None:
     """Bring the files up to date."""
     CRD_COPY.parent.mkdir(exist_ok=True)
     shutil.copyfile(CRD_SOURCE, CRD_COPY)
+    write_version()
     MIRROR_COPY.parent.mkdir(exist_ok=True)
     shutil.copyfile(MIRROR_SOURCE, MIRROR_COPY)
     text = rendered()

@@ -155,6 +155,7 @@ def images(
 def install(
     image: Annotated[str, typer.Option(help="An operator image that the cluster can pull; default: built here.")] = "",
     *,
+    default_image: Annotated[str, typer.Option(help="With --image: the image of clusters that name none.")] = "",
     name: Name = "default",
 ) -> None:
     """Install the operator with its chart; without --image, build all images and put them on the local nodes first.
@@ -168,7 +169,8 @@ def install(
             raise LocalClusterError("install --image needs KUBECONFIG: it says on which cluster.")
         kubectl, helm = find_commands(steps)
         with steps.step(f"Installing the operator {image}"):
-            Tools(kubectl, helm, kubeconfig).install(image, patience_seconds=_PULL_SECONDS)
+            default = f"defaults.image={default_image}"
+            Tools(kubectl, helm, kubeconfig).install(image, default, patience_seconds=_PULL_SECONDS)
         return
     cluster = Cluster.find(name)
     if packed := active_bundle():

@@ -25,6 +25,7 @@ from local.layout import Layout
 from local.nodes.devices import DEVICE_PLUGIN_PART, device_plugin, gpus_blocker
 from local.nodes.network import ensure_network, policies_blocker, put_refusals_first
 from local.nodes.node import Node
+from local.nodes.pretended_gpus import apply_pretended_gpus
 from local.programs.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBE_ROUTER, KUBERNETES, ensure_binary, link_commands
 from local.programs.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
 
@@ -163,6 +164,8 @@ class Cluster:
             for node in nodes:
                 self._ensure_containerd(node)
             self._wait_api()
+        if self.settings.pretends_gpus:
+            apply_pretended_gpus(self.api)  # in force long before there is a node that offers one
         with steps.step("Starting the other parts", log=self.layout.logs):
             self._ensure(control_plane.controller_manager(), control_plane.scheduler())
             for node in nodes:

@@ -61,6 +61,11 @@ class Settings:
         return node_specs(self.nodes, self.gpus, device_plugin=self.device_plugin)
 
     @property
+    def pretends_gpus(self) -> bool:
+        """Whether its GPUs are pretended ones."""
+        return not self.device_plugin and any(spec.is_gpu for spec in self.specs)
+
+    @property
     def enforces_policies(self) -> bool:
         """Whether NetworkPolicies are enforced: what that takes of programs and of the kernel no bundle brings."""
         return not self.bundle

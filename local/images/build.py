@@ -86,7 +86,13 @@ def build_images(names: Sequence[str], nodes: NodeImages | None, steps: Steps) -
 def _ensure_image(name: str, base_id: str, context: Path, steps: Steps) -> StoredImage:
     containerfile = context / "images" / name / "Containerfile"
     lock = context / "requirements" / f"{name}.lock"
-    sources = [containerfile.parent, lock, *(context / "operator" / "gpudask" / part for part in _PACKAGE_PARTS[name])]
+    licences = [context / "LICENSE", context / "images" / "notices.py"]
+    sources = [
+        containerfile.parent,
+        lock,
+        *licences,
+        *(context / "operator" / "gpudask" / part for part in _PACKAGE_PARTS[name]),
+    ]
     key = content_key(texts=[base_id], files=sources, relative_to=context)
     reference, moving = f"{_REGISTRY}/{name}:{key}", f"{_REGISTRY}/{name}:dev"
     if not succeeds(["buildah", "inspect", "--type", "image", reference]):
@@ -126,4 +132,5 @@ def _context() -> Iterator[Path]:
         without_bytecode = shutil.ignore_patterns("__pycache__")
         for part in ("images", "requirements", "operator"):
             shutil.copytree(REPOSITORY / part, context / part, ignore=without_bytecode)
+        shutil.copyfile(REPOSITORY / "LICENSE", context / "LICENSE")
         yield context

@@ -30,7 +30,8 @@ def install_checkout(cluster: Cluster, steps: Steps) -> str:
     """
     images = dict(zip(IMAGE_NAMES, build_images(list(IMAGE_NAMES), cluster.images, steps), strict=True))
     with steps.step("Installing the operator"):
-        install_operator(cluster.layout.commands, cluster.kubeconfig, images["operator"])
+        default = f"defaults.image={images['dask']}"
+        install_operator(cluster.layout.commands, cluster.kubeconfig, images["operator"], default)
     return images["operator"]
 
 

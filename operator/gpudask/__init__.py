@@ -20,9 +20,14 @@ __all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for."""
     if name in __all__:
-        from gpudask import kubecluster  # noqa: PLC0415 - see the module's docstring
+        from gpudask import entry, kubecluster  # noqa: PLC0415 - see the module's docstring
 
-        return getattr(kubecluster, name)
+        try:
+            return getattr(kubecluster, name)
+        except ModuleNotFoundError as error:
+            if advice := entry.missing_extra(error, "client"):
+                raise ModuleNotFoundError(f"gpudask.{name}: {advice}", name=error.name) from error
+            raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -20,6 +20,7 @@ Runs the operator. It is set by environment variables:
   GPUDASK_IDENTITY          the name of this one, unlike all others'; empty: one of its own
   GPUDASK_HEALTH_PORT       port of /livez and /healthz (8080)
   GPUDASK_MIRROR            true: show clusters to the stock Dask client, as kubernetes.dask.org objects
+  GPUDASK_DEFAULT_IMAGE     the image of clusters whose manifest names none
   GPUDASK_LIMITS            what users may ask for, as JSON: the chart's limits
   GPUDASK_NETWORK_POLICIES  false: clusters get no NetworkPolicy
   KUBECONFIG                outside a cluster: how to reach one

@@ -163,7 +163,7 @@ class Health:
         operator = self._operator
         counts = [f"restarts of {kind}: {n}" for kind, n in sorted(operator.supervisor.restarts.items())]
         counts += [f"unreadable objects: {operator.unreadable}"] if operator.unreadable else []
-        counts += [f"the resource definition lacks {field}" for field in operator.schema.missing]
+        counts += operator.notes()
         return _answer(operator.trouble(), "\n".join(["it leads" if operator.leads else "it stands by", *counts]))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gpudask.api import limits
 from gpudask.api.limits import Limits
+from gpudask.api.pod_template import MAX_IMAGE
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LAST_PORT = 65535
@@ -25,7 +26,8 @@ class Settings:
     `namespace`: the operator's own, with its key and its Lease. `watch_namespaces`: empty means all. `mirror`:
     whether clusters are mirrored for the stock Dask client. `lease`: of the operators that share it one leads.
     `identity`: this operator's in the Lease; empty: a new one for this process. `network_policies`: whether each
-    cluster gets one. `limits`: what users may ask for.
+    cluster gets one. `limits`: what users may ask for. `default_image`: of clusters whose manifest names none; empty:
+    there is none.
     """
 
     namespace: str = "default"
@@ -40,6 +42,7 @@ class Settings:
     identity: str = ""
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
+    default_image: str = ""
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -70,7 +73,19 @@ def read(environment: Mapping[str, str]) -> Settings:
         identity=environment.get("GPUDASK_IDENTITY", ""),
         network_policies=_one_of(environment, "GPUDASK_NETWORK_POLICIES", _SWITCH, "true") == "true",
         limits=allowed,
+        default_image=_image(environment),
     )
+
+
+def _image(environment: Mapping[str, str]) -> str:
+    """The default image; it gets into pods and into annotations, which hold no more."""
+    image = environment.get("GPUDASK_DEFAULT_IMAGE", "").strip()
+    if len(image) > MAX_IMAGE or not image.isprintable() or " " in image:
+        raise SettingsError(
+            f"GPUDASK_DEFAULT_IMAGE: expected an image of at most {MAX_IMAGE} characters, such as"
+            f" registry.example/dask:1, got {image[:80]!r}"
+        )
+    return image
 
 
 def _one_of(environment: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:

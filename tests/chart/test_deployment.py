@@ -112,6 +112,20 @@ def test_no_watched_namespaces_is_an_empty_word(helm: Helm) -> None:
     assert _environment(helm)["GPUDASK_WATCH_NAMESPACES"]["value"] == ""
 
 
+def test_the_operator_is_told_the_default_image_of_clusters(helm: Helm) -> None:
+    assert _environment(helm)["GPUDASK_DEFAULT_IMAGE"]["value"] == ""
+    told = _environment(helm, "--set", "defaults.image=registry.example/dask:1")
+    assert told["GPUDASK_DEFAULT_IMAGE"]["value"] == "registry.example/dask:1"
+
+
+def test_the_notes_show_a_manifest_that_works_with_and_without_a_default_image(helm: Helm) -> None:
+    for more, has_image in ((), True), (("--set", "defaults.image=registry.example/dask:1"), False):
+        notes = helm.run(*("install", "gpudask", CHART, "--dry-run=client", *REPOSITORY, *more)).stdout
+        manifest = notes.partition("<<'YAML'")[2].partition("YAML")[0]
+        assert "kind: GpuDaskCluster" in manifest, notes
+        assert ("image:" in manifest) == has_image
+
+
 @pytest.mark.parametrize(
     ("values", "image"),
     [

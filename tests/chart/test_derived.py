@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from charts import render
 
 if TYPE_CHECKING:
-    from tests.chart.conftest import Helm
+    from tests.chart.conftest import Cluster, Helm
 
 UPDATE = "is not current: run `make manifests`"
 
@@ -24,6 +25,13 @@ def test_the_charts_mirror_is_the_one_of_crds() -> None:
 
 def test_the_plain_manifests_are_the_charts(helm: Helm) -> None:
     assert render.TARGET.read_text() == render.rendered(helm.command), f"{render.TARGET} {UPDATE}"
+
+
+@pytest.mark.api
+def test_the_plain_manifests_are_applied_as_they_are(cluster: Cluster) -> None:
+    applied = cluster("apply", "--server-side", "-f", str(render.TARGET)).stdout
+    assert "deployment.apps/gpudask serverside-applied" in applied
+    assert "error" not in applied
 
 
 def test_the_plain_manifests_claim_no_helm_release() -> None:

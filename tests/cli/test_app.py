@@ -120,7 +120,7 @@ def test_a_server_that_does_not_answer_is_one_line(tmp_path: Path):
 def test_both_names_start_the_same_program():
     scripts = {item.name: item.value for item in entry_points(group="console_scripts") if "gpudask" in item.name}
 
-    assert scripts["gpudask"] == scripts["kubectl-gpudask"] == "gpudask.cli.main:main"
+    assert scripts["gpudask"] == scripts["kubectl-gpudask"] == "gpudask.entry:command_line"
 
 
 def test_the_page_is_current():

@@ -41,6 +41,7 @@ def test_a_healthy_cluster_has_no_finding_but_good_ones():
         "your rights",
         "stock Dask operator",
         "GPU nodes",
+        "images",
         "clusters",
         "pools",
     ]
@@ -129,7 +130,7 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "resource definition",
             Level.WARNING,
             "is newer than this program, which does not know: spec.novelty",
-            "pip install --upgrade '.[cli]'",
+            "pip install --upgrade '.[cli,image]'",
         ),
         (
             {"crd": changed(image={"type": "integer"})},

@@ -26,9 +26,26 @@ def test_the_command_line_and_the_client_work_where_only_their_extra_is_installe
     run(uv, "venv", "--quiet", "--python", sys.executable, place)
     # The versions that everything else is tested with; what else the extra would take is its own business.
     constraint = ROOT / "requirements" / "dev.lock"
-    run(uv, "pip", "install", "--quiet", "--python", place / "bin" / "python", "--constraint", constraint, ".[cli]")
+    run(
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        place / "bin" / "python",
+        "--constraint",
+        constraint,
+        ".[cli,image]",
+    )
 
     assert run(place / "bin" / "gpudask", "--version") == f"gpudask {metadata.version('gpudask')}\n"
     assert "kind: Pod" in run(place / "bin" / "gpudask", "render", "examples/mixed.yaml")
     said = run(place / "bin" / "python", "-c", "from gpudask import KubeCluster as K; print(K.__module__)", HOME="/")
     assert said == "gpudask.kubecluster.cluster\n"
+    has = run(
+        place / "bin" / "python", "-c", "import distributed as d, numpy as n; print(d.__version__, n.__version__)"
+    )
+    lock = (ROOT / "requirements" / "dask.lock").read_text()
+    assert all(
+        f"{name}=={version} " in lock for name, version in zip(("distributed", "numpy"), has.split(), strict=True)
+    )

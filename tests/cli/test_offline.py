@@ -57,7 +57,6 @@ def test_environment_variables_are_for_every_pod():
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["create", "demo"], Exit.USAGE, "--image is missing"),
         (["create"], Exit.USAGE, "name the cluster"),
         (["create", "demo", "-f", "x.yaml"], Exit.USAGE, "leave out the name and the flags"),
         (["create", "demo", "--image", "i", "--gpus", "8-2", "--dry-run"], Exit.FAILED, "min is larger than max"),

@@ -12,6 +12,7 @@ from gpudask.api.resource import Cluster, parse
 from gpudask.desired import network, preload, scheduler
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
+from gpudask.planning.scheduler import with_default_image
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -26,7 +27,7 @@ class Plain(yaml.SafeDumper):
 def example(name: str) -> Cluster:
     body = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
     body["metadata"] |= {"namespace": "default", "uid": UID, "generation": 1}
-    return parse(body)
+    return with_default_image(parse(body), None, "registry.example/gpudask/dask:1")
 
 
 def rendered(cluster: Cluster) -> str:

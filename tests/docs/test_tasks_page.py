@@ -10,7 +10,6 @@ import tomllib
 import pytest
 import yaml
 
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE
 from tests.docs.pages import ROOT
 from tests.docs.recipes import PAGE, Step, tasks
 
@@ -53,7 +52,8 @@ def test_the_image_with_packages_runs_as_the_user_of_ours():
     users = re.findall(r"^USER .+$", (ROOT / "images" / "dask" / "Containerfile").read_text(), re.MULTILINE)
     lines = TASKS[4].step("Dockerfile").text.splitlines()
     assert lines[-1] == users[-1]
-    assert lines[1].split(":")[-1] == DEFAULT_IMAGE.split(":")[-1], "it begins with this version's image"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert lines[1].split(":")[-1] == version, "it begins with this version's image"
 
 
 def test_a_build_argument_of_the_page_is_one_of_the_containerfile():

@@ -108,7 +108,8 @@ class LocalProvider:
             return install_checkout(self._cluster, Steps())
 
     def install(self, image: str, *settings: str) -> None:
-        install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, image, *settings)
+        default = f"defaults.image={self.image}"
+        install_operator(self.cluster.layout.commands, self.cluster.kubeconfig, image, default, *settings)
 
     def get(self, path: str) -> Json | None:
         return self.cluster.api.get(path)
@@ -162,7 +163,8 @@ class GivenProvider:
 
     def install(self, image: str, *settings: str) -> None:
         tools = Tools(Path(self.kubectl.path), self.helm, str(self.kubectl.kubeconfig))
-        tools.install(image, *EVERYTHING, *settings, patience_seconds=_PULL_SECONDS)
+        default = f"defaults.image={self.image}"
+        tools.install(image, *EVERYTHING, default, *settings, patience_seconds=_PULL_SECONDS)
 
     def get(self, path: str) -> Json | None:
         done = self.kubectl.attempt("get", "--raw", path)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from gpudask_e2e import ends, first_visible_gpu, read_record, record, release, wait_for_release, work
@@ -78,6 +79,28 @@ def test_mixed_runs_its_gpu_steps_on_gpu_workers_and_returns_to_zero(space: Spac
     run(space, "mixed_pipeline.py", "demo")
     space.wait_pods("demo", "gpu", 0)
     assert space.pool("demo", "gpu")["gpuSecondsHeld"] > 0
+
+
+@pytest.mark.local_cluster("its operator has a default image, and its GPUs are pretended without a word in a manifest")
+def test_mixed_and_a_bare_kubecluster_run_as_they_are_written(space: Space) -> None:
+    space.kubectl("apply", "-f", str(EXAMPLES / "mixed.yaml"))
+    space.wait_ready("demo")
+    assert "plain NumPy agrees: yes" in run(space, "mixed_pipeline.py", "demo", *SMALL)
+    space.kubectl("delete", "gdc", "demo")
+    program = (
+        "from dask.distributed import Client\nfrom gpudask import KubeCluster\n"
+        f"with KubeCluster(gpus=1, namespace={space.kubectl.namespace!r}) as cluster, Client(cluster) as client:\n"
+        "    print(client.submit(sum, [1, 2], resources={'GPU': 1}).result())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"KUBECONFIG": str(space.kubectl.kubeconfig), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.stdout.split() == ["3"], done.stdout + done.stderr + space.show()
 
 
 def test_multi_gpu_has_four_workers_in_one_pod_and_each_gpu_task_has_a_gpu_of_its_own(space: Space) -> None:

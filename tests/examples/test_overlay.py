@@ -19,7 +19,7 @@ def cluster(*pools: dict, **spec: object) -> dict:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": "demo"},
-        "spec": {"image": "gpudask/dask:0.1.0", "pools": list(pools), **spec},
+        "spec": {"image": "registry.example/dask:1", "pools": list(pools), **spec},
     }
 
 

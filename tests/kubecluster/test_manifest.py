@@ -2,7 +2,6 @@
 
 import getpass
 import os
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from gpudask import KubeClusterError
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
-from gpudask.kubecluster.manifest import DEFAULT_IMAGE, Arguments, summary, manifest
+from gpudask.kubecluster.manifest import Arguments, summary, manifest
 from gpudask.kubecluster.manifest import read_manifest
 from gpudask.kubecluster.manifest import cluster_name, user
 
@@ -159,9 +158,10 @@ def test_what_was_chosen_is_one_line():
     assert summary(body) == "image i, pools cpu (2 pods), gpu (0 to 8 pods of 1 GPU)"
 
 
-def test_the_default_image_is_of_this_version():
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert DEFAULT_IMAGE.endswith(f":{version}")
+def test_without_an_image_the_operator_has_one():
+    body = manifest("demo", Arguments(n_workers=2))
+    assert "image" not in body["spec"]
+    assert summary(body) == "image of the operator, pools cpu (2 pods)"
 
 
 @pytest.mark.parametrize(

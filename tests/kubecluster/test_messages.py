@@ -5,10 +5,12 @@ import copy
 import pickle
 import re
 from collections.abc import Callable
+import warnings
 from typing import Any
 
 import pytest
 import rich
+from distributed import Client
 from rich.console import Console
 
 from gpudask import KubeCluster, KubeClusterError, discover
@@ -133,6 +135,32 @@ def test_another_package_warns(demo: fake.FakeServer, monkeypatch: pytest.Monkey
 
     with pytest.warns(UserWarning, match="distributed: client 2025.12.0, scheduler "):
         KubeCluster.from_name("demo").close()
+
+
+def test_the_warning_names_the_command_that_makes_versions_equal():
+    mine = versions(distributed="2025.12.0", dask="2025.12.0", numpy="1.26.0")
+    theirs = versions(numpy="2.4.6", toolz="1.1")
+    found = disagreement(mine, theirs, {})
+    assert found is not None
+    assert found.command == "pip install dask==2026.7.1 distributed==2026.7.1 toolz==1.1 numpy==2.4.6"
+    hostile = disagreement(versions(toolz="1.0"), versions(toolz="1.0; rm -rf ~"), {})
+    assert hostile is not None
+    assert hostile.command == "", "a scheduler says what it likes"
+
+
+def test_a_program_is_warned_once_and_by_one_alone(demo: fake.FakeServer, monkeypatch: pytest.MonkeyPatch):
+    mine = agreement.own()
+    mine["packages"] = dict(mine["packages"]) | {"toolz": "0.1"}
+    monkeypatch.setattr(agreement, "own", lambda: mine)
+    monkeypatch.setattr("distributed.client.version_module.get_versions", lambda: mine)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        with KubeCluster.from_name("demo") as cluster, Client(cluster):
+            pass
+    told = [str(item.message) for item in caught if "ersions" in str(item.message)]
+    assert len(told) == 1, told
+    assert "pip install toolz==" in told[0]
 
 
 def test_where_scheduler_and_workers_differ_the_cure_is_one_image_for_them(

@@ -346,6 +346,30 @@ async def test_a_worker_group_is_neither_added_nor_taken_away_by_the_stock_clien
     await stage.becomes(comes_back, "another")
 
 
+async def test_from_name_of_a_suspended_cluster_waits_until_it_is_resumed(
+    stage: Stage, mirroring: Operator, stock: Stock, scheduler: None
+):
+    await stage.apply(a_pool(replicas=1), suspend=True)
+
+    async def phase() -> Any:
+        found = await stock.get("daskcluster", "demo")
+        return found and found["status"]["phase"]
+
+    await stage.becomes(lambda: _differs(phase), wanted=True, what="it is mirrored as suspended")
+    connecting = asyncio.ensure_future(stock.call(lambda cluster: cluster.name))
+
+    async def connected() -> bool:
+        return connecting.done()
+
+    await stays(connected, False, 3)  # noqa: FBT003 - what it stays
+    await stage.apply(a_pool(replicas=1), suspend=False)
+    assert await connecting == "demo"
+
+
+async def _differs(phase: Any) -> bool:
+    return (await phase()) not in (None, "Running")
+
+
 async def test_without_the_switch_there_is_no_mirror(stage: Stage, operator: Operator, stock: Stock):
     await stage.apply(a_pool(replicas=1))
     await stage.shows("Ready", "True AllReady")

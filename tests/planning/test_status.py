@@ -9,6 +9,7 @@ import pytest
 
 from gpudask.api.status import Condition, ConditionType, Phase, Reason, Status
 from gpudask.clients.errors import ApiError
+from gpudask.desired.workers import worker_pod
 from gpudask.planning.events import events
 from gpudask.planning.conditions import defect, invalid
 from gpudask.planning.observed.observation import Failure, Observation, PoolMemory
@@ -651,6 +652,15 @@ def test_a_pod_holds_the_gpus_that_it_was_made_with():
     older, current = pod(of, "gpu", 0, gpus=1), pod(of, "gpu", 1, gpus=4)
     status = status_of(seen(of, scheduler_pod(of), older, current, says=demand(workers=(worker(older),))))
     assert status.pools[0].gpus_held == 5
+
+
+def test_slices_of_a_device_that_is_shared_in_time_count_one_by_one():
+    of = cluster(a_pool("gpu", gpu={"count": 4, "resourceName": "nvidia.com/gpu.shared"}))
+    made = worker_pod(of, of.spec.pools[0], 0, "abcde")
+    assert made["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu.shared"] == "4"
+    held = pod(of, "gpu", 0, gpus=int(made["metadata"]["annotations"]["gpudask.dev/gpus"]))
+    status = status_of(seen(of, scheduler_pod(of), held, says=demand()))
+    assert status.pools[0].gpus_held == 4
 
 
 def test_readiness_is_announced_when_it_comes_and_goes():

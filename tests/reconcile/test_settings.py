@@ -29,14 +29,17 @@ def test_each_setting_is_read():
             "GPUDASK_IDENTITY": "pod_uid",
             "GPUDASK_NETWORK_POLICIES": "false",
             "GPUDASK_LIMITS": '{"podsPerCluster": 7}',
+            "GPUDASK_DEFAULT_IMAGE": " dask:1 ",
             "KUBECONFIG": "/k",
         }
     )
     named = {"lease": "ours", "identity": "pod_uid", "network_policies": False, "limits": Limits(pods_per_cluster=7)}
+    named |= {"default_image": "dask:1"}
     assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
 
 
 LIMITS = "expected the chart's limits as JSON"
+IMAGE = "expected an image of at most 512 characters, such as registry.example/dask:1"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,8 @@ LIMITS = "expected the chart's limits as JSON"
             '{"gpus": 0}',
             f"{LIMITS}: gpus: Extra inputs are not permitted",
         ),
+        ("GPUDASK_DEFAULT_IMAGE", "dask: 1", f"{IMAGE}, got 'dask: 1'"),
+        ("GPUDASK_DEFAULT_IMAGE", "d" * 513, f"{IMAGE}, got '{'d' * 80}'"),
         ("GPUDASK_MIRROR", "yes", "expected one of true, false, got 'yes'"),
         ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
         ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),

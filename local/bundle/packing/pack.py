@@ -11,6 +11,7 @@ from pathlib import Path
 
 from local.bundle.manifest import Manifest
 from local.bundle.packing.host_programs import host_items
+from local.bundle.packing.notices import notices_item
 from local.bundle.packing.wheel_sets import wheel_items
 from local.bundle.packing.writing import BEST, Item, write_bundle
 from local.errors import LocalClusterError
@@ -19,8 +20,19 @@ from local.host.progress import Steps
 from local.layout import REPOSITORY, cache_dir
 from local.programs.binaries import COREDNS, DEVICE_PLUGIN, HELM, KUBERNETES, ensure_binary
 from local.programs.requirements import DEVICE_PLUGIN_BUILD, cluster_requirements, ensure_requirements
+from local.programs.toolchain import find_go
 
-_SOURCES = ("local", "operator/gpudask", "charts/gpudask", "crds", "requirements", "docs/offline.md", "pyproject.toml")
+_SOURCES = (
+    "local",
+    "operator/gpudask",
+    "charts/gpudask",
+    "crds",
+    "requirements",
+    "docs/offline.md",
+    "images/notices.py",
+    "LICENSE",
+    "pyproject.toml",
+)
 _ALONE = (
     "__init__",
     "errors",
@@ -78,7 +90,8 @@ def gather(steps: Steps, *, cuda13: bool = False) -> list[Item]:
     """
     ensure_requirements(cluster_requirements(), steps)
     ensure_requirements(DEVICE_PLUGIN_BUILD, steps)
-    return [*_programs(steps), *host_items(), *wheel_items(steps, cuda13=cuda13), *_sources()]
+    items = [*_programs(steps), *host_items(), *wheel_items(steps, cuda13=cuda13), *_sources()]
+    return [*items, notices_item(items, find_go(steps).command)]
 
 
 def write_start(target: Path) -> None:

@@ -20,6 +20,10 @@ TemplateField = Literal[
     "capabilities", "hostIPC", "hostNetwork", "hostPID", "hostPath", "hostPort", "privileged", "serviceAccountName"
 ]
 _ASK = "or ask the operator's administrators for"
+NO_IMAGE = (
+    "spec.image: required here, because the operator has no default image: write the image of your pods, such as"
+    f" registry.example/dask:1, {_ASK} defaults.image"
+)
 
 
 class Limits(Model):

@@ -108,4 +108,5 @@ ExtraArgs = Annotated[
     list[Annotated[str, Field(max_length=1024)]],
     Field(default_factory=list, max_length=32, description="arguments added to the command, as dask knows them"),
 ]
-Image = Annotated[str, Field(min_length=1, max_length=512)]
+MAX_IMAGE = 512
+Image = Annotated[str, Field(min_length=1, max_length=MAX_IMAGE)]

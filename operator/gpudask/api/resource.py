@@ -108,12 +108,16 @@ def default_pool(pools: Mapping[str, bool]) -> str:
 
 @dataclass(frozen=True)
 class Cluster(Identity):
-    """A GpuDaskCluster as the operator acts on it."""
+    """A GpuDaskCluster as the operator acts on it.
+
+    `image_is_default`: whether `spec.image` is the operator's default, because the manifest names none.
+    """
 
     generation: int
     deleting: bool
     spec: Spec
     status: Status
+    image_is_default: bool = False
 
     @property
     def key(self) -> str:

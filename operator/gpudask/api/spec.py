@@ -202,7 +202,11 @@ class Spec(Model):
         ),
     )
 
-    image: Annotated[str, Field(min_length=1, max_length=512, description="one environment for every pod")]
+    image: Image | None = Field(
+        default=None,
+        description="one environment for every pod; absent: the default image of the operator (its chart's"
+        " defaults.image) when the scheduler starts",
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="as in a pod; by default Kubernetes' own rule"
     )

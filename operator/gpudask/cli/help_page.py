@@ -18,7 +18,7 @@ _HEAD = """\
 <!-- Made by `make generate` from operator/gpudask/cli. Do not edit. -->
 # The command line
 
-`pip install '.[cli]'` from a checkout gives `gpudask`, and `kubectl gpudask`, which is the same: kubectl finds
+`pip install '.[cli,image]'` from a checkout gives `gpudask`, and `kubectl gpudask`, which is the same: kubectl finds
 `kubectl-gpudask` on PATH. `gpudask --install-completion` teaches the shell to complete commands, clusters and pools.
 Where kubectl completes its own commands it completes `kubectl gpudask` too, by asking `kubectl_complete-gpudask` beside
 it (kubectl 1.26 and newer). TAB waits 2 seconds for the API server, or as `GPUDASK_COMPLETION_SECONDS` says.

@@ -26,21 +26,25 @@ PRELOAD_VOLUME = "gpudask-preload"
 class MadeWith:
     """The versions in a scheduler pod that its workers have to agree with; kept in an annotation on the pod.
 
-    `image`: the cluster's; `scheduler_image`: the pod's own, the same where the spec names no other.
+    `image`: the cluster's; `scheduler_image`: the pod's own, the same where the spec names no other; `is_default`:
+    whether `image` was the operator's default of the time, which the cluster keeps as long as the pod lives.
     """
 
     image: str
     scheduler_image: str
     protocol: Protocol
+    is_default: bool = False
 
     @classmethod
-    def of(cls, spec: Spec) -> MadeWith:
-        """Those of a scheduler pod of `spec`."""
-        return cls(spec.image, spec.scheduler.image or spec.image, spec.protocol)
+    def of(cls, spec: Spec, *, is_default: bool = False) -> MadeWith:
+        """Those of a scheduler pod of `spec`, which has an image."""
+        image = spec.image or ""
+        return cls(image, spec.scheduler.image or image, spec.protocol, is_default)
 
     def dump(self) -> str:
         """The annotation's text."""
-        return json.dumps({"image": self.image, "schedulerImage": self.scheduler_image, "protocol": self.protocol})
+        said = {"image": self.image, "schedulerImage": self.scheduler_image, "protocol": self.protocol}
+        return json.dumps(said | ({"isDefault": True} if self.is_default else {}))
 
 
 def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
@@ -50,7 +54,7 @@ def scheduler_pod(cluster: Cluster, name: str, preload: str) -> Json:
     meta["labels"] |= {resource.LABEL_SCHEDULER: name, resource.LABEL_SERVES: cluster.uid}
     meta["annotations"] = {
         resource.ANNOTATION_SPEC_HASH: spec_hash.of_scheduler(cluster.spec),
-        resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec).dump(),
+        resource.ANNOTATION_MADE_WITH: MadeWith.of(cluster.spec, is_default=cluster.image_is_default).dump(),
         **disruption.eviction_protection(cluster.spec, None, is_protected=True),
     }
     container = {

@@ -56,7 +56,8 @@ class KubeCluster(Cluster):
     Args:
         name: the resource's name. `{user}` and `{uuid}` in it are filled in. Without it a new name.
         namespace: its namespace; the kubeconfig's or the pod's own where it is left out.
-        image: one environment for every pod; Dask's configuration `gpudask.image` where it is left out.
+        image: one environment for every pod; without it that of Dask's configuration, `gpudask.image`, else the
+            operator's default.
         n_workers: pods of the pool `cpu`, one worker each: a number, or the least and the most to follow demand.
         gpus: pods of the pool `gpu`, one GPU and one worker each: the most, from zero, or the least and the most.
         resources: of each worker pod: `{"cpu": 4, "memory": "16Gi"}`, or with `requests` and `limits` around it.

@@ -22,7 +22,6 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
 
 Size = int | tuple[int, int]
-DEFAULT_IMAGE = "gpudask/dask:0.1.0"
 DEFAULT_SIZE = (1, 4)
 DEFAULT_SHUTDOWN = "10m"
 SHUTDOWN = "shutdownAfterDisconnect"  # of `spec.idle`
@@ -90,10 +89,10 @@ class Shutdown:
         return {**body, "spec": {**spec, "idle": {**(spec.get("idle") or {}), SHUTDOWN: self.after}}}
 
 
-def manifest(
-    name: str, arguments: Arguments, *, default_image: str = DEFAULT_IMAGE, shutdown: Shutdown | None = None
-) -> Json:
+def manifest(name: str, arguments: Arguments, *, default_image: str = "", shutdown: Shutdown | None = None) -> Json:
     """The GpuDaskCluster `name`, valid as far as its models can say.
+
+    Without an image of its own it has `default_image`; where that is empty, too, none: the operator has a default.
 
     Raises:
         KubeClusterError: an argument cannot be used, alone or beside another; the message says what to write.
@@ -186,11 +185,12 @@ def name_of(custom: Any) -> str:
 def summary(body: Json) -> str:
     """The image and pools of a manifest, in one line."""
     pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
-    return f"image {body['spec']['image']}, pools {pools}"
+    return f"image {body['spec'].get('image') or 'of the operator'}, pools {pools}"
 
 
 def _spec(arguments: Arguments, default_image: str) -> Json:
-    spec: Json = {"image": arguments.image or default_image}
+    image = arguments.image or default_image
+    spec: Json = {"image": image} if image else {}
     if arguments.env:
         spec["env"] = env_list(arguments.env)
     scheduler: Json = {}

@@ -21,7 +21,6 @@ from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import (
-    DEFAULT_IMAGE,
     DEFAULT_SHUTDOWN,
     Arguments,
     Shutdown,
@@ -105,7 +104,7 @@ class Resource:
         if mode is CreateMode.CREATE_OR_CONNECT and (wanted is None or "{uuid}" in wanted):
             mode = CreateMode.CREATE_ONLY  # a cluster that happens to have the new name is somebody else's
         self.may_create = mode is not CreateMode.CONNECT_ONLY
-        image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
+        image = str(dask.config.get("gpudask.image", None) or "")
         configured = dask.config.get("gpudask.shutdown-after-disconnect", DEFAULT_SHUTDOWN)
         shutdown = Shutdown.of(shutdown_after_disconnect, configured)
         is_default = not shutdown.is_asked and not shutdown.is_left_to(arguments.custom_cluster_spec)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from distributed.versions import get_versions
+from distributed.versions import VersionMismatchWarning, get_versions
 
 from gpudask.api import Json
 from gpudask.kubecluster.errors import KubeClusterError
@@ -23,6 +23,8 @@ Release = tuple[int, ...]
 COMPARED = ("python", "dask", "distributed", "msgpack", "cloudpickle", "toolz", "numpy", "pandas", "lz4")
 # Who lacks one of these may still do without it.
 _OPTIONAL = frozenset({"numpy", "pandas", "lz4"})
+_PLAIN_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!-]{0,40}")
+_OF_DASK = "Mismatched versions found"  # how its warning begins
 # The release of distributed in which what a program sends as a graph changed: neither side reads the other's, and the
 # futures of a program would be cancelled without a word of why.
 _GRAPHS_CHANGED: Release = (2025, 4)
@@ -36,11 +38,13 @@ class Disagreement:
         table: a line for each package, with the versions of all three.
         fatal: why no function or graph can pass; empty where most of them do.
         inside: whether scheduler and workers differ among themselves.
+        command: what gives this program the scheduler's packages; empty where that is no matter of packages.
     """
 
     table: str
     fatal: str
     inside: bool
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ async def check_versions(scheduler: Any, name: str, body: Json, timing: Timing) 
     if found.fatal:
         raise failure
     warnings.warn(str(failure), stacklevel=2)
+    # A Client would give Dask's own, a longer table without a word of what to do.
+    warnings.filterwarnings("ignore", message=_OF_DASK, category=VersionMismatchWarning)
 
 
 def _failure(name: str, found: Disagreement, images: str) -> KubeClusterError:
@@ -118,6 +124,8 @@ def _failure(name: str, found: Disagreement, images: str) -> KubeClusterError:
     cure = f"Run this program in {images}, or create the cluster with an image= that has what it has"
     if found.inside:
         cure = f"Give the scheduler and all pools images with the same versions (now {images}), and this program too"
+    elif found.command and not found.fatal:
+        cure = f"{found.command} makes them equal. Or {cure[0].lower()}{cure[1:]}"
     if not found.fatal:
         cure = f"Most work passes all the same. Where some does not: {cure[0].lower()}{cure[1:]}"
     return KubeClusterError(
@@ -155,7 +163,18 @@ def disagreement(client: Json, scheduler: Json, workers: dict[str, Json]) -> Dis
         table="\n".join(str(row) for row in rows),
         fatal="; ".join(row.fatal for row in rows if row.fatal),
         inside=any(row.inside for row in rows),
+        command=_command(rows),
     )
+
+
+def _command(rows: list[_Row]) -> str:
+    """The `pip install` of what differs, in the scheduler's versions; only plain ones: it may say what it likes."""
+    wanted = [
+        f"{row.package}=={row.scheduler}"
+        for row in rows
+        if row.package != "python" and row.client != row.scheduler and _PLAIN_VERSION.fullmatch(row.scheduler)
+    ]
+    return f"pip install {' '.join(wanted)}" if wanted else ""
 
 
 def _row(package: str, client: Json, scheduler: Json, workers: Iterable[Json]) -> _Row:

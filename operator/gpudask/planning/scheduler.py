@@ -5,8 +5,9 @@ And what of the spec is not in force as long as it waits for that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gpudask.api.resource import Cluster
 from gpudask.api.spec import Spec
 from gpudask.desired import names, spec_hash
 from gpudask.desired.spec_hash import Memo
@@ -17,6 +18,7 @@ from gpudask.planning.observed.pods import Pod
 # A pod that outlives its deletion by this long stands on a lost node: its successor waits no longer.
 _LOST_SECONDS = 10.0
 _in_force: Memo[Spec] = Memo(1000)  # each shares all but two fields with the spec that it is made of
+_with_image: Memo[Spec] = Memo(1000)  # each shares all but one
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,24 @@ def is_replaced_now(observation: Observation) -> bool:
 def outdated(observation: Observation, pod: Pod) -> bool:
     """True if the scheduler pod was made from an older spec."""
     return pod.spec_hash != spec_hash.of_scheduler(observation.written)
+
+
+def with_default_image(cluster: Cluster, pod: Pod | None, default: str) -> Cluster:
+    """The cluster with an image, where its manifest names none: `default`, the operator's; empty: it has none.
+
+    A cluster keeps the default that its live scheduler `pod` was made with: a new one replaces no pod, and comes with
+    the next scheduler. From here on it is as if the manifest named the image: so workers that the last scheduler left
+    behind are out of date where their image was another.
+    """
+    if cluster.spec.image is not None:
+        return cluster
+    made = pod.made_with if pod is not None else None
+    image = made.image if made is not None and made.is_default else default
+    if not image:
+        return cluster
+    spec = cluster.spec
+    named = _with_image.get((spec,), lambda: spec.model_copy(update={"image": image}), more=image)
+    return replace(cluster, spec=named, image_is_default=True)
 
 
 def in_force(spec: Spec, pod: Pod | None) -> Spec:

@@ -45,7 +45,8 @@ class Context:
     `random`: numbers from 0 to 1, the jitter of back-offs. `recheck_seconds`: how long after a 404 of a cluster it is
     asked for again. `deadline_seconds`: as `Retries`. `key`: empty until this operator leads for the first time.
     `operator_namespace`: whose operator pods may connect where `network_policies` are made. `limits`: what users may
-    ask for. `schema`: the resource's, as it is served.
+    ask for. `default_image`: of clusters whose manifest names none; empty: such a cluster is refused. `schema`: the
+    resource's, as it is served.
     """
 
     api: Kubernetes
@@ -58,6 +59,7 @@ class Context:
     operator_namespace: str = "default"
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
+    default_image: str = ""
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
     wall_ahead: Callable[[], float] = lambda: 0.0

@@ -109,6 +109,13 @@ class Operator:
         mirrored = self._mirror.reflectors if self._mirror is not None else []
         return sum(reflector.unreadable for reflector in (*self._reflectors, *mirrored))
 
+    def notes(self) -> list[str]:
+        """What somebody should mend, though the operator works: for its health page."""
+        notes = [f"the resource definition lacks {field}" for field in self.schema.missing]
+        if self._mirror is not None and (refusal := self._mirror.definitions.refusal):
+            notes.append(f"no mirror: {refusal}")
+        return notes
+
     async def start(self) -> None:
         """Connect, fill the caches, and only then stand for election: in half a cache pods seem to be missing.
 
@@ -173,6 +180,7 @@ class Operator:
             operator_namespace=self.settings.namespace,
             network_policies=self.settings.network_policies,
             limits=self.settings.limits,
+            default_image=self.settings.default_image,
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))

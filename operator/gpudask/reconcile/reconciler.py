@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from gpudask.api import Json
-from gpudask.api.limits import violations
+from gpudask.api.limits import NO_IMAGE, violations
 from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
@@ -29,7 +29,7 @@ from gpudask.planning.observed.observation import Failure, Observation
 from gpudask.planning.observed.pods import current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.pool_view import StartTimes
-from gpudask.planning.scheduler import in_force, named_by_service
+from gpudask.planning.scheduler import in_force, named_by_service, with_default_image
 from gpudask.planning.status import report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
@@ -137,6 +137,10 @@ class Reconciler:
             return RESYNC_SECONDS
         if beyond := violations(cluster.spec, cluster.namespace, self._context.limits):
             return await self._report_invalid("; ".join(beyond), Reason.LIMIT)
+        scheduler = current_scheduler(self._context.pods_of(cluster))
+        cluster = with_default_image(cluster, scheduler, self._context.default_image)
+        if cluster.spec.image is None:
+            return await self._report_invalid(NO_IMAGE, Reason.INVALID)
         mirrored = await self._apply_mirror_changes(cluster)
         if mirrored is _MirrorChanges.CLUSTER_CHANGED:
             return RESYNC_SECONDS

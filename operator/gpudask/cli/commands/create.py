@@ -37,7 +37,7 @@ def create_command(
     *,
     name: Annotated[str | None, typer.Argument(help="The new cluster's name; none with -f.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="A manifest; - reads standard input.")] = None,
-    image: Annotated[str | None, typer.Option(help="One environment for every pod.")] = None,
+    image: Annotated[str | None, typer.Option(help="One environment for every pod; default: the operator's.")] = None,
     workers: Annotated[str | None, typer.Option(help=f"Pods of the pool cpu: {_SIZE}")] = None,
     gpus: Annotated[str | None, typer.Option(help=f"Pods with a GPU each, in the pool gpu: {_SIZE}")] = None,
     cpu: Annotated[str | None, typer.Option(help="Cores of each worker pod, such as 4 or 500m.")] = None,
@@ -62,7 +62,7 @@ def create_command(
 
     \b
     Example:
-      gpudask create demo --image me/dask:1 --workers 2 --gpus 0-8
+      gpudask create demo --workers 2 --gpus 0-8
       gpudask create demo --image me/dask:1 --gpus 4 --dry-run -o yaml > demo.yaml
       gpudask create -f demo.yaml
     """  # noqa: D301
@@ -146,11 +146,9 @@ def manifest(name: str, flags: Flags) -> Json:
     """The manifest of cluster `name`: a pool cpu unless only GPUs are asked for, a pool gpu where they are.
 
     Raises:
-        CliError: a flag is missing or cannot be read.
+        CliError: a flag cannot be read.
         KubeClusterError: what the flags say together is not valid.
     """
-    if not flags.image:
-        raise CliError("--image is missing: the image of every pod, such as --image me/dask:0.1.0", Exit.USAGE)
     asked = {key: _plain(value) for key, value in (("cpu", flags.cpu), ("memory", flags.memory)) if value}
     resources = {"resources": _whole(asked)} if asked else {}
     pools: list[Json] = []

@@ -18,6 +18,7 @@ from gpudask.desired import disruption, names, network, preload
 from gpudask.desired.scheduler import preload_settings, scheduler_pod, services
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.overrides import active_override
+from gpudask.planning.scheduler import with_default_image
 from gpudask.preload import files
 
 Form = Annotated[Format, typer.Option("--output", "-o", help="What to write.")]
@@ -26,6 +27,7 @@ PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 PLACEHOLDER_TOKEN = "the-operator-writes-a-token-here"  # noqa: S105 - no secret
 PLACEHOLDER_NAMESPACE = "gpudask-system"
 PLACEHOLDER_NONCE = "xxxxx"
+PLACEHOLDER_IMAGE = "the-operators-default-image"
 
 
 def render_command(
@@ -39,7 +41,8 @@ def render_command(
 
     They are the scheduler, its Service, ConfigMaps, budget and NetworkPolicy, and the worker pods. No cluster is
     needed. The number of worker pods is the one at the start: replicas, or the minimum. What only the
-    operator knows are placeholders: the owner's uid, the token, and a part of each worker's name.
+    operator knows are placeholders: the owner's uid, the token, a part of each worker's name, and the image of a
+    manifest that names none.
 
     \b
     Example:
@@ -53,7 +56,7 @@ def render_command(
 
 
 def _objects(body: Json, namespace: str, *, one_of_each: bool) -> list[Json]:
-    cluster = checked(body, namespace, PLACEHOLDER_UID)
+    cluster = with_default_image(checked(body, namespace, PLACEHOLDER_UID), None, PLACEHOLDER_IMAGE)
     try:
         return objects(cluster, files(), now=time.time(), one_of_each=one_of_each)
     except ValueError as error:

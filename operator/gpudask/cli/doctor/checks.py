@@ -25,6 +25,7 @@ def judge(facts: Facts, version: str) -> list[Finding]:
         installation.stock_operator(facts),
         installation.mirror(facts),
         gpus.nodes(facts),
+        clusters.images(facts),
         clusters.clusters(facts),
         clusters.pools(facts),
     )

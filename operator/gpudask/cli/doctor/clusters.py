@@ -8,8 +8,9 @@ from __future__ import annotations
 from gpudask.api import Json
 from gpudask.api.base import number
 from gpudask.api.resource import Cluster, InvalidSpecError, parse
+from gpudask.api.status import Reason
 from gpudask.cli.doctor import gpus
-from gpudask.cli.doctor.facts import Facts, Finding, Level, labels, watched
+from gpudask.cli.doctor.facts import DEFAULT_IMAGE, Facts, Finding, Level, labels, setting, upgrade, watched
 from gpudask.desired.workers import worker_pod
 from gpudask.kubecluster.errors import not_observed
 
@@ -56,6 +57,49 @@ def _cluster(facts: Facts, body: Json) -> list[Finding]:
         Finding(check, Level.WARNING, f"{item['type']} is False, {item['reason']}: {item.get('message', '')}", edit)
         for item in bad
     ]
+
+
+def images(facts: Facts) -> list[Finding]:
+    """Check that the images of clusters can be pulled, as far as Kubernetes has tried: the operator's default first."""
+    check = "images"
+    findings = [_not_pulled(facts, check, body) for body in facts.clusters or [] if _pull_failure(body)]
+    if findings or not facts.running:
+        return findings
+    for item in facts.running:
+        if image := setting(item, DEFAULT_IMAGE):
+            nodes = [name for node in facts.nodes or [] for name in [node["metadata"]["name"]] if _has(node, image)]
+            there = f"on {len(nodes)} nodes" if nodes else "not pulled yet: the first cluster's pods do that"
+            findings.append(Finding(check, Level.OK, f"the default is {image}, {there}"))
+        else:
+            findings.append(Finding(check, Level.OK, "no default: each cluster names its own (spec.image)"))
+    return findings
+
+
+def _pull_failure(body: Json) -> str:
+    """Why the image of a cluster's pods is not pulled, in the operator's words; empty where that is not so."""
+    conditions = (body.get("status") or {}).get("conditions") or []
+    found = [item for item in conditions if (item["status"], item.get("reason")) == ("True", Reason.IMAGE)]
+    return str(found[0].get("message", "without a message")) if found else ""
+
+
+def _not_pulled(facts: Facts, check: str, body: Json) -> Finding:
+    metadata, why = body["metadata"], _pull_failure(body)
+    who = f"cluster {metadata['namespace']}/{metadata['name']}"
+    operator = next((item for item in facts.running if {"", metadata["namespace"]} & set(watched(item))), None)
+    image = setting(operator, DEFAULT_IMAGE) if operator is not None else ""
+    if (body.get("spec") or {}).get("image") or not image or operator is None:
+        mend = f"correct image or imagePullSecrets: kubectl edit gdc {metadata['name']} -n {metadata['namespace']}"
+        return Finding(check, Level.PROBLEM, f"{who}: {why}", mend)
+    mend = f"push it to where the nodes pull from (make images), or name another: {upgrade(operator)}"
+    return Finding(
+        check, Level.PROBLEM, f"{who} has the default image {image}: {why}", f"{mend} --set defaults.image=..."
+    )
+
+
+def _has(node: Json, image: str) -> bool:
+    """Whether a node says that it has the image; Kubernetes lists its largest 50."""
+    images = (node.get("status") or {}).get("images") or []
+    return any(image in (item.get("names") or []) for item in images)
 
 
 def _not_observed(facts: Facts, check: str, reason: str) -> list[Finding]:

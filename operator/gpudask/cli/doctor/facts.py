@@ -12,6 +12,7 @@ from gpudask.cli.doctor.rights import Right
 from gpudask.mirror.objects import CATEGORY
 
 CRD = f"{PLURAL}.{GROUP}"
+DEFAULT_IMAGE = "GPUDASK_DEFAULT_IMAGE"  # of an operator
 _LABELS = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
 
 
@@ -100,6 +101,16 @@ def setting(deployment: Json, name: str) -> str:
     """An environment variable of an operator; empty where it is not set."""
     containers = deployment["spec"]["template"]["spec"]["containers"]
     return next((str(env.get("value", "")) for env in containers[0].get("env") or [] if env["name"] == name), "")
+
+
+def release(item: Json) -> str:
+    """The Helm release of an operator."""
+    return str(labels(item).get("app.kubernetes.io/instance", "gpudask"))
+
+
+def upgrade(item: Json) -> str:
+    """The command that changes an operator's settings."""
+    return f"helm upgrade {release(item)} charts/gpudask -n {item['metadata']['namespace']} --reuse-values"
 
 
 def watched(deployment: Json) -> list[str]:

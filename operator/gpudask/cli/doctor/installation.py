@@ -12,16 +12,19 @@ from itertools import combinations
 
 from gpudask.api import Json, crd
 from gpudask.api.resource import VERSION
-from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, labels, mirrors, place, watched
+from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, labels, mirrors, place, release, upgrade, watched
 from gpudask.kubecluster.errors import why_pod_waits
 from gpudask.mirror.objects import GROUP, KINDS
 
 _DEFINITION = "resource definition"
 _NAMED_FIELDS = 3
 _MISSING, _UNKNOWN, _CHANGED = "missing", "unknown", "changed"
-_INSTALL = "helm install gpudask charts/gpudask -n gpudask-system --create-namespace --set image.repository=..."
+_INSTALL = (
+    "helm install gpudask charts/gpudask -n gpudask-system --create-namespace --set image.repository=..."
+    " --set defaults.image=..."
+)
 _APPLY_DEFINITION = "kubectl apply --server-side --force-conflicts -f charts/gpudask/crds"
-_NEWER_PROGRAM = "pip install --upgrade '.[cli]' from a checkout of the installed version"
+_NEWER_PROGRAM = "pip install --upgrade '.[cli,image]' from a checkout of the installed version"
 _REWRITE = "kubectl get gdc -A -o json | kubectl replace -f -, then take the old one out of status.storedVersions"
 _OPERATOR, _RIGHTS = "operator", "operator's rights"
 _NAMED_RIGHTS = 10
@@ -150,7 +153,7 @@ def rights(facts: Facts) -> list[Finding]:
     missing = [f"{'/'.join(listed)} {what}" for what, listed in verbs.items()]
     more = f" and {len(missing) - _NAMED_RIGHTS} more" if len(missing) > _NAMED_RIGHTS else ""
     text = f"its service account may not: {', '.join(missing[:_NAMED_RIGHTS])}{more}"
-    mend = f"{_upgrade(facts.running[0])} --set rbac.create=true, or apply the roles as charts/README.md shows"
+    mend = f"{upgrade(facts.running[0])} --set rbac.create=true, or apply the roles as charts/README.md shows"
     return [Finding(_RIGHTS, Level.PROBLEM, text, mend)]
 
 
@@ -166,14 +169,14 @@ def _deployment(facts: Facts, item: Json, version: str) -> Finding:
         return Finding(_OPERATOR, Level.PROBLEM, f"{where} has no pod that is ready: {_why(facts, item)}", mend)
     running = labels(item).get("app.kubernetes.io/version", "")
     if not running:
-        mend = f"{_upgrade(item)}, so that it has the chart's labels"
+        mend = f"{upgrade(item)}, so that it has the chart's labels"
         return Finding(_OPERATOR, Level.WARNING, f"{where} runs, but does not say in which version", mend)
     if running == version:
         return Finding(_OPERATOR, Level.OK, f"{where} runs version {running}")
     text = f"{where} runs version {running}, this program is {version}"
-    mend = f"pip install --upgrade '.[cli]' from a checkout of {running}"
+    mend = f"pip install --upgrade '.[cli,image]' from a checkout of {running}"
     if _order(running) < _order(version):
-        mend = f"kubectl apply --server-side --force-conflicts -f charts/gpudask/crds, then {_upgrade(item)}"
+        mend = f"kubectl apply --server-side --force-conflicts -f charts/gpudask/crds, then {upgrade(item)}"
     return Finding(_OPERATOR, Level.WARNING, text, mend)
 
 
@@ -214,17 +217,9 @@ def _rivals(running: list[Json]) -> list[Finding]:
             shared = ", ".join(sorted(both)) or "all namespaces"
             text = f"{place(one)} and {place(other)} both run the clusters of {shared}"
             namespace = other["metadata"]["namespace"]
-            mend = f"give each watchNamespaces of its own, or: helm uninstall {_release(other)} -n {namespace}"
+            mend = f"give each watchNamespaces of its own, or: helm uninstall {release(other)} -n {namespace}"
             findings.append(Finding(_OPERATOR, Level.PROBLEM, text, mend))
     return findings
-
-
-def _upgrade(item: Json) -> str:
-    return f"helm upgrade {_release(item)} charts/gpudask -n {item['metadata']['namespace']} --reuse-values"
-
-
-def _release(item: Json) -> str:
-    return str(labels(item).get("app.kubernetes.io/instance", "gpudask"))
 
 
 def _order(version: str) -> list[int]:
@@ -253,7 +248,7 @@ def mirror(facts: Facts) -> list[Finding]:
         return _of_one_that_is_off(facts)
     if facts.dask_kinds is None:
         return [facts.unread(_MIRROR, "dask_kinds")]
-    off = f"{_upgrade(on[0])} --set mirror.enabled=false"
+    off = f"{upgrade(on[0])} --set mirror.enabled=false"
     if stock := _running_stock(facts):
         where = ", ".join(place(item) for item in stock)
         text = f"it is on, but the stock Dask operator runs too ({where}), and both write {GROUP}"

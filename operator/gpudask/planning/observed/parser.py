@@ -220,7 +220,7 @@ def _made_with(text: Any) -> MadeWith | None:
         return None
     if protocol not in get_args(Protocol) or not (_is_image(image) and _is_image(of_scheduler)):
         return None
-    return MadeWith(image, of_scheduler, protocol)
+    return MadeWith(image, of_scheduler, protocol, value.get("isDefault") is True)
 
 
 def _is_image(value: object) -> bool:
