@@ -49,7 +49,10 @@ async def discover(namespace: str | None = None) -> AsyncIterator[tuple[str, typ
         from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415
 
         server = await Server.connect(namespace)
-        bodies = await server.clusters()
+        try:
+            bodies = await server.clusters()
+        finally:
+            await server.session.close()
     except (ImportError, KubeClusterError):
         return
     for body in bodies:
