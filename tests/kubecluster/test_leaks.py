@@ -560,7 +560,7 @@ async def test_close_with_a_time_limit_says_what_is_left(operated: fake.FakeServ
     cluster = await KubeCluster("mine", quiet=True, asynchronous=True)
     for pod in operated.pods:
         pod["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
-    with pytest.raises(KubeClusterError, match=r"not gone within .* there are still: pod mine-scheduler-00000"):
+    with pytest.raises(KubeClusterError, match=r"not gone in time: there are still: pod mine-scheduler-00000"):
         await cluster.close(timeout=1)
     assert gone(operated)
 

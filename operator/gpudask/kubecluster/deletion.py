@@ -181,7 +181,7 @@ class OwnCluster:
         while (left := await deadline.attempt(self._left())) != []:
             if deadline.is_over:
                 raise KubeClusterError(
-                    f"{self} was deleted, but is not gone within {limit_seconds:g} s",
+                    f"{self} was deleted, but is not gone in time",
                     reason=deadline.trouble or f"there are still: {', '.join(left or [])}",
                     next_step=f"Wait longer: close(timeout=600), or see: kubectl get pods -n {self.server.namespace}",
                 )
@@ -228,11 +228,12 @@ class _Work:
     async def _delete(self, cluster: OwnCluster) -> None:
         session = cluster.server.session.copy()  # the one that it was created with is of another event loop
         try:
-            await cluster.delete(session.timing.exit_seconds, Server(session, cluster.server.namespace))
+            try:
+                await cluster.delete(session.timing.exit_seconds, Server(session, cluster.server.namespace))
+            finally:
+                await session.close()
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are deleted all the same
             self.failures.append(str(error))
-        finally:
-            await session.close()
 
 
 # Under Windows, the one that starts credential plugins.
