@@ -40,6 +40,7 @@ from gpudask.kubecluster.timing import Deadline
 logger = logging.getLogger(__name__)
 
 _INTERRUPTS_TO_GIVE_UP = 2
+_MARGIN_SECONDS = 1.5  # for the thread to say itself why it was in vain
 _TICK_SECONDS = 0.1  # Windows does not interrupt a longer wait for a thread
 
 
@@ -322,7 +323,7 @@ def _wait(work: _Work, interrupts: _Interrupts) -> None:
         if not is_said and spent_seconds > timing.notice_seconds:
             is_said = True
             say(f"waiting up to {timing.exit_seconds:g} s until the API server has deleted {listed}")
-        if interrupts.count >= _INTERRUPTS_TO_GIVE_UP or spent_seconds > timing.exit_seconds + timing.notice_seconds:
+        if interrupts.count >= _INTERRUPTS_TO_GIVE_UP or spent_seconds > timing.exit_seconds + _MARGIN_SECONDS:
             _give_up(work.clusters)
             return
         if interrupts.count > told:
