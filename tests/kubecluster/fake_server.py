@@ -155,13 +155,15 @@ class FakeServer:
         app.router.add_patch(CLUSTERS + "/{name}", self._patch)
         app.router.add_get(PODS, self._list_pods)
         app.router.add_get(PODS + "/{name}/portforward", self._forward)
-        runner = web.AppRunner(app)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
         self._loop.run_until_complete(runner.setup())
         site = web.TCPSite(runner, "127.0.0.1", 0)
         self._loop.run_until_complete(site.start())
         self.port = runner.addresses[0][1]
         self._started.set()
         self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+        self._loop.close()
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Any) -> web.StreamResponse:

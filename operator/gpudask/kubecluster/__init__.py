@@ -102,4 +102,7 @@ class Discovery:
         from gpudask.kubecluster.kube.server import Server  # noqa: PLC0415
 
         server = await Server.connect(self._namespace)
-        return [body["metadata"]["name"] for body in await server.clusters()], server.namespace
+        try:
+            return [body["metadata"]["name"] for body in await server.clusters()], server.namespace
+        finally:
+            await server.session.close()

@@ -40,6 +40,7 @@ from gpudask.kubecluster.timing import Deadline
 logger = logging.getLogger(__name__)
 
 _INTERRUPTS_TO_GIVE_UP = 2
+_MARGIN_SECONDS = 1.5  # for the thread to say itself why it was in vain
 _TICK_SECONDS = 0.1  # Windows does not interrupt a longer wait for a thread
 
 
@@ -181,7 +182,7 @@ class OwnCluster:
         while (left := await deadline.attempt(self._left())) != []:
             if deadline.is_over:
                 raise KubeClusterError(
-                    f"{self} was deleted, but is not gone within {limit_seconds:g} s",
+                    f"{self} was deleted, but is not gone in time",
                     reason=deadline.trouble or f"there are still: {', '.join(left or [])}",
                     next_step=f"Wait longer: close(timeout=600), or see: kubectl get pods -n {self.server.namespace}",
                 )
@@ -228,11 +229,12 @@ class _Work:
     async def _delete(self, cluster: OwnCluster) -> None:
         session = cluster.server.session.copy()  # the one that it was created with is of another event loop
         try:
-            await cluster.delete(session.timing.exit_seconds, Server(session, cluster.server.namespace))
+            try:
+                await cluster.delete(session.timing.exit_seconds, Server(session, cluster.server.namespace))
+            finally:
+                await session.close()
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are deleted all the same
             self.failures.append(str(error))
-        finally:
-            await session.close()
 
 
 # Under Windows, the one that starts credential plugins.
@@ -321,7 +323,7 @@ def _wait(work: _Work, interrupts: _Interrupts) -> None:
         if not is_said and spent_seconds > timing.notice_seconds:
             is_said = True
             say(f"waiting up to {timing.exit_seconds:g} s until the API server has deleted {listed}")
-        if interrupts.count >= _INTERRUPTS_TO_GIVE_UP or spent_seconds > timing.exit_seconds + timing.notice_seconds:
+        if interrupts.count >= _INTERRUPTS_TO_GIVE_UP or spent_seconds > timing.exit_seconds + _MARGIN_SECONDS:
             _give_up(work.clusters)
             return
         if interrupts.count > told:
