@@ -110,6 +110,22 @@ async def test_a_program_may_go_to_another_folder(
     assert len(await (await Server.connect_as(api.kept, None)).clusters()) == 1
 
 
+async def test_a_kubeconfig_of_a_relative_path_is_read_again_from_another_folder(
+    server: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "kubeconfig")
+    login = Login(Access().choice(), Timing())
+    await login.read()
+    config = server.kubeconfig()
+    config["users"][0]["user"]["token"] = "second"
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+
+    monkeypatch.chdir("/")
+
+    assert (await login.read()).authorization == "Bearer second"
+
+
 async def test_another_process_connects_as_the_same(server: fake.FakeServer, other: fake.FakeServer, tmp_path: Path):
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(both(server, other, "lab")))

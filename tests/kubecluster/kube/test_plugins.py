@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -220,7 +220,21 @@ def test_the_plugin_s_own_settings_and_the_server_s_authority_are_in_what_it_is_
     assert "cluster" not in json.loads(Plugin.of(choice(cluster)).question(is_interactive=False))["spec"]
 
 
-async def test_a_plugin_finds_nothing_to_read_where_there_is_no_terminal():
+@pytest.fixture
+def piped() -> Iterator[None]:
+    """This program's standard input has something that is meant for it alone."""
+    kept = os.dup(0)
+    reading, writing = os.pipe()
+    os.write(writing, b"for the program")
+    os.close(writing)
+    os.dup2(reading, 0)
+    yield
+    os.dup2(kept, 0)
+    os.close(kept)
+    os.close(reading)
+
+
+async def test_a_plugin_finds_nothing_to_read_where_there_is_no_terminal(piped: None):
     script = "import json,sys; print(json.dumps({'status': {'token': 'read:' + sys.stdin.read()}}))"
 
     grant = await Plugin.of(choice(args=["-c", script])).ask(Timing(), may_ask=True)
