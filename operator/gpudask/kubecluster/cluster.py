@@ -3,7 +3,8 @@
 Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
 kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
 with`. Here are the methods that programs call and those that Dask wants; what they do is in the parts that it owns:
-the resource, the connection to its scheduler, the reconnector, its workers, and its pools.
+the resource, the connection to its scheduler, the reconnector, its workers, and its pools. They load with the first
+cluster, since HTTP and websockets take long to load.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
@@ -12,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Self
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Self
 
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
@@ -20,18 +22,14 @@ from distributed.security import Security
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
-from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.holds import Hold
-from gpudask.kubecluster.kube.pods import read_logs
-from gpudask.kubecluster.kube.request import FORBIDDEN
 from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
-from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
-from gpudask.kubecluster.resource import CreateMode, Resource
 from gpudask.kubecluster.timing import Timing, start_limit
-from gpudask.kubecluster.workers import Workers
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.holds import Hold
 
 
 class KubeCluster(Cluster):
@@ -84,8 +82,7 @@ class KubeCluster(Cluster):
         KubeClusterError: what did not work, why, and what to do next.
     """
 
-    # The stock widget's buttons know no pools.
-    _supports_scaling = False
+    _supports_scaling = False  # the stock widget's buttons know no pools
 
     def __init__(
         self,
@@ -119,16 +116,19 @@ class KubeCluster(Cluster):
         loop: Any = None,
         timing: Timing | None = None,
     ) -> None:
+        from gpudask.kubecluster.connection import SchedulerConnection  # noqa: PLC0415 - see the module's docstring
+        from gpudask.kubecluster.outage import Reconnector  # noqa: PLC0415
+        from gpudask.kubecluster.resource import CreateMode, Resource  # noqa: PLC0415
+        from gpudask.kubecluster.workers import Workers  # noqa: PLC0415
+
         timing = timing or Timing()
         arguments = Arguments(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
             pools, read_manifest(custom_cluster_spec), jupyter or None,
         )  # fmt: skip
-        mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
-        self.security = security or Security()
-        self._timing = timing
+        self.security, self._timing = security or Security(), timing
         self._resource = Resource(
-            name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
+            name, arguments, CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT), namespace=namespace, kubeconfig=kubeconfig, context=context,
             shutdown_on_close=shutdown_on_close, timing=timing,
         )  # fmt: skip
         self._connection = SchedulerConnection(
@@ -156,7 +156,7 @@ class KubeCluster(Cluster):
     @classmethod
     def from_name(cls, name: str, namespace: str | None = None, **options: Any) -> Self:
         """Connect to the existing cluster `name`, also after a kernel restart; `options` are the class's."""
-        return cls(name, namespace=namespace, **{"create_mode": CreateMode.CONNECT_ONLY, **options})
+        return cls(name, namespace=namespace, **{"create_mode": "CONNECT_ONLY", **options})
 
     def _progress(self) -> Progress:
         return Progress(f"cluster {self._resource.name}", self._timing, quiet=self.quiet)
@@ -368,6 +368,8 @@ class KubeCluster(Cluster):
         Raises:
             KubeClusterError: on entering: they did not come, or others set this pool's size too.
         """
+        from gpudask.kubecluster.holds import Hold  # noqa: PLC0415
+
         return Hold(self._resource, self._workers, pool, n, timeout, sync=self.sync, timing=self._timing)
 
     def add_pool(self, name: str, *, n_workers: Any = None, gpus: Any = None, **fields: Any) -> Any:
@@ -465,13 +467,15 @@ class KubeCluster(Cluster):
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
+        from gpudask.kubecluster.kube.pods import read_logs  # noqa: PLC0415
+
         try:
             texts = await read_logs(
                 self._resource.require_server(), self.name,
                 scheduler=scheduler and not pool, workers=bool(workers), pool=pool, tail=tail,
             )  # fmt: skip
         except KubeClusterError as error:
-            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
+            is_unread = self._resource.server is None or error.status == HTTPStatus.FORBIDDEN or error.may_pass
             if not is_unread or self.status != Status.running:
                 raise
             # Without rights on pods, what the processes themselves remember.
