@@ -11,6 +11,7 @@ from gpudask.api import Json
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
@@ -245,6 +246,23 @@ def test_within_ten_seconds_all_of_it():
     asked = timing.conditions_ask_seconds + timing.conditions_warn_seconds + timing.conditions_tick_seconds
     assert asked < 10, "a scheduler that is paused"
     assert timing.outage_warn_seconds + timing.outage_look_seconds < 10, "one that is lost"
+
+
+@pytest.mark.parametrize("is_paused", [False, True], ids=["a condition", "a scheduler that is paused"])
+def test_with_the_intervals_that_programs_have(
+    demo: fake.FakeServer, caplog: pytest.LogCaptureFixture, is_paused: bool
+):
+    caplog.set_level(logging.WARNING, "gpudask")
+    with blocked(demo, Timing()):
+        eventually(lambda: bool(demo.watchers), "the program watches its cluster")
+        began = time.monotonic()
+        if is_paused:
+            demo.is_mute = True
+            demo.silence_connections()
+        else:
+            tell(demo, reported(REPORTED["wrong case"][0]()))
+        eventually(lambda: bool(warnings(caplog)), "a warning", seconds=10)
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

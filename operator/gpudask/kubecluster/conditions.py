@@ -233,8 +233,7 @@ class Conditions:
     async def _tell(self) -> None:
         while True:
             await self._timing.clock.sleep(self._timing.conditions_tick_seconds)
-            with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):  # a status in no known shape
-                self._look()
+            self._look()
 
     def _look(self) -> None:
         """Take over what is wrong now, and warn of what has lasted for some seconds and was not told yet."""
@@ -262,12 +261,22 @@ class Conditions:
         if self._is_away():
             return []  # the outage is told, with its cause
         body = self._resource.body
-        limited = [too_few_allowed(body, pool, n_workers) for pool, n_workers in self._waits.values()]
-        reported = troubles(body)
+        # As in `Workers`: a size that the operator has not seen is none yet.
+        waits = [] if not body or not_observed(body) else list(self._waits.values())
+        limited = [too_few_allowed(body, pool, n_workers) for pool, n_workers in waits]
+        reported = self._reported(body)
         # A program that suspends its cluster knows; one that waits for a result does not.
-        waits = not any(each.reason in _SUSPENDED for each in reported) or self._is_waited_for()
-        found = [each for each in reported if waits or each.reason not in _SUSPENDED]
+        is_told = not any(each.reason in _SUSPENDED for each in reported) or self._is_waited_for()
+        found = [each for each in reported if is_told or each.reason not in _SUSPENDED]
         return [each for each in (*limited, *found, self._silent) if each is not None]
+
+    @staticmethod
+    def _reported(body: Json) -> list[Trouble]:
+        """What the operator reports; nothing where the status has no known shape, as one that somebody else wrote."""
+        try:
+            return troubles(body)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return []
 
     def _is_waited_for(self) -> bool:
         """True if the program waits: for workers, or for a result."""
@@ -325,6 +334,9 @@ class Conditions:
                     await self._poll(server)
                     return
                 failures = max(failures, self._least_failures(error)) + 1
+                logger.debug("the watch of cluster %s is lost: %s", self._resource.name, error)
+            except (ValueError, KeyError, AttributeError, TypeError) as error:  # what came is no change of a cluster
+                failures += 1
                 logger.debug("the watch of cluster %s is lost: %s", self._resource.name, error)
             else:
                 lasted = timing.clock.monotonic() - began
