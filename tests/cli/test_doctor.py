@@ -10,7 +10,7 @@ import yaml
 from gpudask.api import crd
 from gpudask.cli.doctor.checks import judge, unreachable
 from gpudask.cli.doctor.facts import Facts, Level, watched
-from gpudask.cli.doctor.rights import MIRROR, OPERATOR, Right, of_key
+from gpudask.cli.doctor.rights import CLEAN_UP, MIRROR, OPERATOR, Right, of_key
 from tests.builders import a_pool
 from tests.cli.doctor_builders import (
     OURS,
@@ -244,6 +244,13 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "create pods in team, list x.policy in all namespaces",
             "--set rbac.create=true",
         ),
+        (
+            {"operator_may_not": [("", *CLEAN_UP)]},
+            "operator's rights",
+            Level.WARNING,
+            "it may delete no cluster: those whose program was killed, or that ask for it otherwise, stay",
+            "--set deleteAfter=true",
+        ),
         ({"operator_may_not": None}, "operator's rights", Level.UNKNOWN, "could not be looked at", "gpudask doctor"),
         (
             {"may_not": [Right("", "pods/log", "get")]},
@@ -432,7 +439,7 @@ def granted(file: str) -> set[Right]:
 
 
 def test_the_operators_rights_are_those_of_the_chart():
-    own = {*OPERATOR, *of_key("gpudask-key")}
+    own = {*OPERATOR, *CLEAN_UP, *of_key("gpudask-key")}
 
     assert granted("rbac-everywhere.yaml") == own
     assert granted("rbac-mirror.yaml") == own | set(MIRROR)

@@ -19,7 +19,7 @@ from gpudask.api.resource import API_VERSION, PLURAL
 from gpudask.cli import client, output
 from gpudask.cli.doctor import checks
 from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, mirrors, setting, watched
-from gpudask.cli.doctor.rights import MIRROR, OPERATOR, USER, Right, of_key
+from gpudask.cli.doctor.rights import CLEAN_UP, MIRROR, OPERATOR, USER, Right, of_key
 from gpudask.cli.options import Context, Kubeconfig, Namespace
 from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
@@ -188,7 +188,7 @@ async def _denied_to_operators(server: Server, operators: list[Json]) -> list[tu
     for deployment in operators:
         home = deployment["metadata"]["namespace"]
         account = deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
-        rights = (*OPERATOR, *(MIRROR if mirrors(deployment) else ()))
+        rights = (*OPERATOR, *(MIRROR if mirrors(deployment) else CLEAN_UP))
         asked = [(namespace, right) for namespace in watched(deployment) for right in rights]
         if secret := setting(deployment, "GPUDASK_KEY_SECRET"):
             asked += [(home, right) for right in of_key(secret)]

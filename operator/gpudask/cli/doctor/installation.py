@@ -13,6 +13,7 @@ from itertools import combinations
 from gpudask.api import Json, crd
 from gpudask.api.resource import VERSION
 from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, labels, mirrors, place, release, upgrade, watched
+from gpudask.cli.doctor.rights import CLEAN_UP
 from gpudask.kubecluster.errors import why_pod_waits
 from gpudask.mirror.objects import GROUP, KINDS
 
@@ -146,6 +147,9 @@ def rights(facts: Facts) -> list[Finding]:
         return [facts.unread(_RIGHTS, "operator_may_not")]
     if not facts.operator_may_not:
         return [Finding(_RIGHTS, Level.OK, "its service account may do all that it needs")]
+    if {right for _, right in facts.operator_may_not} <= set(CLEAN_UP):
+        text = "it may delete no cluster: those whose program was killed, or that ask for it otherwise, stay"
+        return [Finding(_RIGHTS, Level.WARNING, text, f"{upgrade(facts.running[0])} --set deleteAfter=true")]
     verbs: dict[str, list[str]] = {}
     for namespace, right in facts.operator_may_not:
         what = f"{str(right).partition(' ')[2]} in {namespace or 'all namespaces'}"

@@ -44,6 +44,8 @@ OPERATOR = (
     *_rights("networking.k8s.io", ("networkpolicies",), "list", "watch", "create", "patch", "delete"),
     *_rights("events.k8s.io", ("events",), "create", "patch"),
 )
+CLEAN_UP = _rights(GROUP, (PLURAL,), "delete")
+"""For clusters that ask to be deleted: the chart's `deleteAfter`, which an administrator may switch off."""
 MIRROR = (
     *_rights(objects.GROUP, ("daskclusters",), "list", "watch", "create", "patch"),
     *_rights(objects.GROUP, ("daskworkergroups", "daskautoscalers"), "list", "watch", "create", "patch", "delete"),
