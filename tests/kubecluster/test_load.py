@@ -85,8 +85,10 @@ def test_it_is_seen_at_once_when_it_is_there(server: fake.FakeServer, dask: Any)
 
     coming = threading.Thread(target=come)
     coming.start()
-    with KubeCluster.from_name("demo", timeout=20, quiet=True, timing=timing) as cluster:
+    began = time.monotonic()
+    with KubeCluster.from_name("demo", timeout=40, quiet=True, timing=timing) as cluster:
         assert len(cluster.scheduler_info["workers"]) == 2
+    assert time.monotonic() - began < 30, "it was seen when the time was over"
     coming.join()
 
 
