@@ -15,12 +15,13 @@ from distributed import Client, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster import lease
+from gpudask.kubecluster.forward import route as routes
 from gpudask.kubecluster.lease import Lease
 from gpudask.kubecluster.timing import Clock, Timing
 from gpudask.preload import clients
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
-from tests.kubecluster.conftest import add_scheduler
+from tests.kubecluster.conftest import add_scheduler, be_inside
 from tests.kubecluster.test_creating import an_operator
 
 TIMING = Timing(lease_renew_seconds=0.1, retry_seconds=0.05)
@@ -107,6 +108,17 @@ def test_one_that_exists_is_left_as_it_is(demo: fake.FakeServer):
         cluster.shutdown_on_close = False
         assert idle(demo, "demo") == {}
     assert patches(demo) == 0
+
+
+def test_a_pod_that_may_not_read_its_cluster_holds_it_all_the_same(
+    demo: fake.FakeServer, dask: SpecCluster, monkeypatch: pytest.MonkeyPatch
+):
+    be_inside(demo, monkeypatch)
+    monkeypatch.setattr(routes, "inside", lambda _: routes.Route(dask.scheduler_address, ""))
+    demo.forbidden = {"GET demo"}
+
+    with KubeCluster.from_name("demo", namespace="lab", quiet=True, timing=TIMING), watched(dask) as absent:
+        eventually(lambda: absent() == 0, "it is seen")
 
 
 def test_one_that_is_to_stay_after_all_loses_it_at_once(operated: fake.FakeServer):

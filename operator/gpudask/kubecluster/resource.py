@@ -108,7 +108,7 @@ class Resource:
         configured = dask.config.get("gpudask.shutdown-after-disconnect", DEFAULT_SHUTDOWN)
         shutdown = Shutdown.of(shutdown_after_disconnect, configured)
         is_default = not shutdown.is_asked and not shutdown.is_left_to(arguments.custom_cluster_spec)
-        self.default_shutdown = shutdown.after if is_default else ""
+        self.default_shutdown = shutdown.after if is_default and self.may_create else ""
         due = shutdown if shutdown.is_asked or (is_default and shutdown_on_close is not False) else None
         self._manifest = manifest(self.name, arguments, default_image=image, shutdown=due) if self.may_create else {}
         self._wanted_namespace = namespace or self._manifest.get("metadata", {}).get("namespace")
