@@ -128,8 +128,8 @@ class KubeCluster(Cluster):
         )  # fmt: skip
         self.security, self._timing = security or Security(), timing
         self._resource = Resource(
-            name, arguments, CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT), namespace=namespace, kubeconfig=kubeconfig, context=context,
-            shutdown_on_close=shutdown_on_close, timing=timing,
+            name, arguments, CreateMode.of(create_mode or "CREATE_OR_CONNECT"), namespace=namespace,
+            kubeconfig=kubeconfig, context=context, shutdown_on_close=shutdown_on_close, timing=timing,
         )  # fmt: skip
         self._connection = SchedulerConnection(
             self._resource,
