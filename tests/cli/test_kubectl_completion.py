@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpudask.cli.completion import candidates, kubectl_answer
-from gpudask.cli.main import make_app
+from gpudask.cli.main import COMPLETION_VARIABLE, make_app
 
 
 @pytest.fixture(autouse=True)
@@ -19,11 +19,11 @@ def _no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     [(["sc"], ["scale"]), (["re"], ["resume", "render"]), (["get", "--all"], ["--all-namespaces"])],
 )
 def test_commands_and_flags_are_offered(words: list[str], expected: list[str]):
-    assert candidates(make_app(), words) == expected
+    assert candidates(make_app(), words, COMPLETION_VARIABLE) == expected
 
 
 def test_before_the_first_letter_every_command_is_offered():
-    assert {"get", "create", "doctor"} <= set(candidates(make_app(), [""]))
+    assert {"get", "create", "doctor"} <= set(candidates(make_app(), [""], COMPLETION_VARIABLE))
 
 
 @pytest.mark.parametrize(
