@@ -40,6 +40,7 @@ LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
 DEFAULT_GROUP = "default"
+STOCK_GROUP = "kubernetes.dask.org"  # of the stock operator's resources, which the mirror has, too
 MIRROR_MANAGER = "gpudask-mirror"
 """The field manager of overrides that users of the stock client set."""
 

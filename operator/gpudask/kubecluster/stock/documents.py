@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, StrictInt, ValidationError
@@ -10,12 +11,10 @@ from pydantic import BaseModel, StrictInt, ValidationError
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
-from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, advice, parse
+from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, STOCK_GROUP, Cluster, advice, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
-from gpudask.cli.commands.render import objects
-from gpudask.cli.convert.notes import Notes
-from gpudask.cli.convert.pod import Section, pool_fields, preload_env, read_section, template_metadata
-from gpudask.mirror.objects import GROUP
+from gpudask.kubecluster.stock.notes import Notes
+from gpudask.kubecluster.stock.pod import Section, pool_fields, preload_env, read_section, template_metadata
 
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
 _POOL_LENGTH = 15
@@ -25,8 +24,13 @@ class NotConvertibleError(ValueError):
     """The documents make no cluster; the message says which field is at fault and what to write."""
 
 
-def convert(documents: list[Any], notes: Notes) -> list[Json]:
+def convert(documents: list[Any], notes: Notes, *, check: Callable[[Cluster], object] | None = None) -> list[Json]:
     """The GpuDaskClusters that `documents` describe, one for each DaskCluster.
+
+    Args:
+        documents: of the stock operator; others are noted.
+        notes: what has to be said.
+        check: called with each cluster that comes out; it raises a ValueError where that cannot be used.
 
     Raises:
         NotConvertibleError: there is no DaskCluster, a field has another type than it must, or what comes out would be
@@ -37,18 +41,18 @@ def convert(documents: list[Any], notes: Notes) -> list[Json]:
     if not clusters:
         kinds = ", ".join(sorted({str(body.get("kind")) for body in documents if isinstance(body, dict)})) or "nothing"
         raise NotConvertibleError(
-            f"no DaskCluster of {GROUP} in the input, which has: {kinds}."
+            f"no DaskCluster of {STOCK_GROUP} in the input, which has: {kinds}."
             " Give the cluster's own manifest, with its DaskWorkerGroups and DaskAutoscaler"
         )
     for body in ours:
         if wrong := _wrong_fields(body):
             raise NotConvertibleError(f"{_name_of(body)}: {wrong}")
     _name_others(documents, clusters, notes)
-    return [_checked(_cluster(body, ours, notes), body) for body in clusters]
+    return [_checked(_cluster(body, ours, notes), body, check) for body in clusters]
 
 
 def _is_stock(document: Any) -> bool:
-    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(GROUP)
+    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(STOCK_GROUP)
 
 
 def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> None:
@@ -170,10 +174,12 @@ def _service(service: Json, source: str, notes: Notes) -> Json:
     return result
 
 
-def _checked(made: Json, body: Json) -> Json:
+def _checked(made: Json, body: Json, check: Callable[[Cluster], object] | None) -> Json:
     metadata = {"namespace": "default", "uid": "unknown"} | made["metadata"]
     try:
-        objects(parse({**made, "metadata": metadata}), {}, one_of_each=True)  # the templates can be merged, too
+        cluster = parse({**made, "metadata": metadata})
+        if check is not None:
+            check(cluster)
     except ValueError as error:
         raise NotConvertibleError(f"{_name_of(body)}: what comes of it is not valid: {error}") from error
     return made

@@ -13,8 +13,8 @@ from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.base import number
 from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
 from gpudask.api.pool import MAX_REPLICAS
-from gpudask.cli.convert import launch
-from gpudask.cli.convert.notes import Notes
+from gpudask.kubecluster.stock import launch
+from gpudask.kubecluster.stock.notes import Notes
 
 MAIN = "dask"
 _PARTS = ("spec", "metadata", "replicas", "service")
