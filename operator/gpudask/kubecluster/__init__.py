@@ -4,7 +4,7 @@ Importing this package imports neither distributed nor kr8s: the operator's imag
 worker's image has no Kubernetes client. Names load on first use. Nothing here is used by the operator.
 
 cluster.py has the class; docs/architecture.md says which part owns what. kube/ asks the API server, forward/ leads to
-the scheduler's pod.
+the scheduler's pod, stock/ reads what programs for other cluster managers say.
 """
 
 from __future__ import annotations
@@ -18,14 +18,27 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.errors import KubeClusterError
     from gpudask.kubecluster.placement import has_gpu
     from gpudask.kubecluster.resource import CreateMode
+    from gpudask.kubecluster.stock.cluster_spec import make_cluster_spec, make_scheduler_spec, make_worker_spec
 
-__all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
+__all__ = [
+    "CreateMode",
+    "KubeCluster",
+    "KubeClusterError",
+    "discover",
+    "has_gpu",
+    "make_cluster_spec",
+    "make_scheduler_spec",
+    "make_worker_spec",
+]
 
 _MODULES = {
     "CreateMode": "resource",
     "KubeCluster": "cluster",
     "KubeClusterError": "errors",
     "has_gpu": "placement",
+    "make_cluster_spec": "stock.cluster_spec",
+    "make_scheduler_spec": "stock.cluster_spec",
+    "make_worker_spec": "stock.cluster_spec",
 }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
 
+import dask.config
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.security import Security
@@ -22,15 +23,15 @@ from distributed.utils import Log, Logs
 from gpudask.kubecluster import display
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.forward.route import browser_link
 from gpudask.kubecluster.holds import Hold
-from gpudask.kubecluster.kube.pods import read_logs
-from gpudask.kubecluster.kube.request import FORBIDDEN
-from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
+from gpudask.kubecluster.manifest import Size
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.timing import Timing, start_limit
+from gpudask.kubecluster.stock.attributes import Limits, PartAttribute, StockAttributes, explain_adaptive
+from gpudask.kubecluster.stock.options import read_options
+from gpudask.kubecluster.timing import Timing, limit_of
 from gpudask.kubecluster.workers import Workers
 
 
@@ -46,46 +47,70 @@ class KubeCluster(Cluster):
     address that answers is dialled. Inside Kubernetes the Service's name is. A bare `KubeCluster()` creates a cluster
     with a name of its own and one CPU pool, and says what it chose.
 
+    What is left out is as Dask's configuration says: `gpudask.image`, and `kubernetes.*` as dask-kubernetes reads it.
+
     Args:
-        name: the resource's name. `{user}` and `{uuid}` in it are filled in. Without it a new name.
+        name: the resource's; `{user}`, `{uuid}` and variables of the environment in it are filled in. Else a new one.
         namespace: its namespace; the kubeconfig's or the pod's own where it is left out.
-        image: one environment for every pod; Dask's configuration `gpudask.image` where it is left out.
+        image: one environment for every pod.
         n_workers: pods of the pool `cpu`, one worker each: a number, or the least and the most to follow demand.
         gpus: pods of the pool `gpu`, one GPU and one worker each: the most, from zero, or the least and the most.
         resources: of each worker pod: `{"cpu": 4, "memory": "16Gi"}`, or with `requests` and `limits` around it.
+            With GPUs among them, the workers of `n_workers` are the pool `gpu`.
         env: environment variables of every pod: by name, or as in a pod.
-        worker_command: `dask worker` with arguments of your own.
+        worker_command: `dask worker` or `dask cuda worker`, with arguments.
         idle_timeout: seconds, or a duration such as `1h`, without any task after which the operator deletes the
             cluster, also when this program is gone; 0 or nothing: never.
         scheduler_service_type: ClusterIP, NodePort or LoadBalancer.
         protocol: as in the manifest.
         pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
         custom_cluster_spec: the whole manifest, or its spec, as dict, model or path of a YAML file, instead of all
-            arguments but name and namespace.
+            arguments but name and namespace. A DaskCluster of the stock operator is converted.
         create_mode: whether a cluster that exists is connected to (CREATE_OR_CONNECT), refused (CREATE_ONLY), or
             wanted (CONNECT_ONLY).
-        shutdown_on_close: delete the cluster when this object is closed or the interpreter ends. By default one
-            that it created, and not one that it found.
+        shutdown_on_close: delete it when this object is closed or the interpreter ends; by default what was created.
         quiet: print nothing.
         scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
-        timeout: seconds, or a duration such as `10m`, to wait for the scheduler to be ready: by default 600 s where
-            it may be created, else 120 s.
-        resource_timeout: the stock client's word for `timeout`.
-        port_forward_cluster_ip: forward ports also inside Kubernetes, as the stock client does.
+        timeout, resource_timeout: seconds, or a duration such as `10m`, to wait for the scheduler to be ready: by
+            default 600 s where it may be created, else 120 s.
+        port_forward_cluster_ip: forward ports also inside Kubernetes.
         jupyter: start Jupyter beside the scheduler, whose image has to have jupyterlab: `jupyter_link`.
         compare_versions: whether Python and packages of client, scheduler and workers are compared.
         security: TLS settings, for `protocol: tls` or `wss`; Dask's configuration where it is left out.
-        kubeconfig: a path, instead of KUBECONFIG.
-        context: a context of the kubeconfig.
+        kubeconfig, context: a path instead of KUBECONFIG, and a context in it.
         asynchronous: whether methods are awaited; then `await KubeCluster(...)` starts it.
-        loop: a tornado loop to run on.
+        loop, scheduler_sync_interval, timing: as Dask's base class has them, and what tests change.
+        **others: arguments of `dask_cuda.LocalCUDACluster`, for the GPU pool: docs/from-dask-kubernetes.md.
 
     Raises:
-        KubeClusterError: what did not work, why, and what to do next.
+        KubeClusterError: what did not work, why, and what to do next; a ValueError, TypeError or TimeoutError, too,
+            where it is one.
     """
 
     # The stock widget's buttons know no pools.
     _supports_scaling = False
+
+    # What Dask's base asks for.
+    namespace = PartAttribute("_resource", "the cluster's namespace; empty until it is known")
+    shutdown_on_close = PartAttribute("_resource", "whether it is deleted when this object is closed; may be set later")
+    scheduler_comm = PartAttribute("_connection", "Dask's rpc to the scheduler", "rpc")
+    scheduler_info = PartAttribute("_workers", "the scheduler's identity, with its workers", "info")
+
+    # What programs for the stock client read.
+    image = PartAttribute("stock", "the image of its pods")
+    n_workers = PartAttribute("stock", "the pods of its default pool")
+    env = PartAttribute("stock", "the variables of its pods")
+    resources = PartAttribute("stock", "of each pod of its default pool")
+    worker_command = PartAttribute("stock", "what starts a worker of its default pool")
+    jupyter = PartAttribute("stock", "whether Jupyter runs beside its scheduler")
+    idle_timeout = PartAttribute("stock", "seconds without a task after which it is deleted; 0: never")
+    create_mode = PartAttribute("stock", "whether it was to be created or found")
+    scheduler_service_type = PartAttribute("stock", "the kind of its scheduler's Service")
+    scheduler_forward_port = PartAttribute("stock", "the port of this machine that was asked for, for the dashboard")
+    port_forward_cluster_ip = PartAttribute("stock", "whether ports are forwarded inside Kubernetes, too")
+    forwarded_dashboard_port = PartAttribute("stock", "the port in the dashboard's URL")
+    plan = PartAttribute("stock", "a name for each worker pod that there should be")
+    requested = PartAttribute("stock", "a name for each worker pod that there is")
 
     def __init__(
         self,
@@ -110,47 +135,29 @@ class KubeCluster(Cluster):
         timeout: float | str | None = None,
         resource_timeout: float | str | None = None,
         port_forward_cluster_ip: bool | None = None,
-        jupyter: bool = False,
+        jupyter: bool | None = None,
         compare_versions: bool = True,
         security: Security | None = None,
         kubeconfig: str | None = None,
         context: str | None = None,
         asynchronous: bool = False,
         loop: Any = None,
+        scheduler_sync_interval: float | str = 10,
         timing: Timing | None = None,
+        **others: Any,
     ) -> None:
+        options = read_options(locals(), others, dask.config.config)  # each argument by its name
         timing = timing or Timing()
-        arguments = Arguments(
-            image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
-            pools, read_manifest(custom_cluster_spec), jupyter or None,
-        )  # fmt: skip
-        mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
         self.security = security or Security()
         self._timing = timing
-        self._resource = Resource(
-            name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
-            shutdown_on_close=shutdown_on_close, timing=timing,
-        )  # fmt: skip
-        self._connection = SchedulerConnection(
-            self._resource,
-            timeout_seconds=start_limit(timeout, resource_timeout, creates=self._resource.may_create, timing=timing),
-            security=self.security,
-            dashboard_port=scheduler_forward_port or 0,
-            always_forwards=bool(port_forward_cluster_ip),
-            compares_versions=compare_versions,
-            progress=self._progress,
-            log=self._log,
-            timing=timing,
-        )
-        self._reconnector = Reconnector(
-            self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
-        )
-        self._workers = Workers(
-            self._resource, self._connection, self._reconnector, progress=self._progress, timing=timing
-        )
-        super().__init__(
-            asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
-        )
+        self._resource = Resource(options, timing=timing)
+        shown: dict[str, Any] = {"progress": self._progress, "timing": timing}
+        self._connection = SchedulerConnection(self._resource, options, security=self.security, log=self._log, **shown)
+        parts = self._resource, self._connection
+        self._reconnector = Reconnector(*parts, cluster=self, **shown)
+        self._workers = Workers(*parts, self._reconnector, **shown)
+        self.stock = StockAttributes(options, *parts)
+        super().__init__(asynchronous, loop, quiet, self._resource.name, scheduler_sync_interval)
         self._start_now()
 
     @classmethod
@@ -203,16 +210,7 @@ class KubeCluster(Cluster):
             await self._close()
             raise
 
-    @property
-    def shutdown_on_close(self) -> bool:
-        """True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later."""
-        return self._resource.shutdown_on_close
-
-    @shutdown_on_close.setter
-    def shutdown_on_close(self, value: bool) -> None:
-        self._resource.shutdown_on_close = value
-
-    async def _close(self) -> None:
+    async def _close(self, gone_within_seconds: float | None = None) -> None:
         self._reconnector.end()
         if self._watch_worker_status_task is not None:
             # The base closes the connection that it knows and waits for this task, which may just be making another.
@@ -221,14 +219,24 @@ class KubeCluster(Cluster):
             self._watch_worker_status_task = None
         await super()._close()
         await self._connection.close()
-        await self._resource.close()
+        await self._resource.close(gone_within_seconds)
 
-    def close(self, timeout: float | None = None) -> Any:
-        """Disconnect, and delete the cluster where `shutdown_on_close` says so."""
-        result = super().close(timeout)
-        if not self.asynchronous:
-            self._loop_runner.stop()
-        return result
+    def close(self, timeout: float | str | None = None) -> Any:
+        """Disconnect, and delete the cluster where `shutdown_on_close` says so.
+
+        Args:
+            timeout: seconds, or a duration such as `10m`, to wait until a cluster that is deleted, and its pods, are
+                gone; without it, that is not waited for.
+
+        Raises:
+            KubeClusterTimeoutError: something of it is left then.
+        """
+        is_waited_for = timeout is not None and self.status != Status.closed
+        try:
+            return self.sync(self._close, limit_of(timeout)) if is_waited_for else super().close()
+        finally:
+            if not self.asynchronous:
+                self._loop_runner.stop()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
@@ -247,11 +255,6 @@ class KubeCluster(Cluster):
     # ------------------------------------------------------------------ the scheduler, as Dask's base asks for it
 
     @property
-    def namespace(self) -> str:
-        """The cluster's namespace; empty until it is known."""
-        return self._resource.namespace
-
-    @property
     def scheduler_address(self) -> str:
         """The address of the scheduler as this program reaches it.
 
@@ -263,26 +266,8 @@ class KubeCluster(Cluster):
 
     @property
     def dashboard_link(self) -> str:
-        """The dashboard's URL as this machine reaches it; empty where it does not."""
-        return self._connection.dashboard
-
-    @property
-    def scheduler_comm(self) -> Any:
-        """Dask's rpc to the scheduler."""
-        return self._connection.rpc
-
-    @scheduler_comm.setter
-    def scheduler_comm(self, comm: Any) -> None:
-        self._connection.rpc = comm
-
-    @property
-    def scheduler_info(self) -> Any:
-        """The scheduler's identity, with its workers."""
-        return self._workers.info
-
-    @scheduler_info.setter
-    def scheduler_info(self, info: Any) -> None:
-        self._workers.info = info
+        """The dashboard's URL as `distributed.dashboard.link` says, else as this machine reaches it; empty: nowhere."""
+        return browser_link(self._connection.dashboard)
 
     async def _watch_worker_status(self, comm: Any) -> None:
         """Follow the scheduler's list of workers, over a new connection when one is lost."""
@@ -319,35 +304,44 @@ class KubeCluster(Cluster):
 
         Args:
             n: pods, not workers: a pod with 4 GPUs holds 4 workers.
-            pool: the pool's name; may be left out where there is only one.
-            worker_group: the stock client's word for `pool`; its `default` is the pool of that name, else the first
-                one without GPUs.
+            pool: the pool's name; without it or as `default`, the pool of that name, else the first one without GPUs,
+                else the first.
+            worker_group: the stock client's word for `pool`.
 
         Raises:
-            KubeClusterError: no such pool, several pools and none named, or the API server refuses.
+            KubeClusterError: no such pool, or the API server refuses.
         """
-        return self.sync(self._resource.scale, n, one_of(pool, worker_group), is_group=worker_group is not None)
+        return self.sync(self._resource.scale, n, one_of(pool, worker_group))
 
     def unscale(self, pool: str | None = None) -> Any:
         """Remove what `scale` or `adapt` set, so that the manifest's replicas or autoscale hold again."""
         return self.sync(self._resource.scale, None, pool)
 
     def adapt(  # type: ignore[override]  # Dask's takes a class of its own
-        self, minimum: int | None = None, maximum: int | None = None, pool: str | None = None
-    ) -> Any:
+        self, minimum: int | None = None, maximum: int | None = None, pool: str | None = None, **others: Any
+    ) -> Limits:
         """Let a pool follow demand between these limits until `unscale`, whatever its manifest says.
 
         Not Dask's own Adaptive, which is blind to GPUs: the operator does it, and goes on when this program ends.
 
         Args:
             minimum: pods that stay without demand; the manifest's, or 0, where it is left out.
-            maximum: pods at most; the manifest's where it is left out.
-            pool: the pool's name; may be left out where there is only one.
+            maximum: pods at most; the manifest's, or as many as a pool can have, where it is left out.
+            pool: as `scale`.
+            **others: of Dask's Adaptive, such as `interval`: a warning says what happens instead.
+
+        Returns:
+            Limits: `minimum` and `maximum`. It may be awaited, and need not be.
 
         Raises:
-            KubeClusterError: as `scale`, or there is no maximum anywhere.
+            KubeClusterError: as `scale`, or the limits count something else than pods.
         """
-        return self.sync(self._resource.adapt, minimum, maximum, pool)
+        minimum = explain_adaptive(minimum, others)
+        limits = Limits.of(self._resource.body, minimum, maximum, pool)
+        if self.asynchronous:
+            return limits.set_by(asyncio.create_task(self._resource.adapt(minimum, maximum, pool)))
+        self.sync(self._resource.adapt, minimum, maximum, pool)
+        return limits
 
     def hold(self, pool: str, n: int, *, timeout: float | str | None = 600) -> Hold:
         """A fixed set of workers for a while, for XGBoost, PyTorch or cuML; `async with` in an asynchronous program.
@@ -402,15 +396,14 @@ class KubeCluster(Cluster):
         env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         custom_spec: Any = None,
     ) -> Any:
-        """`add_pool` in the stock client's words; `custom_spec` is refused: a pool has a template.
+        """`add_pool` in the stock client's words; what is left out is as in the default pool.
+
+        `custom_spec` is a worker group's `spec.worker`, as `make_worker_spec` makes it, instead of all others.
 
         Raises:
             KubeClusterError: as `add_pool`, or a word cannot be used: the message says what to write.
         """
-        pool = pool_of_group(
-            name, n_workers=n_workers, image=image, resources=resources, worker_command=worker_command, env=env,
-            custom_spec=custom_spec,
-        )  # fmt: skip
+        pool = pool_of_group(name, n_workers, image, resources, worker_command, env, custom_spec, self._resource.body)
         return self.sync(self._resource.add_pool, pool)
 
     def delete_worker_group(self, name: str) -> Any:
@@ -465,16 +458,9 @@ class KubeCluster(Cluster):
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
-        try:
-            texts = await read_logs(
-                self._resource.require_server(), self.name,
-                scheduler=scheduler and not pool, workers=bool(workers), pool=pool, tail=tail,
-            )  # fmt: skip
-        except KubeClusterError as error:
-            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
-            if not is_unread or self.status != Status.running:
-                raise
-            # Without rights on pods, what the processes themselves remember.
+        is_connected = self.status == Status.running
+        texts = await self._resource.read_logs(scheduler, bool(workers), pool, tail, is_needed=not is_connected)
+        if texts is None:  # without rights on pods, what the processes themselves remember
             return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
         logs = Logs({name: Log(text) for name, text in texts.items()})
         if cluster and not pool:

@@ -26,6 +26,7 @@ from gpudask.kubecluster.errors import (
     OPERATOR_STEP,
     OUTDATED,
     KubeClusterError,
+    KubeClusterTimeoutError,
     waits_for,
     where_to_look,
     why_no_scheduler,
@@ -39,7 +40,8 @@ from gpudask.kubecluster.kube.request import ENVIRONMENT_STEP, FORBIDDEN, NOT_FO
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import JUPYTER
 from gpudask.kubecluster.resource import Resource
-from gpudask.kubecluster.timing import Deadline, Timing
+from gpudask.kubecluster.stock.options import Options
+from gpudask.kubecluster.timing import Deadline, Timing, start_limit
 from gpudask.kubecluster.versions import check_versions, images_of
 
 logger = logging.getLogger(__name__)
@@ -55,11 +57,8 @@ class SchedulerConnection:
 
     Args:
         resource: the cluster.
-        timeout_seconds: to wait for its scheduler to be ready.
+        options: how long its scheduler is waited for, what is forwarded, and whether versions are compared.
         security: Dask's TLS settings.
-        dashboard_port: this machine's, where the dashboard is forwarded; 0: any that is free.
-        always_forwards: also inside Kubernetes.
-        compares_versions: whether Python and packages of client, scheduler and workers are compared.
         progress: what shows a wait.
         log: called with why a way that there should be is not taken.
         timing: intervals and deadlines.
@@ -73,12 +72,9 @@ class SchedulerConnection:
     def __init__(
         self,
         resource: Resource,
+        options: Options,
         *,
-        timeout_seconds: float,
         security: Security,
-        dashboard_port: int,
-        always_forwards: bool,
-        compares_versions: bool,
         progress: Callable[[], Progress],
         log: Callable[[str], None],
         timing: Timing,
@@ -87,11 +83,13 @@ class SchedulerConnection:
         self.dashboard = ""
         self.forwards: route.Forwards = {}
         self._resource = resource
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = start_limit(
+            options.timeout, options.resource_timeout, creates=resource.may_create, timing=timing
+        )
         self._security = security
-        self._dashboard_port = dashboard_port
-        self._always_forwards = always_forwards
-        self._compares_versions = compares_versions
+        self._dashboard_port = options.dashboard_port
+        self._always_forwards = options.always_forwards
+        self._compares_versions = options.compares_versions
         self._is_inside = False
         self._progress = progress
         self._log = log
@@ -228,7 +226,7 @@ class SchedulerConnection:
                 reason="its scheduler was not started with it",
                 next_step="Create a cluster with jupyter=True",
             )
-        return self.dashboard.removesuffix("/status") + "/jupyter/lab"
+        return route.browser_link(self.dashboard).removesuffix("/status") + "/jupyter/lab"
 
     @property
     def trouble(self) -> str:
@@ -414,7 +412,7 @@ def _status_is_ready(body: Json, generation: int) -> bool:
 def _not_ready(body: Json, deadline: Deadline) -> KubeClusterError:
     reason = deadline.trouble or why_no_scheduler(body)
     step = OPERATOR_STEP if reason == OUTDATED else where_to_look(body)
-    return KubeClusterError(
+    return KubeClusterTimeoutError(
         f"the scheduler of cluster {body['metadata']['name']!r} was not ready within {deadline.limit_seconds:g} s",
         reason=reason,
         next_step=ENVIRONMENT_STEP if deadline.trouble else f"{step}, or wait longer: timeout=600",

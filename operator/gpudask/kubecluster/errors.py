@@ -1,5 +1,7 @@
 """The one error type of the client, and the reasons that it gives. Pure.
 
+Its three kinds are also what Dask and the stock client raise there, so that `except TimeoutError` goes on working.
+
 A reason is the operator's message in a cluster's status, or Kubernetes' own on a pod.
 """
 
@@ -38,6 +40,18 @@ class KubeClusterError(RuntimeError):
         """True if a retry may succeed: the API server was silent, failed (5xx) or is busy (429)."""
         is_passing = self.status == HTTPStatus.TOO_MANY_REQUESTS or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
         return self.unanswered or is_passing
+
+
+class KubeClusterValueError(KubeClusterError, ValueError):
+    """An argument that cannot be used, or a cluster that is there, or is not, against `create_mode`."""
+
+
+class KubeClusterTypeError(KubeClusterError, TypeError):
+    """An argument that there is none of."""
+
+
+class KubeClusterTimeoutError(KubeClusterError, TimeoutError):
+    """A wait that its time limit ended."""
 
 
 def not_observed(body: Json) -> str:

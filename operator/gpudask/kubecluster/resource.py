@@ -12,19 +12,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-
-import dask.config
+from typing import TYPE_CHECKING
 
 from gpudask.api import Json
-from gpudask.api.resource import DEFAULT_GROUP
+from gpudask.api.pool import MAX_REPLICAS
 from gpudask.kubecluster import overrides, pools
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterTimeoutError, KubeClusterValueError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
-from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
+from gpudask.kubecluster.kube.pods import list_pods, read_logs
+from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import (
-    DEFAULT_IMAGE,
-    Arguments,
     cluster_name,
     manifest,
     name_of,
@@ -32,7 +30,10 @@ from gpudask.kubecluster.manifest import (
     summary,
     user,
 )
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Deadline, Timing
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.stock.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class CreateMode(Enum):
             return cls(value)
         except ValueError:
             names = [mode.value for mode in cls]
-            raise KubeClusterError(
+            raise KubeClusterValueError(
                 f"create_mode={value!r}",
                 reason="there is no such mode",
                 next_step=f"Write one of {', '.join(names)}",
@@ -78,13 +79,7 @@ class Resource:
     """One GpuDaskCluster: its API server, and what was last read of it.
 
     Args:
-        name: the cluster's, with `{user}` and `{uuid}` to be filled in; without it the manifest's, or a new one.
-        arguments: what the program said of it.
-        mode: whether it is created or connected to.
-        namespace: where; the kubeconfig's or the pod's own where it is None.
-        kubeconfig: a path, instead of KUBECONFIG.
-        context: a context of the kubeconfig.
-        shutdown_on_close: delete it at the end; None: where it was created here.
+        options: what the program said: which cluster, where, and whether it is created or connected to.
         timing: intervals and deadlines.
 
     Attributes:
@@ -94,30 +89,18 @@ class Resource:
         body: the cluster as last read; empty where it never was.
     """
 
-    def __init__(
-        self,
-        name: str | None,
-        arguments: Arguments,
-        mode: CreateMode,
-        *,
-        namespace: str | None,
-        kubeconfig: str | None,
-        context: str | None,
-        shutdown_on_close: bool | None,
-        timing: Timing,
-    ) -> None:
-        wanted = name or name_of(arguments.custom_cluster_spec) or None
-        self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
-        self.may_create = mode is not CreateMode.CONNECT_ONLY
-        image = str(dask.config.get("gpudask.image", None) or DEFAULT_IMAGE)
-        self._manifest = manifest(self.name, arguments, default_image=image) if self.may_create else {}
-        self._wanted_namespace = namespace or self._manifest.get("metadata", {}).get("namespace")
+    def __init__(self, options: Options, *, timing: Timing) -> None:
+        wanted = options.name or name_of(options.arguments.custom_cluster_spec) or None
+        self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3), environment=os.environ)
+        self.may_create = options.create_mode is not CreateMode.CONNECT_ONLY
+        self._manifest = manifest(self.name, options.arguments) if self.may_create else {}
+        self._wanted_namespace = options.namespace or self._manifest.get("metadata", {}).get("namespace")
         self.namespace = self._wanted_namespace or ""
         self.server: Server | None = None
         self.body: Json = {}
-        self._arguments, self._mode = arguments, mode
-        self._kubeconfig, self._context = kubeconfig, context
-        self._shutdown_on_close = shutdown_on_close
+        self._arguments, self._mode = options.arguments, options.create_mode
+        self._kubeconfig, self._context = options.kubeconfig, options.context
+        self._shutdown_on_close = options.shutdown_on_close
         self._found: Created | None = None
         self._timing = timing
 
@@ -198,16 +181,47 @@ class Resource:
         """
         self.body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
 
-    async def scale(self, n: int | None, pool: str | None, *, is_group: bool = False) -> None:
-        """Set a pool to `n` pods, or give its size back; `is_group`: it is named as the stock client does."""
-        server, name = self.require_server(), self.name
-        if is_group and pool == DEFAULT_GROUP:
-            pool = pools.default_pool(await server.cluster(name))
-        self.update(await overrides.set_size(server, name, n, pool, by=user()))
+    async def scale(self, n: int | None, pool: str | None) -> None:
+        """Set a pool to `n` pods, or give its size back; the default pool where none is named."""
+        server, chosen = self.require_server(), await self._pool(pool)
+        self.update(await overrides.set_size(server, self.name, n, chosen, by=user()))
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
-        """Let a pool follow demand between limits."""
-        self.update(await overrides.set_limits(self.require_server(), self.name, minimum, maximum, pool, by=user()))
+        """Let a pool follow demand between limits; the default pool where none is named."""
+        server, chosen = self.require_server(), await self._pool(pool)
+        self.update(
+            await overrides.set_limits(
+                server, self.name, minimum, maximum, chosen, by=user(), without_maximum=MAX_REPLICAS
+            )
+        )
+
+    async def _pool(self, pool: str | None) -> str:
+        if pool in self._named:
+            return str(pool)
+        return pools.pool_of_word(await self.require_server().cluster(self.name), pool)
+
+    @property
+    def _named(self) -> list[str]:
+        """The pools as last read: asking for one of them needs no look first."""
+        return overrides.pool_names(self.body) if self.body.get("spec") else []
+
+    async def read_logs(
+        self, scheduler: bool, workers: bool, pool: str, tail: int | None, *, is_needed: bool
+    ) -> dict[str, str] | None:
+        """The logs of the pods by pod name; None where they cannot be read, unless that is an error.
+
+        Raises:
+            KubeClusterError: the API server refuses, and `is_needed`, or for another reason than rights.
+        """
+        scheduler = scheduler and not pool
+        try:
+            server = self.require_server()
+            return await read_logs(server, self.name, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
+        except KubeClusterError as error:
+            is_unread = self.server is None or error.status == FORBIDDEN or error.may_pass
+            if is_needed or not is_unread:
+                raise
+            return None
 
     async def add_pool(self, pool: Json) -> None:
         """Add a pool."""
@@ -217,9 +231,10 @@ class Resource:
         """Remove a pool, with the size that this client set."""
         server, name = self.require_server(), self.name
         body = await server.cluster(name)
-        if overrides.entry_of(body, pool) is not None and not overrides.other_owners(body, pool):
-            await overrides.set_size(server, name, None, pool, by=user())
-        self.update(await pools.remove_pool(server, name, pool))
+        plain = pools.pool_of_word(body, pool)
+        if overrides.entry_of(body, plain) is not None and not overrides.other_owners(body, plain):
+            await overrides.set_size(server, name, None, plain, by=user())
+        self.update(await pools.remove_pool(server, name, plain))
 
     @property
     def shutdown_on_close(self) -> bool:
@@ -236,8 +251,12 @@ class Resource:
         if self._found is not None:
             (delete_at_exit if self._shutdown_on_close else keep_at_exit)(self._found)
 
-    async def close(self) -> None:
-        """Delete it, where it is to be deleted at the end."""
+    async def close(self, gone_within_seconds: float | None = None) -> None:
+        """Delete it, where it is to be deleted at the end; with a time limit, wait until it and its pods are gone.
+
+        Raises:
+            KubeClusterTimeoutError: it was deleted, and something of it is left when the time is over.
+        """
         if self._found is None:
             return
         if self._shutdown_on_close:
@@ -246,8 +265,43 @@ class Resource:
             except KubeClusterError as error:  # not raised: it would hide why a start failed
                 logger.warning("gpudask: %s; it is tried again when this program ends", error)
                 return
-        keep_at_exit(self._found)
-        self._found = None
+        found, self._found = self._found, None
+        keep_at_exit(found)
+        if self._shutdown_on_close and gone_within_seconds is not None and self.server is not None:
+            await wait_until_gone(self.server, found, Deadline(gone_within_seconds, self._timing))
+
+
+async def wait_until_gone(server: Server, deleted: Created, deadline: Deadline) -> None:
+    """Wait until a deleted cluster is gone and, where pods may be listed, the last of its pods.
+
+    Raises:
+        KubeClusterTimeoutError: not within the deadline.
+    """
+    name, left = deleted.name, "the API server did not answer"
+    while True:
+        body = await deadline.attempt(server.find(name))
+        if not deadline.trouble:
+            is_there = body is not None and body["metadata"]["uid"] == deleted.uid
+            pods = await _pods_of(server, deleted, deadline)
+            if not is_there and not pods and not deadline.trouble:
+                return
+            left = f"{len(pods)} of its pods are left" if pods else "the API server still has it"
+        if deadline.is_over:
+            raise KubeClusterTimeoutError(
+                f"cluster {name!r} was deleted, and is not gone within {deadline.limit_seconds:g} s",
+                reason=deadline.trouble or left,
+                next_step=f"See kubectl get pods -l gpudask.dev/cluster={name} -n {deleted.namespace}",
+            )
+        await server.timing.clock.sleep(server.timing.readiness_poll_seconds)
+
+
+async def _pods_of(server: Server, deleted: Created, deadline: Deadline) -> list[Json]:
+    try:
+        listed = await deadline.attempt(list_pods(server, deleted.name)) or []
+    except KubeClusterError:  # without the right to list pods, the cluster alone is looked at
+        return []
+    owners = [(pod, pod["metadata"].get("ownerReferences") or []) for pod in listed]
+    return [pod for pod, refs in owners if any(ref.get("uid") == deleted.uid for ref in refs)]
 
 
 async def find_or_create(server: Server, body: Json, mode: CreateMode) -> tuple[Json, bool]:

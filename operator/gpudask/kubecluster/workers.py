@@ -20,7 +20,7 @@ from distributed.objects import SchedulerInfo
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_workers_wait
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterTimeoutError, where_to_look, why_workers_wait
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.resource import Resource
@@ -176,13 +176,15 @@ class Workers:
         if wait.unreached:
             cause = await self._reconnector.find_cause()
             reason = f"{_not_reached(wait)}; {cause.reason}"
-            return KubeClusterError(f"{wait.whose} did not come {limit}", reason=reason, next_step=cause.next_step)
+            return KubeClusterTimeoutError(
+                f"{wait.whose} did not come {limit}", reason=reason, next_step=cause.next_step
+            )
         why = await self._why(wait)
         name, namespace = self._resource.name, self._resource.namespace
         log = f"kubectl logs -l gpudask.dev/cluster={name},dask.org/component=scheduler -n {namespace}"
         step = where_to_look(self._resource.body) if self._resource.body else f"See the scheduler's log: {log}"
         step = wait.refusal.next_step if wait.refusal else step
-        return KubeClusterError(f"{running} of {wait.whose} came {limit}", reason=why, next_step=step)
+        return KubeClusterTimeoutError(f"{running} of {wait.whose} came {limit}", reason=why, next_step=step)
 
 
 def _not_reached(wait: _Wait) -> str:

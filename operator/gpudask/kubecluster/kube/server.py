@@ -13,7 +13,7 @@ import httpx
 
 from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.kube import credentials
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.credentials import Credentials
@@ -126,7 +126,7 @@ class Server(Connection):
             )
         except KubeClusterError as error:
             if error.status == CONFLICT:
-                raise KubeClusterError(
+                raise KubeClusterValueError(
                     f"cluster {name!r} exists already in namespace {self.namespace!r}",
                     reason=error.reason,
                     next_step=f"Connect to it: KubeCluster.from_name({name!r}), or choose another name",
@@ -230,7 +230,7 @@ class Server(Connection):
         except KubeClusterError as listing:
             return _no_operator(f"no cluster {name!r}") if listing.status == NOT_FOUND else error
         names = ", ".join(sorted(item["metadata"]["name"] for item in listed["items"]))
-        return KubeClusterError(
+        return KubeClusterValueError(
             f"no cluster {name!r} in namespace {self.namespace!r}",
             reason=f"there are: {names}" if names else "there is none at all",
             next_step="Use one of these names, or another namespace="

@@ -36,7 +36,7 @@ def convert(documents: list[Any], notes: Notes, *, check: Callable[[Cluster], ob
         NotConvertibleError: there is no DaskCluster, a field has another type than it must, or what comes out would be
             refused.
     """
-    ours = [body for body in documents if _is_stock(body)]
+    ours = [body for body in documents if is_stock(body)]
     clusters = [body for body in ours if body.get("kind") == "DaskCluster"]
     if not clusters:
         kinds = ", ".join(sorted({str(body.get("kind")) for body in documents if isinstance(body, dict)})) or "nothing"
@@ -51,7 +51,35 @@ def convert(documents: list[Any], notes: Notes, *, check: Callable[[Cluster], ob
     return [_checked(_cluster(body, ours, notes), body, check) for body in clusters]
 
 
-def _is_stock(document: Any) -> bool:
+def convert_group(name: str, worker: Any, image: str, notes: Notes) -> Json:
+    """The pool that a worker group's `spec.worker` asks for, in a cluster whose pods have `image`.
+
+    Raises:
+        NotConvertibleError: a field has another type than it must, or is missing.
+    """
+    source, path = f"worker group {name}", "custom_spec"
+    body = {"kind": "DaskWorkerGroup", "metadata": {"name": name}, "spec": {"cluster": "", "worker": worker}}
+    if wrong := _wrong_fields(body):
+        raise NotConvertibleError(f"{source}: {wrong}")
+    try:
+        section = read_section(worker, source, path, notes, scheduler=False)
+    except ValueError as error:
+        raise NotConvertibleError(str(error)) from error
+    if section.launch.protocol:
+        notes.lost(source, f"{path}.spec.containers[0].args", f"--protocol {section.launch.protocol}: the cluster's")
+    pool = pool_fields(pool_name(name), worker, section, source=source, path=path, notes=notes)
+    return dict(_pruned({**pool, **_own(section, {"image": image})}))
+
+
+def pool_name(group: str) -> str:
+    """The name of the pool of a worker group: `high-mem-workers` is `highmemworkers`."""
+    plain = re.sub(r"[^a-z0-9]", "", group.lower())
+    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
+    return "schedulers" if name == "scheduler" else name
+
+
+def is_stock(document: Any) -> bool:
+    """True for an object of the stock operator's."""
     return isinstance(document, dict) and str(document.get("apiVersion")).startswith(STOCK_GROUP)
 
 
@@ -60,7 +88,7 @@ def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> No
     for body in documents:
         if not isinstance(body, dict) or body in clusters:
             continue
-        part = _is_stock(body) and body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
+        part = is_stock(body) and body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
         if not part:
             notes.lost(_name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
         elif _key(body, body["spec"]["cluster"]) not in known:
@@ -234,10 +262,7 @@ def _name_of(body: Json) -> str:
 
 def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
     """The pool of a worker group, unlike those in `taken`, to which it is added."""
-    plain = re.sub(r"[^a-z0-9]", "", group.lower())
-    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
-    if name == "scheduler":
-        name = "schedulers"
+    name = pool_name(group)
     count = 2
     while name in taken:
         name = f"{name[: _POOL_LENGTH - 2]}{count}"

@@ -37,7 +37,7 @@ def _is_gpu(resource: str) -> bool:
     return resource.startswith("nvidia.com/") or resource.endswith("/gpu")
 
 
-def _read_resources(container: Json, memory_flag: str, source: str, path: str, notes: Notes) -> Resources:
+def read_resources(container: Json, memory_flag: str, source: str, path: str, notes: Notes) -> Resources:
     """The resources of a worker's or the scheduler's container.
 
     Args:
@@ -139,7 +139,7 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
     expected = ("scheduler",) if scheduler else ("worker", "cuda")
     if started.kind and started.kind not in expected:
         notes.lost(source, f"{where}.args", f"starts a Dask {started.kind}, where a {expected[0]} is expected")
-    resources = _read_resources(main, started.memory, source, where, notes)
+    resources = read_resources(main, started.memory, source, where, notes)
     fields: Json = {}
     if resources.requests:
         fields["resources"] = resources.requests
@@ -253,11 +253,11 @@ def pool_fields(name: str, part: Json, section: Section, *, source: str, path: s
         if value := getattr(section.launch, key):
             pool[key] = value
     if section.launch.nthreads is None and section.launch.kind == "worker":
-        _threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
+        set_threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
     return pool
 
 
-def _threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
+def set_threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
     """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
     limit = resources.template.get("limits", {}).get("cpu")
     ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
