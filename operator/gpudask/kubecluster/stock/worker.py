@@ -47,7 +47,9 @@ class Worker:
     @property
     def cpu_fields(self) -> Json:
         """The fields for a pool beside that of the GPUs: what is for `dask cuda worker` is left out."""
-        return {"resources": self.fields["resources"]} if self.is_cuda and "resources" in self.fields else self.fields
+        if not self.is_cuda:
+            return self.fields
+        return {name: value for name, value in self.fields.items() if name in ("resources", "template")}
 
 
 def read_worker(resources: Mapping[str, Any] | None, command: str | Sequence[str] | None) -> Worker:
