@@ -275,4 +275,4 @@ def test_a_cluster_in_a_namespace_that_there_is_none_of_says_so(sizes: Sizes):
 
 async def create_in(namespace: str) -> None:
     server = await Server.connect(namespace)
-    await server.create(manifest("new", Arguments(), default_image="dask"))
+    await server.create(manifest("new", Arguments(image="dask")))

@@ -43,11 +43,8 @@ class KubeCluster(Cluster):
         cluster.wait_for_workers(2, pool="cpu", timeout=300)
     ```
 
-    From outside, a port is forwarded to the scheduler's pod, and again when that is lost; a Service with an outside
-    address that answers is dialled. Inside Kubernetes the Service's name is. A bare `KubeCluster()` creates a cluster
-    with a name of its own and one CPU pool, and says what it chose.
-
-    What is left out is as Dask's configuration says: `gpudask.image`, and `kubernetes.*` as dask-kubernetes reads it.
+    A bare `KubeCluster()` creates a cluster with a name of its own and one CPU pool, and says what it chose. What is
+    left out is as Dask's configuration says: `gpudask.image`, and `kubernetes.*` as dask-kubernetes reads it.
 
     Args:
         name: the resource's; `{user}`, `{uuid}` and variables of the environment in it are filled in. Else a new one.
@@ -225,11 +222,10 @@ class KubeCluster(Cluster):
         """Disconnect, and delete the cluster where `shutdown_on_close` says so.
 
         Args:
-            timeout: seconds, or a duration such as `10m`, to wait until a cluster that is deleted, and its pods, are
-                gone; without it, that is not waited for.
+            timeout: seconds, or such as `10m`, to wait until what is deleted is gone, pods too; None: no wait.
 
         Raises:
-            KubeClusterTimeoutError: something of it is left then.
+            KubeClusterError: something of it is left then (a TimeoutError).
         """
         is_waited_for = timeout is not None and self.status != Status.closed
         try:
@@ -291,9 +287,8 @@ class KubeCluster(Cluster):
             pool: the pool's name.
 
         Raises:
-            KubeClusterError: they did not come in time; the message has the operator's reason. Or there is no such
-                pool or cluster any more; or nothing would pass to the workers: they have another Python, from an
-                image of their pool's own.
+            KubeClusterError: they did not come in time (a TimeoutError); the message has the operator's reason. Or
+                there is no such pool or cluster any more; or nothing would pass to workers with another Python.
         """
         return self.sync(self._workers.wait_for, n_workers, timeout, pool)
 
@@ -323,15 +318,13 @@ class KubeCluster(Cluster):
         """Let a pool follow demand between these limits until `unscale`, whatever its manifest says.
 
         Not Dask's own Adaptive, which is blind to GPUs: the operator does it, and goes on when this program ends.
+        The answer has `minimum` and `maximum`; it may be awaited, and need not be.
 
         Args:
             minimum: pods that stay without demand; the manifest's, or 0, where it is left out.
             maximum: pods at most; the manifest's, or as many as a pool can have, where it is left out.
             pool: as `scale`.
             **others: of Dask's Adaptive, such as `interval`: a warning says what happens instead.
-
-        Returns:
-            Limits: `minimum` and `maximum`. It may be awaited, and need not be.
 
         Raises:
             KubeClusterError: as `scale`, or the limits count something else than pods.

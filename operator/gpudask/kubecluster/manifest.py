@@ -198,7 +198,7 @@ def name_of(custom: Any) -> str:
 def summary(body: Json) -> str:
     """The image and pools of a manifest, in one line."""
     pools = ", ".join(f"{pool['name']} ({_size(pool)})" for pool in body["spec"]["pools"])
-    return f"image {body['spec']['image']}, pools {pools}"
+    return f"image {body['spec'].get('image', 'of the server')}, pools {pools}"
 
 
 def _spec(arguments: Arguments) -> Json:

@@ -37,6 +37,7 @@ CONFIGURATION: dict[str, tuple[str, Any]] = {
 }
 _NO_LONGER = "count.max"
 _OF_POOLS = ("n_workers", "gpus", "resources", "worker_command")
+_OF_THE_CALL = {"self", "others", "__class__"}  # what `locals()` has, too
 _OF_A_CLUSTER = frozenset(each.name for each in fields(Arguments)) - {"cuda", "configured"}
 
 
@@ -74,7 +75,7 @@ def read_options(given: Mapping[str, Any], others: Mapping[str, Any], configurat
     Raises:
         KubeClusterError: one cannot be used, alone or beside another; the message says what to write.
     """
-    cuda = read_cuda(others, given)
+    cuda = read_cuda(others, set(given) - _OF_THE_CALL)
     configured = _read_configuration(configuration)
     spec = read_manifest(given.get("custom_cluster_spec"))
     said = {name for name in _OF_A_CLUSTER if given.get(name) is not None} | set(cuda.names)
