@@ -93,9 +93,7 @@ def test_a_custom_spec_of_a_worker_group_is_converted(demo: fake.FakeServer, cap
     spec["spec"]["containers"][0]["args"] = ["dask-worker", "--nworkers", "2"]
     with KubeCluster.from_name("demo") as cluster:
         cluster.add_worker_group("big", custom_spec=spec)
-        with pytest.raises(
-            ValueError, match="worker group bad: custom_spec.spec.containers: a container"
-        ):
+        with pytest.raises(ValueError, match=r"worker group bad: custom_spec\.spec\.containers: a"):
             cluster.add_worker_group("bad", custom_spec={"spec": {"containers": []}})
         with pytest.raises(KubeClusterError, match="worker group bad: "):
             cluster.add_worker_group("bad", custom_spec=3)

@@ -24,7 +24,7 @@ from gpudask.api.resource import API_VERSION, KIND, InvalidSpecError, parse
 from gpudask.api.spec import MAX_CLUSTER_NAME
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.pools import duration, env_list, size
-from gpudask.kubecluster.stock import documents
+from gpudask.kubecluster.stock.cluster_spec import is_stock
 from gpudask.kubecluster.stock.notes import Notes
 from gpudask.kubecluster.stock.worker import Worker, read_worker
 
@@ -150,7 +150,7 @@ def read_manifest(custom: Any) -> Any:
     Raises:
         KubeClusterError: no such file, no YAML, not one cluster in it, or it cannot be converted.
     """
-    if documents.is_stock(custom):
+    if is_stock(custom):
         return _converted([custom])
     if not isinstance(custom, str | Path):
         return custom
@@ -161,7 +161,7 @@ def read_manifest(custom: Any) -> Any:
             f"cannot read custom_cluster_spec {str(custom)!r}", str(error), "Write the path of a YAML file, or a dict"
         ) from error
     ours = [item for item in found if isinstance(item, dict) and item.get("kind") == KIND]
-    if not ours and any(documents.is_stock(item) for item in found):
+    if not ours and any(is_stock(item) for item in found):
         return _converted(found)
     if len(found) == 1:
         return found[0]
@@ -175,6 +175,8 @@ def read_manifest(custom: Any) -> Any:
 
 
 def _converted(stock: list[Any]) -> Json:
+    from gpudask.kubecluster.stock import documents  # noqa: PLC0415 - 13 models, which few programs need
+
     notes = Notes()
     try:
         made = documents.convert(stock, notes)

@@ -14,8 +14,8 @@ from gpudask.api.base import seconds
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
-from gpudask.kubecluster.stock import documents
 from gpudask.kubecluster.stock.notes import Notes
+from gpudask.kubecluster.stock.pod import pool_name
 from gpudask.kubecluster.stock.worker import read_worker
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def pool_of_word(body: Json, pool: str | None) -> str:
     names = overrides.pool_names(body)
     if pool is None or pool == resource.DEFAULT_GROUP:
         return default_pool(body)
-    plain = documents.pool_name(pool)  # as `add_worker_group` calls it
+    plain = pool_name(pool)  # as `add_worker_group` calls it
     return overrides.choose_pool(body, plain if pool not in names and plain in names else pool)
 
 
@@ -164,7 +164,7 @@ def pool_of_group(  # noqa: PLR0917 - the stock client's order
         return _custom_group(name, custom_spec, (body.get("spec") or {}).get("image", ""))
     default: Json = overrides.section_of(body, default_pool(body)) if body.get("spec") else {}
     worker = read_worker(resources, worker_command)
-    pool: Json = {"name": documents.pool_name(name), **size("n_workers", n_workers)}
+    pool: Json = {"name": pool_name(name), **size("n_workers", n_workers)}
     taken = [] if resources else ["resources", "template"]
     taken += [] if worker_command else ["extraArgs", "offers", "nthreads"]
     if worker.has_gpus:
@@ -178,6 +178,8 @@ def pool_of_group(  # noqa: PLR0917 - the stock client's order
 
 
 def _custom_group(name: str, worker: Any, image: str) -> Json:
+    from gpudask.kubecluster.stock import documents  # noqa: PLC0415 - as in manifest.py
+
     notes = Notes()
     try:
         pool = documents.convert_group(name, worker, image, notes)

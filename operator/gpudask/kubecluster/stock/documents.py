@@ -13,11 +13,19 @@ from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
 from gpudask.api.resource import API_VERSION, DEFAULT_GROUP, KIND, STOCK_GROUP, Cluster, advice, parse
 from gpudask.api.spec import CLUSTER_NAME, MAX_CLUSTER_NAME, SHORTEST_IDLE_SECONDS
+from gpudask.kubecluster.stock.cluster_spec import is_stock
 from gpudask.kubecluster.stock.notes import Notes
-from gpudask.kubecluster.stock.pod import Section, pool_fields, preload_env, read_section, template_metadata
+from gpudask.kubecluster.stock.pod import (
+    POOL_LENGTH,
+    Section,
+    pool_fields,
+    pool_name,
+    preload_env,
+    read_section,
+    template_metadata,
+)
 
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
-_POOL_LENGTH = 15
 
 
 class NotConvertibleError(ValueError):
@@ -69,18 +77,6 @@ def convert_group(name: str, worker: Any, image: str, notes: Notes) -> Json:
         notes.lost(source, f"{path}.spec.containers[0].args", f"--protocol {section.launch.protocol}: the cluster's")
     pool = pool_fields(pool_name(name), worker, section, source=source, path=path, notes=notes)
     return dict(_pruned({**pool, **_own(section, {"image": image})}))
-
-
-def pool_name(group: str) -> str:
-    """The name of the pool of a worker group: `high-mem-workers` is `highmemworkers`."""
-    plain = re.sub(r"[^a-z0-9]", "", group.lower())
-    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
-    return "schedulers" if name == "scheduler" else name
-
-
-def is_stock(document: Any) -> bool:
-    """True for an object of the stock operator's."""
-    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(STOCK_GROUP)
 
 
 def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> None:
@@ -265,7 +261,7 @@ def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
     name = pool_name(group)
     count = 2
     while name in taken:
-        name = f"{name[: _POOL_LENGTH - 2]}{count}"
+        name = f"{name[: POOL_LENGTH - 2]}{count}"
         count += 1
     taken.add(name)
     assert re.fullmatch(POOL_NAME, name)

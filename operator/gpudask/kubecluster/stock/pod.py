@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from gpudask.kubecluster.stock import launch
 from gpudask.kubecluster.stock.notes import Notes
 
 MAIN = "dask"
+POOL_LENGTH = 15
 _PARTS = ("spec", "metadata", "replicas", "service")
 _SCHEDULER_PORTS = {COMM_PORT, DASHBOARD_PORT}
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
@@ -233,6 +235,13 @@ def _scheduler_parts(main: Json, source: str, where: str, notes: Notes) -> None:
 
 def _without(items: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, value in items.items() if not key.startswith(prefixes)}
+
+
+def pool_name(group: str) -> str:
+    """The name of the pool of a worker group: `high-mem-workers` is `highmemworkers`."""
+    plain = re.sub(r"[^a-z0-9]", "", group.lower())
+    name = (plain if plain[:1].isalpha() else f"p{plain}")[:POOL_LENGTH]
+    return "schedulers" if name == "scheduler" else name
 
 
 def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
