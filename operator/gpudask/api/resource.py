@@ -246,7 +246,7 @@ def _measure(value: Any, most_bytes: int) -> _Extent:
         node, level = left.pop()
         if isinstance(node, dict):
             depth = max(depth, level)
-            size += 2 + sum(len(key) + 4 for key in node)  # "key":value,
+            size += 2 + sum(len(str(key)) + 4 for key in node)  # "key":value, and of YAML any key
             left.extend((item, level + 1) for item in node.values())
         elif isinstance(node, list):
             depth = max(depth, level)

@@ -330,11 +330,11 @@ class KubeCluster(Cluster):
             KubeClusterError: as `scale`, or the limits count something else than pods.
         """
         minimum = explain_adaptive(minimum, others)
-        limits = Limits.of(self._resource.body, minimum, maximum, pool)
         if self.asynchronous:
-            return limits.set_by(asyncio.create_task(self._resource.adapt(minimum, maximum, pool)))
+            task = asyncio.create_task(self._resource.adapt(minimum, maximum, pool))
+            return Limits.of(self._resource.body, minimum, maximum, pool).set_by(task)
         self.sync(self._resource.adapt, minimum, maximum, pool)
-        return limits
+        return Limits.of(self._resource.body, minimum, maximum, pool)
 
     def hold(self, pool: str, n: int, *, timeout: float | str | None = 600) -> Hold:
         """A fixed set of workers for a while, for XGBoost, PyTorch or cuML; `async with` in an asynchronous program.

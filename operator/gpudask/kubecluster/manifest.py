@@ -216,11 +216,13 @@ def _spec(arguments: Arguments) -> Json:
     if scheduler:
         spec["scheduler"] = scheduler
     if protocol := arguments.protocol or worker.protocol or ("ucxx" if cuda and cuda.needs_ucx else ""):
-        plain = protocol.removesuffix("://")
+        plain = str(protocol).removesuffix("://")
         spec["protocol"] = "ucxx" if plain == "ucx" else plain
     if arguments.idle_timeout:  # 0 is never, as in the stock client
         spec["idle"] = {"deleteAfter": duration("idle_timeout", arguments.idle_timeout)}
     if arguments.pools is not None:
+        if not isinstance(arguments.pools, list | tuple):
+            raise _refused(f"pools={arguments.pools!r}", "it is a list of pools", "Write pools=[{'name': 'cpu'}]")
         spec["pools"] = [_plain(pool) for pool in arguments.pools]
     else:
         spec["pools"] = _pools(arguments, worker)

@@ -138,11 +138,15 @@ def pool_of_word(body: Json, pool: str | None) -> str:
     Raises:
         KubeClusterError: no such pool.
     """
-    names = overrides.pool_names(body)
     if pool is None or pool == resource.DEFAULT_GROUP:
         return default_pool(body)
-    plain = pool_name(pool)  # as `add_worker_group` calls it
-    return overrides.choose_pool(body, plain if pool not in names and plain in names else pool)
+    return overrides.choose_pool(body, pool_of_group_name(body, pool))
+
+
+def pool_of_group_name(body: Json, group: str) -> str:
+    """The pool that `add_worker_group` has made of a group of this name; the name as it is where there is none."""
+    names, plain = overrides.pool_names(body), pool_name(group)
+    return plain if group not in names and plain in names else group
 
 
 def pool_of_group(  # noqa: PLR0917 - the stock client's order

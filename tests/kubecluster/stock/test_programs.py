@@ -106,6 +106,20 @@ def test_adapt_answers_with_its_limits(demo: fake.FakeServer):
         assert entries(demo) == {"cpu": {"min": 1, "max": 8}}
 
 
+def test_a_pool_that_came_since_the_cluster_was_read_is_adapted_too(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        demo.clusters["demo"]["spec"]["pools"].append({"name": "late", "autoscale": {"min": 1, "max": 7}})
+        limits = cluster.adapt(pool="late")
+
+    assert (limits.minimum, limits.maximum) == (1, 7)
+
+
+def test_the_default_pool_is_not_removed_by_its_alias(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="no pool 'default'"):
+        cluster.delete_worker_group("default")
+    assert [pool["name"] for pool in demo.clusters["demo"]["spec"]["pools"]] == ["cpu", "gpu"]
+
+
 def test_the_sliders_of_the_jupyterlab_extension_work(demo: fake.FakeServer):
     """It works in the loop, and awaits nothing of adapt()."""
 
@@ -117,7 +131,7 @@ def test_the_sliders_of_the_jupyterlab_extension_work(demo: fake.FakeServer):
             assert await cluster.adapt(0, 3, pool="gpu") == await adaptive.__class__(0, 3)
             assert entries(demo)["gpu"] == {"min": 0, "max": 3}
             with pytest.raises(KubeClusterError, match="no pool 'none'"):
-                cluster.adapt(0, 3, pool="none")
+                await cluster.adapt(0, 3, pool="none")
 
     asyncio.run(asyncio.wait_for(manage(), 60))
 

@@ -6,6 +6,7 @@ import logging
 import warnings
 from asyncio import Task
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from gpudask.api.base import seconds
 from gpudask.api.pool import MAX_REPLICAS
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.connection import SchedulerConnection
-from gpudask.kubecluster.errors import KubeClusterTypeError, KubeClusterValueError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterTypeError, KubeClusterValueError
 from gpudask.kubecluster.manifest import JUPYTER
 from gpudask.kubecluster.resource import CreateMode, Resource
 from gpudask.kubecluster.stock.options import Options
@@ -188,9 +189,12 @@ class Limits:
 
     @classmethod
     def of(cls, body: Json, minimum: int | None, maximum: int | None, pool: str | None) -> Self:
-        """The limits that a pool of the cluster `body` would have: the manifest's where one is left out."""
-        name = pools.pool_of_word(body, pool) if body.get("spec") else None
-        limits = overrides.section_of(body, name).get("autoscale") or {} if name else {}
+        """The limits that a pool has then: those of the cluster `body`, as last read, where one is left out."""
+        limits: Json = {}
+        with suppress(
+            KubeClusterError, KeyError
+        ):  # a pool that is not in it, or it was never read: who asks the API server will know
+            limits = overrides.section_of(body, pools.pool_of_word(body, pool)).get("autoscale") or {}
         least = limits.get("min", 0) if minimum is None else minimum
         return cls(least, limits.get("max", MAX_REPLICAS) if maximum is None else maximum)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, StrictInt, ValidationError
+from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
@@ -253,7 +253,8 @@ def _hint_fence(pools: list[Json], source: str, notes: Notes) -> None:
 
 def _name_of(body: Json) -> str:
     """An object, as notes name it."""
-    return f"{body.get('kind')} {(body.get('metadata') or {}).get('name', '?')}"
+    metadata = body.get("metadata")
+    return f"{body.get('kind')} {metadata.get('name', '?') if isinstance(metadata, dict) else '?'}"
 
 
 def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
@@ -285,7 +286,7 @@ def _cluster_name(name: str, source: str, notes: Notes) -> str:
 
 
 class _Metadata(BaseModel):
-    name: str
+    name: StrictStr
     namespace: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None

@@ -36,7 +36,7 @@ class Resources:
 
 def _is_gpu(resource: str) -> bool:
     """True if an extended resource is a GPU or a slice of one."""
-    return resource.startswith("nvidia.com/") or resource.endswith("/gpu")
+    return str(resource).startswith("nvidia.com/") or str(resource).endswith("/gpu")
 
 
 def read_resources(container: Json, memory_flag: str, source: str, path: str, notes: Notes) -> Resources:

@@ -104,7 +104,14 @@ def _gpu(asked: Json | None, started: Launch) -> Json | None:
 
 
 def _read_command(command: str | Sequence[str], notes: Notes) -> Launch:
-    parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
+    try:
+        parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
+    except (TypeError, ValueError) as error:
+        raise KubeClusterValueError(
+            f"worker_command={command!r}",
+            reason=f"it is no command: {error}",
+            next_step="Write worker_command='dask worker --lifetime 1h', or a list of its words",
+        ) from error
     started = launch.read(parts, ("KubeCluster", _COMMAND), notes)
     if started.kind not in ("worker", "cuda"):
         raise KubeClusterValueError(
@@ -128,12 +135,13 @@ def _container_resources(resources: Mapping[str, Any] | None) -> Json:
         raise wrong
     parts = dict(resources) if set(resources) <= {"requests", "limits"} else {"requests": dict(resources)}
     for part in parts.values():
-        amounts = part.values() if isinstance(part, Mapping) else [part] if part is not None else []
-        if not all(isinstance(amount, str | int | float) and not isinstance(amount, bool) for amount in amounts):
-            raise wrong
-        if part is not None and not isinstance(part, Mapping):
+        if part is not None and not (isinstance(part, Mapping) and all(map(_is_amount, part, part.values()))):
             raise wrong
     return {name: dict(part or {}) for name, part in parts.items()}
+
+
+def _is_amount(name: Any, amount: Any) -> bool:
+    return isinstance(name, str) and isinstance(amount, str | int | float) and not isinstance(amount, bool)
 
 
 def _line(command: str | Sequence[str] | None) -> str:
