@@ -1,8 +1,7 @@
 """`KubeCluster`: a Dask cluster manager for a GpuDaskCluster, made by it or by somebody else.
 
-Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
-kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
-with`. Here are the methods that programs call and those that Dask wants; what they do is in the parts that it owns.
+Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`; dask_kubernetes' class
+reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
@@ -60,22 +59,19 @@ class KubeCluster(Cluster):
             With GPUs among them, the workers of `n_workers` are the pool `gpu`.
         env: environment variables of every pod: by name, or as in a pod.
         worker_command: `dask worker` or `dask cuda worker`, with arguments.
-        idle_timeout: seconds, or a duration such as `1h`, without any task after which the operator deletes the
-            cluster, also when this program is gone; 0 or nothing: never.
+        idle_timeout: seconds, or such as `1h`, without any task after which the operator deletes it; 0: never.
         scheduler_service_type: ClusterIP, NodePort or LoadBalancer.
         protocol: as in the manifest.
         pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
         custom_cluster_spec: the whole manifest, or its spec, as dict, model or path of a YAML file, instead of all
             arguments but name and namespace. A DaskCluster of the stock operator is converted.
-        create_mode: whether a cluster that exists is connected to (CREATE_OR_CONNECT), refused (CREATE_ONLY), or
-            wanted (CONNECT_ONLY).
+        create_mode: CREATE_OR_CONNECT; CREATE_ONLY refuses a cluster that exists, CONNECT_ONLY wants one.
         shutdown_on_close: delete it when this object is closed or the interpreter ends; by default what was created.
         shutdown_after_disconnect: seconds, or a duration, without any program connected after which the operator
             deletes a cluster that this one created; None: never. By default 10m, if it is to be deleted on close.
         quiet: print nothing.
         scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
-        timeout, resource_timeout: seconds, or a duration such as `10m`, to wait for the scheduler to be ready: by
-            default 600 s where it may be created, else 120 s.
+        timeout, resource_timeout: seconds, or such as `10m`, to wait for the scheduler; else 600 to create, or 120.
         port_forward_cluster_ip: forward ports also inside Kubernetes.
         jupyter: start Jupyter beside the scheduler, whose image has to have jupyterlab: `jupyter_link`.
         compare_versions: whether Python and packages of client, scheduler and workers are compared.
@@ -86,8 +82,7 @@ class KubeCluster(Cluster):
         **others: arguments of `dask_cuda.LocalCUDACluster`, for the GPU pool: docs/from-dask-kubernetes.md.
 
     Raises:
-        KubeClusterError: what did not work, why, and what to do next; a ValueError, TypeError or TimeoutError, too,
-            where it is one.
+        KubeClusterError: what did not work, why, and what to do next; also a ValueError, TypeError or TimeoutError.
     """
 
     # The stock widget's buttons know no pools.
@@ -97,9 +92,7 @@ class KubeCluster(Cluster):
     namespace = PartAttribute("_resource", "the cluster's namespace; empty until it is known")
     scheduler_comm = PartAttribute("_connection", "Dask's rpc to the scheduler", "rpc")
     scheduler_info = PartAttribute("_workers", "the scheduler's identity, with its workers", "info")
-
     jupyter_link = PartAttribute("_connection", "Jupyter's URL as this machine reaches it; an error without one")
-
     # What programs for the stock client read.
     image = PartAttribute("stock", "the image of its pods")
     n_workers = PartAttribute("stock", "the pods of its default pool")
@@ -152,22 +145,15 @@ class KubeCluster(Cluster):
         **others: Any,
     ) -> None:
         options = read_options(locals(), others, dask.config.config)  # each argument by its name
-        timing = timing or Timing()
+        self._timing = timing = timing or Timing()
         self.security = security or Security()
-        self._timing = timing
         self._resource = Resource(options, timing=timing)
         shown: dict[str, Any] = {"progress": self._progress, "timing": timing}
         self._connection = SchedulerConnection(self._resource, options, security=self.security, log=self._log, **shown)
         parts = self._resource, self._connection
         self._lease = Lease(*parts, timing)
         self._reconnector = Reconnector(*parts, cluster=self, **shown)
-        self._conditions = Conditions(
-            self._resource,
-            cluster=self,
-            is_away=lambda: self._reconnector.outage is not None,
-            ask=lambda: self._connection.rpc.echo(data=None),
-            timing=timing,
-        )
+        self._conditions = Conditions(*parts, self._reconnector, cluster=self, timing=timing)
         self._workers = Workers(*parts, self._reconnector, self._conditions, **shown)
         self.stock = StockAttributes(options, *parts)
         super().__init__(asynchronous, loop, quiet, self._resource.name, scheduler_sync_interval)
@@ -252,8 +238,7 @@ class KubeCluster(Cluster):
         """Disconnect, and delete the cluster where `shutdown_on_close` says so.
 
         Args:
-            timeout: seconds, or such as `10m`, to wait until what is deleted is gone, pods too. Without it that is not
-                waited for; a deletion that fails is tried again when this program ends.
+            timeout: seconds, or such as `10m`, to wait until what is deleted is gone, pods too; None: no wait.
 
         Raises:
             KubeClusterError: something of it is left then (a TimeoutError).
@@ -337,8 +322,8 @@ class KubeCluster(Cluster):
             pool: the pool's name.
 
         Raises:
-            KubeClusterError: they did not come in time (a TimeoutError); the message has the operator's reason. Or
-                there is no such pool or cluster any more; or nothing would pass to workers with another Python.
+            KubeClusterError: they did not come in time (a TimeoutError), and the operator's reason. Or there is no such
+                pool or cluster any more; or nothing would pass to workers with another Python.
         """
         return self.sync(self._workers.wait_for, n_workers, timeout, pool)
 
@@ -349,8 +334,7 @@ class KubeCluster(Cluster):
 
         Args:
             n: pods, not workers: a pod with 4 GPUs holds 4 workers.
-            pool: the pool's name; without it or as `default`, the pool of that name, else the first one without GPUs,
-                else the first.
+            pool: its name; without it or as `default`: that one, else the first without GPUs, else the first.
             worker_group: the stock client's word for `pool`.
 
         Raises:
@@ -492,8 +476,8 @@ class KubeCluster(Cluster):
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
-        is_connected = self.status == Status.running
-        texts = await self._resource.read_logs(scheduler, bool(workers), pool, tail, is_needed=not is_connected)
+        is_away = self.status != Status.running
+        texts = await self._resource.read_logs(scheduler, bool(workers), pool, tail, is_needed=is_away)
         if texts is None:  # without rights on pods, what the processes themselves remember
             return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
         logs = Logs({name: Log(text) for name, text in texts.items()})

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.image_pull import is_final, is_pull_failure, short_message
-from gpudask.api.status import ConditionType, Reason
+from gpudask.api.reasons import ConditionType, Reason
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"

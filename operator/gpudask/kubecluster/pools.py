@@ -78,13 +78,15 @@ def env_list(env: Any) -> list[Json]:
     """
     if isinstance(env, Mapping):
         return [{"name": str(name), "value": str(value)} for name, value in env.items()]
-    if not isinstance(env, list | tuple) or not all(isinstance(item, Mapping) and "name" in item for item in env):
+    items = env if isinstance(env, list | tuple) else [env]
+    wrong = [item for item in items if not isinstance(item, Mapping) or not isinstance(item.get("name"), str)]
+    if wrong:
         raise KubeClusterValueError(
-            f"env={env!r}",
-            reason="it is values by name, or a list as a pod has it",
-            next_step="Write env={'LEVEL': '3'} or env=[{'name': 'LEVEL', 'value': '3'}]",
+            f"env with {wrong[0]!r:.100}",
+            reason="it is a value for each name, or a list of variables as a pod has them",
+            next_step="Write env={'LEVEL': '3'}, or env=[{'name': 'LEVEL', 'value': '3'}]",
         )
-    return [dict(item) for item in env]
+    return [dict(item) for item in items]
 
 
 def pool_of_arguments(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gpudask.api import Json
-from gpudask.api.pool import MAX_REPLICAS
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.deletion import OwnCluster, at_exit, say
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
@@ -243,6 +242,8 @@ class Resource:
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
         """Let a pool follow demand between limits; the default pool where none is named."""
+        from gpudask.api.pool import MAX_REPLICAS  # noqa: PLC0415 - the models take long to load
+
         server, chosen = self.require_server(), await self._pool(pool)
         self.update(
             await overrides.set_limits(

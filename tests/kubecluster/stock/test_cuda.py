@@ -156,9 +156,9 @@ def test_it_is_answered_by_one_sentence(given: dict[str, Any], said: str):
 
 
 def test_an_argument_that_there_is_none_of_is_answered_with_the_one_that_is_meant():
-    with pytest.raises(KubeClusterTypeError, match=r"no argument 'n_worker': .*Did you mean 'n_workers'\?"):
+    with pytest.raises(KubeClusterTypeError, match=r"no argument n_worker\. Did you mean n_workers=\?"):
         read_cuda({"n_worker": 3}, ["n_workers"])
-    with pytest.raises(TypeError, match=r"Did you mean 'rmm_pool_size'\?"):
+    with pytest.raises(TypeError, match=r"Did you mean rmm_pool_size=\?"):
         read_cuda({"rmm_poolsize": "1GB"}, [])
     with pytest.raises(TypeError, match=r"help\(gpudask.KubeCluster\)"):
         read_cuda({"zzz": 1}, ["n_workers"])

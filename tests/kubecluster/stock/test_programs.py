@@ -179,7 +179,7 @@ def test_close_that_waits_in_vain_says_what_is_left(demo: fake.FakeServer, dask_
     left["metadata"]["ownerReferences"] = [{"uid": "uid-of-mine"}]
     demo.pods.append(left)
 
-    with pytest.raises(TimeoutError, match=r"is not gone within 0\.1 s: 1 of its pods are left. See kubectl get pods"):
+    with pytest.raises(TimeoutError, match=r"is not gone within 0\.1 s: there are still: pod mine-cpu-worker-0"):
         cluster.close(timeout="100ms")
     cluster.close()
 
@@ -191,7 +191,7 @@ def test_errors_are_also_what_others_raise_there(demo: fake.FakeServer):
         KubeCluster.from_name("none")
     with KubeCluster.from_name("demo") as cluster, pytest.raises(TimeoutError, match="2 of 9 workers"):
         cluster.wait_for_workers(9, timeout=0.1)
-    with pytest.raises(TypeError, match=r"Did you mean 'n_workers'\?"):
+    with pytest.raises(TypeError, match=r"Did you mean n_workers=\?"):
         KubeCluster("demo", n_worker=3)
     assert issubclass(KubeClusterError, RuntimeError), "as the stock client's jupyter_link raises"
 

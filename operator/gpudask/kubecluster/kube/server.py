@@ -11,8 +11,8 @@ from contextlib import aclosing
 import httpx
 
 from gpudask.api import Json
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import GROUP, KIND, PLURAL
-from gpudask.api.status import Reason
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.kube.config import Access, Choice, pod_namespace
 from gpudask.kubecluster.kube.credentials import Login

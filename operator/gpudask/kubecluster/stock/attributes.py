@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from gpudask.api import Json
-from gpudask.api.base import seconds
-from gpudask.api.pool import MAX_REPLICAS
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterTypeError, KubeClusterValueError
@@ -134,6 +132,8 @@ class StockAttributes:
     @property
     def idle_timeout(self) -> float:
         """Seconds without a task after which the operator deletes the cluster; 0: never."""
+        from gpudask.api.base import seconds  # noqa: PLC0415 - the models take long to load
+
         after = (self._spec.get("idle") or {}).get("deleteAfter")
         return seconds(after) if after else 0.0
 
@@ -190,6 +190,8 @@ class Limits:
     @classmethod
     def of(cls, body: Json, minimum: int | None, maximum: int | None, pool: str | None) -> Self:
         """The limits that a pool has then: those of the cluster `body`, as last read, where one is left out."""
+        from gpudask.api.pool import MAX_REPLICAS  # noqa: PLC0415 - the models take long to load
+
         limits: Json = {}
         with suppress(
             KubeClusterError, KeyError

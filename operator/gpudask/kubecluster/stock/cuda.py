@@ -111,7 +111,7 @@ def read_cuda(given: Mapping[str, Any], known: Iterable[str]) -> Cuda:
         if name in INSTEAD:
             _refuse_unless_neutral(name, value)
         elif name not in NAMES:
-            raise _unknown(name, [*known, *NAMES])
+            raise _unknown(name, list(known))
     gpu: Json = {}
     for name, field_name in FIELDS.items():
         if name in given and (value := _READERS[name](name, given[name])) not in (None, []):
@@ -154,11 +154,14 @@ def _refuse_unless_neutral(name: str, value: Any) -> None:
 
 
 def _unknown(name: str, known: list[str]) -> KubeClusterTypeError:
-    close = difflib.get_close_matches(name, known, n=1)
+    written = {each.lower(): each for each in (*NAMES, *known)}
+    close = difflib.get_close_matches(name[:100].lower(), written, n=1)
     return KubeClusterTypeError(
-        f"KubeCluster has no argument {name!r}",
-        reason="neither has dask-kubernetes' KubeCluster, nor dask-cuda's LocalCUDACluster",
-        next_step=f"Did you mean {close[0]!r}?" if close else "help(gpudask.KubeCluster) lists them",
+        f"{name:.100}= given to KubeCluster",
+        reason=f"there is no argument {name:.100}",
+        next_step=f"Did you mean {written[close[0]]}=?"
+        if close
+        else f"Its arguments are {', '.join(known)}, and those of dask-cuda's LocalCUDACluster",
     )
 
 

@@ -79,7 +79,7 @@ def read_options(given: Mapping[str, Any], others: Mapping[str, Any], configurat
     Raises:
         KubeClusterError: one cannot be used, alone or beside another; the message says what to write.
     """
-    cuda = read_cuda(others, set(given) - _OF_THE_CALL)
+    cuda = read_cuda(others, [name for name in given if name not in _OF_THE_CALL])
     configured = _read_configuration(configuration)
     spec = read_manifest(given.get("custom_cluster_spec"))
     said = {name for name in _OF_A_CLUSTER if given.get(name) is not None} | set(cuda.names)

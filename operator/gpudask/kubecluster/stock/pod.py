@@ -11,9 +11,6 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.api.base import number
-from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
-from gpudask.api.pool import MAX_REPLICAS
 from gpudask.kubecluster.stock import launch
 from gpudask.kubecluster.stock.notes import Notes
 
@@ -52,6 +49,8 @@ def read_resources(container: Json, memory_flag: str, source: str, path: str, no
     Raises:
         ValueError: the number of GPUs is none.
     """
+    from gpudask.api.gpu import DEFAULT_GPU_RESOURCE  # noqa: PLC0415 - the models take long to load
+
     given = container.get("resources") or {}
     limits, requests = dict(given.get("limits") or {}), dict(given.get("requests") or {})
     resources = Resources(template={key: item for key, item in given.items() if key not in ("limits", "requests")})
@@ -246,6 +245,8 @@ def pool_name(group: str) -> str:
 
 def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
     """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
+    from gpudask.api.pool import MAX_REPLICAS  # noqa: PLC0415 - the models take long to load
+
     replicas = part.get("replicas")
     if isinstance(replicas, int) and replicas > MAX_REPLICAS:
         notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
@@ -268,6 +269,8 @@ def pool_fields(name: str, part: Json, section: Section, *, source: str, path: s
 
 def set_threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
     """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
+    from gpudask.api.base import number  # noqa: PLC0415 - the models take long to load
+
     limit = resources.template.get("limits", {}).get("cpu")
     ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
     if limit is None:

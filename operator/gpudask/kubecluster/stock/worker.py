@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from gpudask.api import Json
@@ -16,6 +17,13 @@ from gpudask.kubecluster.stock.pod import MAIN, Resources, preload_env, read_res
 
 _WHERE = ("KubeCluster", "worker_command")
 _COMMAND = "worker_command.args"
+# Names that people write for a resource -> what they mean.
+_MEANT = {
+    **dict.fromkeys(("cpu", "cpus", "cores"), "'cpu'"),
+    **dict.fromkeys(("memory", "mem", "ram"), "'memory'"),
+    **dict.fromkeys(("ephemeral-storage", "storage", "disk"), "'ephemeral-storage'"),
+    **dict.fromkeys(("gpu", "gpus"), "gpus=8, beside resources"),
+}
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,21 @@ def _container_resources(resources: Mapping[str, Any] | None) -> Json:
     for part in parts.values():
         if part is not None and not (isinstance(part, Mapping) and all(map(_is_amount, part, part.values()))):
             raise wrong
+    _refuse_unknown([name for part in parts.values() for name in part or {}])
     return {name: dict(part or {}) for name, part in parts.items()}
+
+
+def _refuse_unknown(names: list[str]) -> None:
+    from gpudask.api.base import PLAIN_RESOURCES, is_resource  # noqa: PLC0415 - the models take long to load
+
+    if wrong := [name for name in names if not is_resource(name)]:
+        name = wrong[0][:100]
+        close = get_close_matches(name.lower(), _MEANT, n=1, cutoff=0.5)
+        raise KubeClusterValueError(
+            f"resources with {name!r}",
+            reason=f"Kubernetes knows {', '.join(PLAIN_RESOURCES)}; others have a domain, as example.com/dongle",
+            next_step=f"Did you mean {_MEANT[close[0]]}?" if close else "Write one of these, or leave it out",
+        )
 
 
 def _is_amount(name: Any, amount: Any) -> bool:
