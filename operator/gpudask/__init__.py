@@ -12,9 +12,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpudask.kubecluster import CreateMode, KubeCluster, KubeClusterError, discover, has_gpu
+    from gpudask.kubecluster import (
+        CreateMode,
+        KubeCluster,
+        KubeClusterError,
+        discover,
+        has_gpu,
+        make_cluster_spec,
+        make_scheduler_spec,
+        make_worker_spec,
+    )
 
-__all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
+__all__ = [
+    "CreateMode",
+    "KubeCluster",
+    "KubeClusterError",
+    "discover",
+    "has_gpu",
+    "make_cluster_spec",
+    "make_scheduler_spec",
+    "make_worker_spec",
+]
 
 
 def __getattr__(name: str) -> Any:

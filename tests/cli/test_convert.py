@@ -11,8 +11,9 @@ import yaml
 
 from gpudask.api.resource import parse
 from gpudask.api.spec import Spec
-from gpudask.cli.convert.documents import NotConvertibleError, convert
-from gpudask.cli.convert.notes import Kind, Notes
+from gpudask.cli.commands.convert import merge_templates
+from gpudask.kubecluster.stock.documents import NotConvertibleError, convert
+from gpudask.kubecluster.stock.notes import Kind, Notes
 from gpudask.cli.commands.render import objects
 
 STOCK = Path(__file__).parent / "stock"
@@ -297,7 +298,7 @@ def test_a_template_that_cannot_be_merged_is_refused():
     worker["spec"]["volumes"] = [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]
 
     with pytest.raises(NotConvertibleError, match="stands there twice: remove one"):
-        convert([a_dask_cluster(worker)], Notes())
+        convert([a_dask_cluster(worker)], Notes(), check=merge_templates)
 
 
 @pytest.mark.parametrize(

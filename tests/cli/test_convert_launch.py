@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpudask.cli.convert.launch import Launch, read
-from gpudask.cli.convert.notes import Notes
+from gpudask.kubecluster.stock.launch import Launch, read
+from gpudask.kubecluster.stock.notes import Notes
 
 
 @pytest.mark.parametrize(

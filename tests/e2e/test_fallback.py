@@ -9,7 +9,7 @@ import pytest
 
 from gpudask_e2e import ends, processing_on, record, release, work, work_unless_released
 
-from gpudask.kubecluster.placement import pool_of
+from gpudask.kubecluster.display import pool_of
 from local.clusters.settings import DEFAULT_GPUS
 from tests.e2e.manifests import QUICK_END, RESTRICTED_CONTAINER, RESTRICTED_POD, cluster, cpu, gpu
 from tests.e2e.space import Space

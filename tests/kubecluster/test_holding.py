@@ -40,12 +40,12 @@ def test_a_limit_that_is_left_out_is_the_manifests(demo: fake.FakeServer):
     assert overrides(demo) == {"gpu": {"min": 0, "max": 5}}
 
 
-def test_a_fixed_pool_needs_a_maximum(demo: fake.FakeServer):
-    with (
-        KubeCluster.from_name("demo") as cluster,
-        pytest.raises(KubeClusterError, match=r"has no maximum: .*adapt\(maximum=8, pool='gpu'\)"),
-    ):
-        cluster.adapt(1, pool="gpu")
+def test_a_fixed_pool_without_a_maximum_may_have_as_many_as_a_pool_can(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        limits = cluster.adapt(1, pool="gpu")
+
+    assert (limits.minimum, limits.maximum) == (1, 5000)
+    assert overrides(demo) == {"gpu": {"min": 1, "max": 5000}}
 
 
 def test_holding_sets_the_size_gives_the_workers_and_the_size_back(demo: fake.FakeServer):

@@ -1,13 +1,17 @@
 """The words of `KubeCluster(...)` as a manifest, and the words that refuse them."""
 
 import getpass
+import inspect
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from dask_kubernetes import operator as stock
 
-from gpudask import KubeClusterError
+import gpudask
+from gpudask import KubeClusterError, make_cluster_spec, make_worker_spec
 from gpudask.api.pool import Pool
 from gpudask.api.spec import Spec
 from gpudask.kubecluster.manifest import Arguments, summary, manifest
@@ -15,7 +19,13 @@ from gpudask.kubecluster.manifest import read_manifest
 from gpudask.kubecluster.manifest import cluster_name, user
 
 CPU = {"name": "cpu", "replicas": 2}
+GPU = {"name": "gpu", "gpu": {"count": 1}}
 ROOT = Path(__file__).parents[2]
+
+
+def a_container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "dask", **fields}]}}
+
 
 POOLS: dict[str, tuple[Arguments, list[dict[str, Any]]]] = {
     "nothing said": (Arguments(), [{"name": "cpu", "autoscale": {"min": 1, "max": 4}}]),
@@ -33,7 +43,74 @@ POOLS: dict[str, tuple[Arguments, list[dict[str, Any]]]] = {
     "resources by name": (Arguments(n_workers=2, resources={"cpu": 4}), [CPU | {"resources": {"cpu": 4}}]),
     "resources as a container has them": (
         Arguments(n_workers=2, resources={"requests": {"memory": "4Gi"}, "limits": {"memory": "4Gi", "cpu": "2"}}),
-        [CPU | {"resources": {"memory": "4Gi", "cpu": "2"}}],
+        [
+            CPU
+            | {
+                "resources": {"memory": "4Gi", "cpu": "2"},
+                "template": a_container(resources={"limits": {"cpu": "2"}}),
+            }
+        ],
+    ),
+    "a limit above the request": (
+        Arguments(n_workers=2, resources={"requests": {"memory": "1Gi", "cpu": 1}, "limits": {"memory": "2Gi"}}),
+        [
+            CPU
+            | {
+                "resources": {"cpu": 1, "memory": "2Gi"},
+                "template": a_container(resources={"requests": {"memory": "1Gi"}}),
+            }
+        ],
+    ),
+    "no worker yet": (Arguments(n_workers=0), [{"name": "cpu", "replicas": 0}]),
+    "no GPU, and nothing else said": (Arguments(gpus=0), [{"name": "cpu", "autoscale": {"min": 1, "max": 4}}]),
+    "no CPU worker beside GPUs": (Arguments(n_workers=0, gpus=(2, 2)), [GPU | {"autoscale": {"min": 2, "max": 2}}]),
+    "GPUs among the resources": (
+        Arguments(n_workers=2, resources={"limits": {"nvidia.com/gpu": "2", "memory": "8Gi"}}),
+        [
+            {
+                "name": "gpu",
+                "gpu": {"count": 2, "launcher": "dask", "nodeSelector": {}},
+                "replicas": 2,
+                "accepts": "any",
+                "resources": {"memory": "8Gi"},
+            }
+        ],
+    ),
+    "RAPIDS' own example for the stock client": (
+        Arguments(n_workers=3, worker_command="dask-cuda-worker", resources={"limits": {"nvidia.com/gpu": "1"}}),
+        [{"name": "gpu", "gpu": {"count": 1, "nodeSelector": {}}, "replicas": 3, "accepts": "any"}],
+    ),
+    "a command that needs a GPU": (
+        Arguments(worker_command="/opt/conda/bin/dask-cuda-worker --rmm-pool-size 20GB"),
+        [GPU | {"autoscale": {"min": 0, "max": 4}, "accepts": "any", "extraArgs": ["--rmm-pool-size", "20GB"]}],
+    ),
+    "a command that needs a GPU, beside a CPU pool": (
+        Arguments(n_workers=2, gpus=(1, 1), worker_command="dask cuda worker --pid-file x"),
+        [CPU, GPU | {"autoscale": {"min": 1, "max": 1}, "extraArgs": ["--pid-file", "x"]}],
+    ),
+    "workers that offer something": (
+        Arguments(n_workers=1, worker_command=["dask", "worker", "--resources", "GPU=1"], resources={"a/gpu": 1}),
+        [
+            {
+                "name": "gpu",
+                "gpu": {"count": 1, "resourceName": "a/gpu", "launcher": "dask", "nodeSelector": {}},
+                "replicas": 1,
+                "offers": {"GPU": "1"},
+            }
+        ],
+    ),
+    "flags that are fields here": (
+        Arguments(
+            n_workers=2, worker_command="/opt/conda/bin/dask-worker --nthreads 4 --memory-limit 4GiB --preload a.py"
+        ),
+        [
+            CPU
+            | {
+                "nthreads": 4,
+                "resources": {"memory": "4Gi"},
+                "env": [{"name": "DASK_DISTRIBUTED__WORKER__PRELOAD", "value": '["a.py"]'}],
+            }
+        ],
     ),
     "the stock worker command": (Arguments(n_workers=2, worker_command="dask-worker"), [CPU]),
     "arguments to the worker": (
@@ -101,7 +178,6 @@ REFUSED: dict[str, tuple[Arguments, str]] = {
         r"n_workers=-1 is no size: .* Write n_workers=2, or n_workers=\(0, 8",
     ),
     "limits the wrong way round": (Arguments(gpus=(8, 0)), r"gpus=\(8, 0\) is no range"),
-    "no worker at all": (Arguments(n_workers=0), r"without any worker.*Write n_workers=\(0, 4\) or gpus=8"),
     "a whole manifest and words": (
         Arguments(custom_cluster_spec=WHOLE, image="i", gpus=2),
         "custom_cluster_spec beside image, gpus: .*Put them into the manifest",
@@ -110,27 +186,28 @@ REFUSED: dict[str, tuple[Arguments, str]] = {
     "an idle time that is none": (Arguments(idle_timeout="soon"), r"idle_timeout='soon' is no length of time: .*=3600"),
     "an idle time below zero": (Arguments(idle_timeout=-1), "idle_timeout=-1 is no length of time"),
     "an idle time too short to work in": (Arguments(idle_timeout=1), r"spec.idle.deleteAfter: .*write at least 10s"),
-    "a GPU among the resources": (
-        Arguments(n_workers=2, resources={"limits": {"nvidia.com/gpu": 1}}),
-        "resources with nvidia.com/gpu: .*Write gpus=8",
+    "GPUs in two ways": (
+        Arguments(gpus=2, resources={"limits": {"nvidia.com/gpu": 1}}),
+        "gpus=2 beside resources with GPUs: both say how many. Write gpus= alone",
     ),
-    "a limit above the request": (
-        Arguments(n_workers=2, resources={"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}),
-        "another limit than request of memory: .*Write resources={'memory': '2Gi'}",
+    "half a GPU": (Arguments(resources={"nvidia.com/gpu": 0.5}), "a whole number of GPUs. Write 'nvidia.com/gpu': 1"),
+    "two kinds of GPU": (Arguments(resources={"a/gpu": 1, "b/gpu": 1}), "one kind of GPU a pool: b/gpu left out"),
+    "resources that are none": (Arguments(resources={"limits": 3}), r"a container's requests and limits. Write {'cpu'"),
+    "a list for resources": (Arguments(resources=["cpu"]), "it is an amount by name"),
+    "an env that is none": (Arguments(env=["LEVEL=3"]), r"env=\['LEVEL=3'\]: .*Write env={'LEVEL': '3'} or"),
+    "several processes in a pod": (
+        Arguments(worker_command="dask worker --nworkers 2"),
+        "worker_command='dask worker --nworkers 2': .*raise replicas instead. Leave it out",
     ),
-    "a GPU worker's command": (Arguments(worker_command="dask cuda worker"), "starts that by itself. Write gpus=8"),
+    "a wrapper before the command": (Arguments(worker_command="tini -- dask-worker"), "make it the image's entrypoint"),
     "another command": (Arguments(worker_command="python main.py"), "is no `dask worker`: .*a pool's template"),
-    "an argument that the operator sets": (
-        Arguments(n_workers=2, worker_command="dask worker --nthreads 4"),
-        r"spec.pools\[0\].extraArgs: extraArgs may not set --name, .*nthreads",
-    ),
     "a field that a rule refuses": (
         Arguments(pools=[{"name": "gpu-2"}]),
         r"spec.pools\[0\].name: a pool's name is .* write gpu2, not gpu-2",
     ),
-    "a manifest of the stock operator": (
-        Arguments(custom_cluster_spec={"kind": "DaskCluster", "spec": {}}),
-        "kind DaskCluster: .*gpudask convert",
+    "a manifest of another kind": (
+        Arguments(custom_cluster_spec={"kind": "Pod", "spec": {}}),
+        "kind Pod: .*Write its kind",
     ),
     "a number for a manifest": (Arguments(custom_cluster_spec=3), "of type int"),
 }
@@ -145,6 +222,47 @@ def test_what_cannot_be_said_is_refused_with_what_to_write(words: Arguments, sai
 def test_a_name_that_cannot_be_one_is_refused():
     with pytest.raises(KubeClusterError, match=r"metadata.name: .*lower-case letters"):
         manifest("My_Cluster", Arguments())
+
+
+def test_a_manifest_of_the_stock_operator_is_converted():
+    custom = make_cluster_spec(
+        "lab", n_workers=3, resources={"limits": {"memory": "4Gi"}}, env={"A": "1"}, jupyter=True
+    )
+    custom["spec"]["worker"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    body = manifest("lab", Arguments(custom_cluster_spec=read_manifest(custom)))
+
+    assert body["spec"]["image"] == "ghcr.io/dask/dask:latest"
+    assert body["spec"]["env"] == [{"name": "A", "value": "1"}]
+    assert body["spec"]["scheduler"]["extraArgs"] == ["--jupyter"]
+    (pool,) = body["spec"]["pools"]
+    assert (pool["name"], pool["replicas"], pool["resources"]) == ("default", 3, {"memory": "4Gi"})
+    assert pool["template"]["spec"]["containers"][0]["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
+
+
+def test_files_of_the_stock_operator_are_converted_as_a_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    group = {"cluster": "lab", "worker": make_worker_spec(n_workers=1, worker_command="dask worker --nworkers 2")}
+    metadata = {"name": "lab-high-mem"}
+    kind = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskWorkerGroup"}
+    path = tmp_path / "lab.yaml"
+    path.write_text(yaml.safe_dump_all([make_cluster_spec("lab"), {**kind, "metadata": metadata, "spec": group}]))
+
+    assert [pool["name"] for pool in read_manifest(str(path))["spec"]["pools"]] == ["default", "highmem"]
+    assert "not carried over: DaskWorkerGroup lab-high-mem" in caplog.text
+
+
+def test_a_manifest_that_cannot_be_converted_says_which_field():
+    custom = make_cluster_spec("lab")
+    del custom["spec"]["worker"]["spec"]["containers"][0]["image"]
+    with pytest.raises(ValueError, match=r"DaskCluster lab: spec.worker.spec.containers: a container with an image"):
+        read_manifest(custom)
+
+
+def test_what_make_cluster_spec_takes_is_what_the_stock_function_takes():
+    for name in ("make_cluster_spec", "make_worker_spec", "make_scheduler_spec"):
+        theirs, ours = getattr(stock, name), getattr(gpudask, name)
+        named = [{word: each.default for word, each in inspect.signature(f).parameters.items()} for f in (theirs, ours)]
+        assert named[0] == named[1]
+        assert list(named[0]) == list(named[1]), "by position, too"
 
 
 def test_a_file_that_is_not_there_is_named():
@@ -175,11 +293,21 @@ def test_without_an_image_the_operator_has_one():
         ("train-{user}", "alice", "train-alice"),
         ("{uuid}-{user}", "x" * 60, "0a1b2-" + "x" * 29),
         (None, "x" * 60, "x" * 29 + "-0a1b2"),
+        ("dask-{JUPYTERHUB_USER}", "x", "dask-ada-lovelace"),
+        ("{JUPYTERHUB_USER}-{user}-{uuid}", "b" * 60, "ada-lovelace-" + "b" * 14 + "-0a1b2"),
+        ("a{EMPTY}b", "x", "ab"),
     ],
 )
 def test_names(wanted: str | None, user: str, expected: str):
-    assert cluster_name(wanted, user=user, nonce="0a1b2c") == expected
+    environment = {"JUPYTERHUB_USER": "Ada.Lovelace", "EMPTY": "", "user": "nobody"}
+
+    assert cluster_name(wanted, user=user, nonce="0a1b2c", environment=environment) == expected
     assert len(expected) <= 35
+
+
+def test_a_name_with_a_variable_that_there_is_none_of_is_refused():
+    with pytest.raises(KubeClusterError, match=r"has no variable JUPYTERHUB_USER. Write {user}, {uuid}, or"):
+        cluster_name("dask-{JUPYTERHUB_USER}", user="x", nonce="0a1b2c", environment={"HOME": "/"})
 
 
 @pytest.mark.parametrize(

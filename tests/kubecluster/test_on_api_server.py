@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpudask import KubeClusterError
+from gpudask import KubeClusterError, make_cluster_spec
+from gpudask.api import Json
 from gpudask.api.resource import MIRROR_MANAGER
 from gpudask.cli.output import Exit
 from gpudask.kubecluster.cluster import KubeCluster
 from gpudask.kubecluster.manifest import Arguments, manifest
 from gpudask.kubecluster.kube.pods import follow_scheduler
 from gpudask.kubecluster.kube.server import Server
+from gpudask.kubecluster.stock import cuda
+from gpudask.kubecluster.stock.options import read_options
 from tests.cli.invoke import invoke
 from tests.kubectl import Kubectl
 
@@ -277,7 +280,7 @@ def test_a_cluster_in_a_namespace_that_there_is_none_of_says_so(sizes: Sizes):
 
 async def create_in(namespace: str) -> None:
     server = await Server.connect(namespace)
-    await server.create(manifest("new", Arguments(), default_image="dask"))
+    await server.create(manifest("new", Arguments(image="dask")))
 
 
 async def test_a_scheduler_s_pods_are_followed(in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch):
@@ -302,3 +305,38 @@ async def test_a_scheduler_s_pods_are_followed(in_namespace: Kubectl, monkeypatc
         async for there in states:
             if not there:
                 break
+
+
+OF_OTHERS = {
+    "rapids": {"n_workers": 3, "worker_command": "dask-cuda-worker", "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+    "limits": {"n_workers": 0, "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2}}},
+    "whole": {"custom_cluster_spec": make_cluster_spec("whole", n_workers=2, resources={"limits": {"memory": "2Gi"}})},
+    "cuda": {"CUDA_VISIBLE_DEVICES": "0,1", "rmm_pool_size": "20GB", "device_memory_limit": 0.8, "rmm_async": True},
+    "host": {"n_workers": 2, "memory_limit": "8GB", "threads_per_worker": 2, "local_directory": "/scratch/dask"},
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_what_programs_for_others_pass_is_a_cluster_that_the_server_accepts(
+    name: str, in_namespace: Kubectl, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("KUBECONFIG", str(in_namespace.kubeconfig))
+    given = {key: value for key, value in OF_OTHERS[name].items() if key not in cuda.NAMES}
+    others = {key: value for key, value in OF_OTHERS[name].items() if key in cuda.NAMES}
+    body = manifest(name, read_options(given, others, {}).arguments)
+
+    async def create() -> Json:
+        server = await Server.connect(in_namespace.namespace)
+        return await server.create(body)
+
+    made = asyncio.run(create())["spec"]
+    assert [pool["name"] for pool in made["pools"]] == [pool["name"] for pool in body["spec"]["pools"]]
+
+
+def test_a_group_and_the_default_pool_are_sized_by_the_stock_clients_words(sizes: Sizes, in_namespace: Kubectl):
+    sizes.add_worker_group("high-mem", 1, resources={"limits": {"memory": "4Gi"}})
+    sizes.scale(2)
+    sizes.scale(3, worker_group="high-mem")
+    assert overrides(in_namespace) == {"cpu": 2, "highmem": 3}
+    sizes.delete_worker_group("high-mem")
+    assert overrides(in_namespace) == {"cpu": 2}

@@ -13,7 +13,7 @@ import pytest
 from distributed import SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.kubecluster.errors import why_not_ready, why_workers_wait
 from gpudask.kubecluster.kube import config
 from gpudask.kubecluster.timing import Timing

@@ -68,9 +68,12 @@ def test_the_pool_may_be_left_out_where_there_is_one(demo: fake.FakeServer):
     assert overrides(demo) == {"cpu": 5}
 
 
-def test_with_several_pools_one_has_to_be_named(demo: fake.FakeServer):
-    with KubeCluster.from_name("demo") as cluster, pytest.raises(KubeClusterError, match="its pools are cpu, gpu"):
+def test_without_a_pool_the_default_one_is_meant(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
         cluster.scale(5)
+        assert overrides(demo) == {"cpu": 5}, "the first one without GPUs"
+        cluster.unscale()
+        assert overrides(demo) == {}
 
 
 def test_an_unknown_pool_is_answered_with_those_that_exist(demo: fake.FakeServer):

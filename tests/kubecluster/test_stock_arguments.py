@@ -1,37 +1,11 @@
 """The stock client's arguments: each is used where it means something here, or refused with what to write instead."""
 
-import inspect
-from collections.abc import Callable
-
 import pytest
-from dask_kubernetes.operator import KubeCluster as Stock
 from dask_kubernetes.operator.kubecluster.kubecluster import CreateMode as StockMode
 
-from gpudask import KubeCluster, KubeClusterError
+from gpudask import KubeCluster, KubeClusterError, make_worker_spec
 from gpudask.kubecluster.manifest import Arguments, manifest
 from tests.kubecluster import fake_server as fake
-
-# Of its own display; ours is another.
-_LEFT_OUT = {"generate_rich_output"}
-
-
-def words_of(function: Callable) -> set[str]:
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name for name, word in inspect.signature(function).parameters.items() if word.kind in named}
-
-
-def names_of(stock: type) -> list[str]:
-    own = {name for name in vars(stock) if not name.startswith("_")}
-    return sorted(own - _LEFT_OUT)
-
-
-@pytest.mark.parametrize("name", ["__init__", *names_of(Stock)])
-def test_whatever_the_stock_client_takes_is_taken_here(name: str):
-    theirs, ours = getattr(Stock, name), getattr(KubeCluster, name)
-
-    assert callable(theirs) == callable(ours)
-    if callable(theirs):
-        assert words_of(theirs) <= words_of(ours)
 
 
 def pools(server: fake.FakeServer) -> list[fake.Json]:
@@ -80,8 +54,54 @@ def test_worker_groups_are_added_and_deleted(demo: fake.FakeServer):
         }
         cluster.delete_worker_group("himem")
         assert [pool["name"] for pool in pools(demo)] == ["cpu", "gpu"]
-        with pytest.raises(KubeClusterError, match=r"add_pool\('big', n_workers=3, template="):
-            cluster.add_worker_group("big", custom_spec={"containers": []})
+
+
+def test_a_worker_group_is_as_the_default_pool_but_for_what_it_says(demo: fake.FakeServer):
+    pools(demo)[0] |= {
+        "resources": {"memory": "4Gi"},
+        "extraArgs": ["--lifetime", "1h"],
+        "env": [{"name": "A", "value": "1"}],
+    }
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.add_worker_group("more")
+        cluster.add_worker_group("gpus", 1, resources={"limits": {"nvidia.com/gpu": 1}}, worker_command="dask worker")
+
+    assert pools(demo)[2:] == [
+        pools(demo)[0] | {"name": "more", "replicas": 3},
+        {
+            "name": "gpus",
+            "replicas": 1,
+            "gpu": {"count": 1, "launcher": "dask", "nodeSelector": {}},
+            "accepts": "any",
+            "env": [{"name": "A", "value": "1"}],
+        },
+    ]
+
+
+def test_a_groups_name_is_a_pools_without_its_hyphens(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.add_worker_group("high-mem-workers", 2)
+        cluster.scale(5, worker_group="high-mem-workers")
+        assert sizes(demo) == {"highmemworkers": 5}
+        cluster.delete_worker_group("high-mem-workers")
+    assert [pool["name"] for pool in pools(demo)] == ["cpu", "gpu"]
+
+
+def test_a_custom_spec_of_a_worker_group_is_converted(demo: fake.FakeServer, caplog: pytest.LogCaptureFixture):
+    spec = make_worker_spec(image="big:1", n_workers=2, resources={"limits": {"nvidia.com/gpu": 1}})
+    spec["spec"]["tolerations"] = [{"operator": "Exists"}]
+    spec["spec"]["containers"][0]["args"] = ["dask-worker", "--nworkers", "2"]
+    with KubeCluster.from_name("demo") as cluster:
+        cluster.add_worker_group("big", custom_spec=spec)
+        with pytest.raises(ValueError, match=r"worker group bad: custom_spec\.spec\.containers: a"):
+            cluster.add_worker_group("bad", custom_spec={"spec": {"containers": []}})
+        with pytest.raises(KubeClusterError, match="worker group bad: "):
+            cluster.add_worker_group("bad", custom_spec=3)
+
+    pool = pools(demo)[-1]
+    assert (pool["name"], pool["replicas"], pool["image"]) == ("big", 2, "big:1")
+    assert (pool["gpu"]["count"], pool["template"]["spec"]["tolerations"]) == (1, [{"operator": "Exists"}])
+    assert "raise replicas instead" in caplog.text
 
 
 def test_resource_timeout_limits_the_start(server: fake.FakeServer):

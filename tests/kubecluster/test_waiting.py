@@ -7,7 +7,7 @@ import pytest
 from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import connection
+from gpudask.kubecluster import readiness
 from gpudask.kubecluster.timing import Timing
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
@@ -71,7 +71,7 @@ def test_a_program_that_may_forward_no_port_learns_so_when_the_pod_is_ready(unre
 
 @pytest.mark.parametrize(("asked_for", "pause"), [(0.0, 0.5), (1.0, 0.3), (5.0, 0.5), (600.0, 1.0)])
 def test_who_has_just_started_or_was_asked_for_long_is_asked_less_often(asked_for: float, pause: float):
-    assert connection._pause(asked_for, Timing()) == pytest.approx(pause)
+    assert readiness._pause(asked_for, Timing()) == pytest.approx(pause)
 
 
 def test_a_worker_that_comes_ends_the_wait_though_it_is_not_yet_time_to_ask(demo: fake.FakeServer, dask: SpecCluster):

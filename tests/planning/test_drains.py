@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpudask.api.status import Reason, Status
+from gpudask.api.reasons import Reason
+from gpudask.api.status import Status
 from gpudask.planning.actions import DeletePod, MarkRetiring
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation

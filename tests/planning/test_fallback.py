@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpudask.api.status import Reason, Status
+from gpudask.api.reasons import Reason
+from gpudask.api.status import Status
 from gpudask.planning.events import events
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.plan import plan

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.status import Reason, Status
+from gpudask.api.reasons import Reason
+from gpudask.api.status import Status
 from gpudask.planning.events import events
 from gpudask.planning.plan import plan
 from gpudask.planning.status import report

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.api.status import Reason, Status
+from gpudask.api.reasons import Reason
+from gpudask.api.status import Status
 from gpudask.planning.actions import MarkRetiring
 from gpudask.planning.events import events
 from gpudask.planning.observed.pods import Retirement

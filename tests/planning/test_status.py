@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.status import Condition, ConditionType, Phase, Reason, Status
+from gpudask.api.reasons import ConditionType, Reason
+from gpudask.api.status import Condition, Phase, Status
 from gpudask.clients.errors import ApiError
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.events import events

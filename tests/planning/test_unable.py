@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpudask.planning.actions import Action, DeletePod, MarkRetiring
 from gpudask.planning.observed.observation import Observation, PoolMemory
 from gpudask.planning.plan import plan
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from tests.builders import a_cluster, a_pool
 from tests.planning.builders import NOW, demand, pod, scheduler_pod, seen, tasks, worker
 from tests.planning.test_status import condition, status_of

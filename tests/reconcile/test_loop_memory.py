@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.planning.pool_view import Start
 from gpudask.reconcile.loop_memory import Memory

@@ -47,6 +47,7 @@ LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
 DEFAULT_GROUP = "default"
+STOCK_GROUP = "kubernetes.dask.org"  # of the stock operator's resources, which the mirror has, too
 MIRROR_MANAGER = "gpudask-mirror"
 """The field manager of overrides that users of the stock client set."""
 
@@ -266,7 +267,7 @@ def _measure(value: Any, most_bytes: int) -> _Extent:
         node, level = left.pop()
         if isinstance(node, dict):
             depth = max(depth, level)
-            size += 2 + sum(len(key) + 4 for key in node)  # "key":value,
+            size += 2 + sum(len(str(key)) + 4 for key in node)  # "key":value, and of YAML any key
             left.extend((item, level + 1) for item in node.values())
         elif isinstance(node, list):
             depth = max(depth, level)

@@ -12,74 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpudask.api.base import Model
-
-
-class ConditionType(StrEnum):
-    """The conditions; `Ready` is what `kubectl wait` and GitOps tools look at."""
-
-    READY = "Ready"
-    ACCEPTED = "Accepted"
-    SCHEDULER_READY = "SchedulerReady"
-    DEMAND_SERVABLE = "DemandServable"
-    DEGRADED = "Degraded"
-    MIRRORED = "Mirrored"
-    ISOLATED = "Isolated"
-    LEASED = "Leased"
-
-
-class Reason(StrEnum):
-    """Stable reasons of conditions and events: programs may compare them."""
-
-    ALL_READY = "AllReady"
-    PODS_MISSING = "PodsMissing"
-    SUSPENDED = "Suspended"
-    SUSPENDING = "Suspending"
-    VALID = "Valid"
-    INVALID = "Invalid"
-    LIMIT = "LimitExceeded"
-    TEMPLATE_REFUSED = "TemplateRefused"
-    NAME_CONFLICT = "NameConflict"
-    OVERRIDE_IGNORED = "OverrideIgnored"
-    SCHEDULER_RUNNING = "SchedulerRunning"
-    SCHEDULER_PENDING = "SchedulerPending"
-    SCHEDULER_UNREACHABLE = "SchedulerUnreachable"
-    SCHEDULER_RESTARTED = "SchedulerRestarted"
-    SCHEDULER_OUTDATED = "SchedulerWaitsForRollout"
-    PRELOAD_FAILED = "PreloadFailed"
-    DEMAND_UNKNOWN = "DemandUnknown"
-    SERVABLE = "Servable"
-    UNSERVABLE = "NoPoolServes"
-    UNSCHEDULABLE = "Unschedulable"
-    QUOTA = "QuotaExceeded"
-    FORBIDDEN = "Forbidden"
-    IMAGE = "ImageNotPulled"
-    CRASHING = "PodsFail"
-    UNREGISTERED = "WorkerNotRegistered"
-    API_FAILED = "ApiServerFailed"
-    OPERATOR_FAILED = "OperatorFailed"
-    DRAIN_BLOCKED = "DrainBlocked"
-    DRAIN_HANGS = "DrainHangs"
-    DRAIN_FORCED = "DrainForced"
-    TERMINATING = "PodsTerminating"
-    DEVICE_SICK = "DeviceSick"
-    FROZEN = "Frozen"
-    HEALTHY = "Healthy"
-    SCALED_UP = "ScaledUp"
-    SCALED_DOWN = "ScaledDown"
-    POD_REPLACED = "PodReplaced"
-    FALLBACK_STARTED = "FallbackStarted"
-    FALLBACK_ENDED = "FallbackEnded"
-    IDLE_TOO_LONG = "IdleTooLong"
-    CLIENTS_CONNECTED = "ClientsConnected"
-    NO_CLIENT = "NoClient"
-    CLIENTS_UNKNOWN = "ClientsUnknown"
-    DISCONNECTED_TOO_LONG = "DisconnectedTooLong"
-    MIRRORED = "Mirrored"
-    MIRROR_REFUSED = "MirrorRefused"
-    NETWORK_POLICY_APPLIED = "NetworkPolicyApplied"
-    NETWORK_POLICY_OFF = "NetworkPoliciesOff"
-    NETWORK_POLICY_FAILED = "NetworkPolicyFailed"
-    MIRROR_DELETED = "DaskClusterDeleted"
+from gpudask.api.reasons import ConditionType, Reason
 
 
 class Phase(StrEnum):

@@ -4,11 +4,12 @@ Importing this package imports neither distributed nor httpx: the operator's ima
 worker's image has no Kubernetes client. Names load on first use. Nothing here is used by the operator.
 
 cluster.py has the class; docs/architecture.md says which part owns what. kube/ asks the API server, forward/ leads to
-the scheduler's pod.
+the scheduler's pod, stock/ reads what programs for other cluster managers say.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,17 +17,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpudask.kubecluster.cluster import KubeCluster
     from gpudask.kubecluster.errors import KubeClusterError
-    from gpudask.kubecluster.placement import has_gpu
     from gpudask.kubecluster.resource import CreateMode
+    from gpudask.kubecluster.stock.cluster_spec import make_cluster_spec, make_scheduler_spec, make_worker_spec
 
-__all__ = ["CreateMode", "KubeCluster", "KubeClusterError", "discover", "has_gpu"]
+__all__ = [
+    "CreateMode",
+    "KubeCluster",
+    "KubeClusterError",
+    "discover",
+    "has_gpu",
+    "make_cluster_spec",
+    "make_scheduler_spec",
+    "make_worker_spec",
+]
 
 _MODULES = {
     "CreateMode": "resource",
     "KubeCluster": "cluster",
     "KubeClusterError": "errors",
-    "has_gpu": "placement",
+    "make_cluster_spec": "stock.cluster_spec",
+    "make_scheduler_spec": "stock.cluster_spec",
+    "make_worker_spec": "stock.cluster_spec",
 }
+_GPU_RESOURCE = "GPU"
 _PRINT_SECONDS = 5.0  # a debugger prints, too
 
 
@@ -40,6 +53,25 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The public names, for TAB; they are loaded when they are used."""
     return sorted({*globals(), *__all__})
+
+
+def has_gpu() -> bool:
+    """True if the calling task runs on a worker that offers the Dask resource `GPU`.
+
+    A worker of another pool on which GPU tasks fall back (`fallback` in the pool) offers it too, but has none: False.
+    Cheap enough to call in every task. The device may be real or a stand-in (dask-cuda's device-less mode).
+    Outside a task the answer is False.
+    """
+    # A process that runs tasks has loaded this module; one that has not need not pay for importing it.
+    module = sys.modules.get("distributed.worker")
+    if module is None:
+        return False
+    try:
+        worker = module.get_worker()
+    except ValueError:  # not in a task
+        return False
+    lent = getattr(worker, "gpudask_lent", ())  # set by preload/offers.py
+    return _GPU_RESOURCE not in lent and worker.state.total_resources.get(_GPU_RESOURCE, 0) > 0
 
 
 def discover(namespace: str | None = None) -> Discovery:

@@ -1,18 +1,18 @@
 """`KubeCluster`: a Dask cluster manager for a GpuDaskCluster, made by it or by somebody else.
 
-Built on `distributed.deploy.Cluster`, not on dask_kubernetes' class: that one's start reads and creates
-kubernetes.dask.org objects. From distributed come the parts that users know: `Client(cluster)`, the widget, `async
-with`. Here are the methods that programs call and those that Dask wants; what they do is in the parts that it owns.
+Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`; dask_kubernetes' class
+reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
-from operator import attrgetter
 from typing import Any, Self
 
+import dask.config
 from dask.typing import NoDefault, no_default
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
@@ -24,21 +24,18 @@ from gpudask.kubecluster.conditions import Conditions
 from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError, refuse_unknown
+from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.forward.route import browser_link
 from gpudask.kubecluster.holds import Hold
 from gpudask.kubecluster.lease import Lease
-from gpudask.kubecluster.manifest import Arguments, Size, read_manifest
+from gpudask.kubecluster.manifest import Size
 from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.timing import Timing, end_task, limit_of, run_or_cancel, start_limit
+from gpudask.kubecluster.stock.attributes import Limits, PartAttribute, StockAttributes, explain_adaptive
+from gpudask.kubecluster.stock.options import read_options
+from gpudask.kubecluster.timing import Timing, end_task, limit_of, run_or_cancel
 from gpudask.kubecluster.workers import Workers
-
-
-def _of_part(path: str, doc: str) -> Any:
-    """A property that a part has, such as `_connection.rpc`."""
-    part, _, name = path.partition(".")
-    return property(attrgetter(path), lambda self, value: setattr(getattr(self, part), name, value), doc=doc)
 
 
 class KubeCluster(Cluster):
@@ -49,53 +46,68 @@ class KubeCluster(Cluster):
         cluster.wait_for_workers(2, pool="cpu", timeout=300)
     ```
 
-    From outside, a port is forwarded to the scheduler's pod, and again when that is lost; a Service with an outside
-    address that answers is dialled. Inside Kubernetes the Service's name is. A bare `KubeCluster()` creates a cluster
-    with a name of its own and one CPU pool, and says what it chose.
+    A bare `KubeCluster()` creates a cluster with a name of its own and one CPU pool, and says what it chose. What is
+    left out is as Dask's configuration says: `gpudask.image`, and `kubernetes.*` as dask-kubernetes reads it.
 
     Args:
-        name: the resource's name. `{user}` and `{uuid}` in it are filled in. Without it a new name.
+        name: the resource's; `{user}`, `{uuid}` and variables of the environment in it are filled in. Else a new one.
         namespace: its namespace; the kubeconfig's or the pod's own where it is left out.
-        image: one environment for every pod; without it that of Dask's configuration, `gpudask.image`, else the
-            operator's default.
+        image: one environment for every pod; where nothing names one, the operator's default.
         n_workers: pods of the pool `cpu`, one worker each: a number, or the least and the most to follow demand.
         gpus: pods of the pool `gpu`, one GPU and one worker each: the most, from zero, or the least and the most.
         resources: of each worker pod: `{"cpu": 4, "memory": "16Gi"}`, or with `requests` and `limits` around it.
+            With GPUs among them, the workers of `n_workers` are the pool `gpu`.
         env: environment variables of every pod: by name, or as in a pod.
-        worker_command: `dask worker` with arguments of your own.
-        idle_timeout: seconds, or a duration such as `1h`, without any task after which the operator deletes the
-            cluster, also when this program is gone; 0 or nothing: never.
+        worker_command: `dask worker` or `dask cuda worker`, with arguments.
+        idle_timeout: seconds, or such as `1h`, without any task after which the operator deletes it; 0: never.
         scheduler_service_type: ClusterIP, NodePort or LoadBalancer.
         protocol: as in the manifest.
         pools: the pools as in a manifest's `spec.pools`, instead of n_workers, gpus, resources and worker_command.
         custom_cluster_spec: the whole manifest, or its spec, as dict, model or path of a YAML file, instead of all
-            arguments but name and namespace.
-        create_mode: whether a cluster that exists is connected to (CREATE_OR_CONNECT), refused (CREATE_ONLY), or
-            wanted (CONNECT_ONLY).
-        shutdown_on_close: delete the cluster when this object is closed or the interpreter ends. By default one
-            that it created, and not one that it found.
+            arguments but name and namespace. A DaskCluster of the stock operator is converted.
+        create_mode: CREATE_OR_CONNECT; CREATE_ONLY refuses a cluster that exists, CONNECT_ONLY wants one.
+        shutdown_on_close: delete it when this object is closed or the interpreter ends; by default what was created.
         shutdown_after_disconnect: seconds, or a duration, without any program connected after which the operator
             deletes a cluster that this one created; None: never. By default 10m, if it is to be deleted on close.
         quiet: print nothing.
         scheduler_forward_port: the local port that leads to the dashboard; any that is free where it is left out.
-        timeout: seconds, or a duration such as `10m`, to wait for the scheduler to be ready: by default 600 s where
-            it may be created, else 120 s.
-        resource_timeout: the stock client's word for `timeout`.
-        port_forward_cluster_ip: forward ports also inside Kubernetes, as the stock client does.
+        timeout, resource_timeout: seconds, or such as `10m`, to wait for the scheduler; else 600 to create, or 120.
+        port_forward_cluster_ip: forward ports also inside Kubernetes.
         jupyter: start Jupyter beside the scheduler, whose image has to have jupyterlab: `jupyter_link`.
         compare_versions: whether Python and packages of client, scheduler and workers are compared.
         security: TLS settings, for `protocol: tls` or `wss`; Dask's configuration where it is left out.
-        kubeconfig: a path, instead of KUBECONFIG.
-        context: a context of the kubeconfig.
+        kubeconfig, context: a path instead of KUBECONFIG, and a context in it.
         asynchronous: whether methods are awaited; then `await KubeCluster(...)` starts it.
-        loop: a tornado loop to run on.
+        loop, scheduler_sync_interval, timing: as Dask's base class has them, and what tests change.
+        **others: arguments of `dask_cuda.LocalCUDACluster`, for the GPU pool: docs/from-dask-kubernetes.md.
 
     Raises:
-        KubeClusterError: what did not work, why, and what to do next; a TypeError too where there is no such argument.
+        KubeClusterError: what did not work, why, and what to do next; also a ValueError, TypeError or TimeoutError.
     """
 
     # The stock widget's buttons know no pools.
     _supports_scaling = False
+
+    # What Dask's base asks for.
+    namespace = PartAttribute("_resource", "the cluster's namespace; empty until it is known")
+    scheduler_comm = PartAttribute("_connection", "Dask's rpc to the scheduler", "rpc")
+    scheduler_info = PartAttribute("_workers", "the scheduler's identity, with its workers", "info")
+    jupyter_link = PartAttribute("_connection", "Jupyter's URL as this machine reaches it; an error without one")
+    # What programs for the stock client read.
+    image = PartAttribute("stock", "the image of its pods")
+    n_workers = PartAttribute("stock", "the pods of its default pool")
+    env = PartAttribute("stock", "the variables of its pods")
+    resources = PartAttribute("stock", "of each pod of its default pool")
+    worker_command = PartAttribute("stock", "what starts a worker of its default pool")
+    jupyter = PartAttribute("stock", "whether Jupyter runs beside its scheduler")
+    idle_timeout = PartAttribute("stock", "seconds without a task after which it is deleted; 0: never")
+    create_mode = PartAttribute("stock", "whether it was to be created or found")
+    scheduler_service_type = PartAttribute("stock", "the kind of its scheduler's Service")
+    scheduler_forward_port = PartAttribute("stock", "the port of this machine that was asked for, for the dashboard")
+    port_forward_cluster_ip = PartAttribute("stock", "whether ports are forwarded inside Kubernetes, too")
+    forwarded_dashboard_port = PartAttribute("stock", "the port in the dashboard's URL")
+    plan = PartAttribute("stock", "a name for each worker pod that there should be")
+    requested = PartAttribute("stock", "a name for each worker pod that there is")
 
     def __init__(
         self,
@@ -121,51 +133,30 @@ class KubeCluster(Cluster):
         timeout: float | str | None = None,
         resource_timeout: float | str | None = None,
         port_forward_cluster_ip: bool | None = None,
-        jupyter: bool = False,
+        jupyter: bool | None = None,
         compare_versions: bool = True,
         security: Security | None = None,
         kubeconfig: str | None = None,
         context: str | None = None,
         asynchronous: bool = False,
         loop: Any = None,
+        scheduler_sync_interval: float | str = 10,
         timing: Timing | None = None,
-        **unknown: Any,
+        **others: Any,
     ) -> None:
-        refuse_unknown(type(self).__init__, unknown)
-        timing = timing or Timing()
-        arguments = Arguments(
-            image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
-            pools, read_manifest(custom_cluster_spec), jupyter or None,
-        )  # fmt: skip
-        mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
+        options = read_options(locals(), others, dask.config.config)  # each argument by its name
+        self._timing = timing = timing or Timing()
         self.security = security or Security()
-        self._timing = timing
-        self._resource = Resource(
-            name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
-            shutdown_on_close=shutdown_on_close, shutdown_after_disconnect=shutdown_after_disconnect, timing=timing,
-        )  # fmt: skip
-        self._connection = SchedulerConnection(
-            self._resource,
-            timeout_seconds=start_limit(timeout, resource_timeout, creates=self._resource.may_create, timing=timing),
-            security=self.security, dashboard_port=scheduler_forward_port or 0, timing=timing,
-            always_forwards=bool(port_forward_cluster_ip), compares_versions=compare_versions,
-            progress=self._progress, log=self._log,
-        )  # fmt: skip
-        self._lease = Lease(self._resource, self._connection, timing)
-        self._reconnector = Reconnector(
-            self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
-        )
-        self._conditions = Conditions(
-            self._resource, cluster=self, is_away=lambda: self._reconnector.outage is not None,
-            ask=lambda: self._connection.rpc.echo(data=None), timing=timing,
-        )  # fmt: skip
-        self._workers = Workers(
-            self._resource, self._connection, self._reconnector, self._conditions, progress=self._progress,
-            timing=timing,
-        )  # fmt: skip
-        super().__init__(
-            asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
-        )
+        self._resource = Resource(options, timing=timing)
+        shown: dict[str, Any] = {"progress": self._progress, "timing": timing}
+        self._connection = SchedulerConnection(self._resource, options, security=self.security, log=self._log, **shown)
+        parts = self._resource, self._connection
+        self._lease = Lease(*parts, timing)
+        self._reconnector = Reconnector(*parts, cluster=self, **shown)
+        self._conditions = Conditions(*parts, self._reconnector, cluster=self, timing=timing)
+        self._workers = Workers(*parts, self._reconnector, self._conditions, **shown)
+        self.stock = StockAttributes(options, *parts)
+        super().__init__(asynchronous, loop, quiet, self._resource.name, scheduler_sync_interval)
         self._start_now()
 
     @classmethod
@@ -247,11 +238,10 @@ class KubeCluster(Cluster):
         """Disconnect, and delete the cluster where `shutdown_on_close` says so.
 
         Args:
-            timeout: seconds, or a duration such as `10m`, to wait until a cluster that is deleted, and its pods, are
-                gone. Without it that is not waited for; a deletion that fails is tried again when this program ends.
+            timeout: seconds, or such as `10m`, to wait until what is deleted is gone, pods too; None: no wait.
 
         Raises:
-            KubeClusterError: something of it is left then.
+            KubeClusterError: something of it is left then (a TimeoutError).
         """
         if self._resource.is_inherited or self.status == Status.closed:
             self.status = Status.closed
@@ -295,10 +285,6 @@ class KubeCluster(Cluster):
 
     # ------------------------------------------------------------------ the scheduler, as Dask's base asks for it
 
-    namespace = _of_part("_resource.namespace", "The cluster's namespace; empty until it is known.")
-    scheduler_comm = _of_part("_connection.rpc", "Dask's rpc to the scheduler.")
-    scheduler_info = _of_part("_workers.info", "The scheduler's identity, with its workers.")
-
     @property
     def scheduler_address(self) -> str:
         """The address of the scheduler as this program reaches it.
@@ -311,8 +297,8 @@ class KubeCluster(Cluster):
 
     @property
     def dashboard_link(self) -> str:
-        """The dashboard's URL as this machine reaches it; empty where it does not."""
-        return self._connection.dashboard
+        """The dashboard's URL as `distributed.dashboard.link` says, else as this machine reaches it; empty: nowhere."""
+        return browser_link(self._connection.dashboard)
 
     async def _watch_worker_status(self, comm: Any) -> None:
         """Follow the scheduler's list of workers, over a new connection when one is lost."""
@@ -336,9 +322,8 @@ class KubeCluster(Cluster):
             pool: the pool's name.
 
         Raises:
-            KubeClusterError: they did not come in time; the message has the operator's reason. Or there is no such
-                pool or cluster any more; or nothing would pass to the workers: they have another Python, from an
-                image of their pool's own.
+            KubeClusterError: they did not come in time (a TimeoutError), and the operator's reason. Or there is no such
+                pool or cluster any more; or nothing would pass to workers with another Python.
         """
         return self.sync(self._workers.wait_for, n_workers, timeout, pool)
 
@@ -349,35 +334,41 @@ class KubeCluster(Cluster):
 
         Args:
             n: pods, not workers: a pod with 4 GPUs holds 4 workers.
-            pool: the pool's name; may be left out where there is only one.
-            worker_group: the stock client's word for `pool`; its `default` is the pool of that name, else the first
-                one without GPUs.
+            pool: its name; without it or as `default`: that one, else the first without GPUs, else the first.
+            worker_group: the stock client's word for `pool`.
 
         Raises:
-            KubeClusterError: no such pool, several pools and none named, or the API server refuses.
+            KubeClusterError: no such pool, or the API server refuses.
         """
-        return self.sync(self._resource.scale, n, one_of(pool, worker_group), is_group=worker_group is not None)
+        return self.sync(self._resource.scale, n, one_of(pool, worker_group))
 
     def unscale(self, pool: str | None = None) -> Any:
         """Remove what `scale` or `adapt` set, so that the manifest's replicas or autoscale hold again."""
         return self.sync(self._resource.scale, None, pool)
 
     def adapt(  # type: ignore[override]  # Dask's takes a class of its own
-        self, minimum: int | None = None, maximum: int | None = None, pool: str | None = None
-    ) -> Any:
+        self, minimum: int | None = None, maximum: int | None = None, pool: str | None = None, **others: Any
+    ) -> Limits:
         """Let a pool follow demand between these limits until `unscale`, whatever its manifest says.
 
         Not Dask's own Adaptive, which is blind to GPUs: the operator does it, and goes on when this program ends.
+        The answer has `minimum` and `maximum`; it may be awaited, and need not be.
 
         Args:
             minimum: pods that stay without demand; the manifest's, or 0, where it is left out.
-            maximum: pods at most; the manifest's where it is left out.
-            pool: the pool's name; may be left out where there is only one.
+            maximum: pods at most; the manifest's, or as many as a pool can have, where it is left out.
+            pool: as `scale`.
+            **others: of Dask's Adaptive, such as `interval`: a warning says what happens instead.
 
         Raises:
-            KubeClusterError: as `scale`, or there is no maximum anywhere.
+            KubeClusterError: as `scale`, or the limits count something else than pods.
         """
-        return self.sync(self._resource.adapt, minimum, maximum, pool)
+        minimum = explain_adaptive(minimum, others)
+        if self.asynchronous:
+            task = asyncio.create_task(self._resource.adapt(minimum, maximum, pool))
+            return Limits.of(self._resource.body, minimum, maximum, pool).set_by(task)
+        self.sync(self._resource.adapt, minimum, maximum, pool)
+        return Limits.of(self._resource.body, minimum, maximum, pool)
 
     def hold(self, pool: str, n: int, *, timeout: float | str | None = 600) -> Hold:
         """A fixed set of workers for a while, for XGBoost, PyTorch or cuML; `async with` in an asynchronous program.
@@ -432,15 +423,14 @@ class KubeCluster(Cluster):
         env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         custom_spec: Any = None,
     ) -> Any:
-        """`add_pool` in the stock client's words; `custom_spec` is refused: a pool has a template.
+        """`add_pool` in the stock client's words; what is left out is as in the default pool.
+
+        `custom_spec` is a worker group's `spec.worker`, as `make_worker_spec` makes it, instead of all others.
 
         Raises:
             KubeClusterError: as `add_pool`, or a word cannot be used: the message says what to write.
         """
-        pool = pool_of_group(
-            name, n_workers=n_workers, image=image, resources=resources, worker_command=worker_command, env=env,
-            custom_spec=custom_spec,
-        )  # fmt: skip
+        pool = pool_of_group(name, n_workers, image, resources, worker_command, env, custom_spec, self._resource.body)
         return self.sync(self._resource.add_pool, pool)
 
     def delete_worker_group(self, name: str) -> Any:
@@ -464,10 +454,6 @@ class KubeCluster(Cluster):
 
     # ------------------------------------------------------------------ what people read
 
-    jupyter_link = _of_part(
-        "_connection.jupyter_link", "Jupyter's URL as this machine reaches it; an error without one."
-    )
-
     def get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
@@ -490,8 +476,8 @@ class KubeCluster(Cluster):
     async def _get_logs(
         self, cluster: bool = True, scheduler: bool = True, workers: Any = True, pool: str = "", tail: int | None = None
     ) -> Any:
-        is_running = self.status == Status.running
-        texts = await self._workers.logs(scheduler and not pool, bool(workers), pool, tail, is_running=is_running)
+        is_away = self.status != Status.running
+        texts = await self._resource.read_logs(scheduler, bool(workers), pool, tail, is_needed=is_away)
         if texts is None:  # without rights on pods, what the processes themselves remember
             return await super()._get_logs(cluster=cluster, scheduler=scheduler, workers=workers)
         logs = Logs({name: Log(text) for name, text in texts.items()})

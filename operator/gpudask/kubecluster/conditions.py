@@ -17,7 +17,7 @@ import contextlib
 import logging
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from html import escape
@@ -27,14 +27,16 @@ from distributed.client import Client
 from distributed.deploy.cluster import Cluster
 
 from gpudask.api import Json
+from gpudask.api.reasons import ConditionType, Reason
 from gpudask.api.resource import PLURAL
-from gpudask.api.status import ConditionType, Reason
 from gpudask.api.untrusted_text import quote
 from gpudask.kubecluster import overrides
+from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.errors import IMAGE_STEP, OPERATOR_STEP, KubeClusterError, not_observed, where_to_look
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND, UNAUTHORIZED
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.kube.session import Purpose, requests_for
+from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Timing
 
@@ -160,9 +162,9 @@ class Conditions:
 
     Args:
         resource: the cluster.
+        connection: to its scheduler, which is asked whether it answers.
+        reconnector: which knows whether the scheduler is away, and tells of it.
         cluster: whose clients are looked at; known by its identity alone.
-        is_away: whether the scheduler is known to be away, which others tell of.
-        ask: asks the scheduler for any answer.
         timing: intervals and deadlines.
 
     Attributes:
@@ -172,15 +174,15 @@ class Conditions:
     def __init__(
         self,
         resource: Resource,
+        connection: SchedulerConnection,
+        reconnector: Reconnector,
         *,
         cluster: Cluster,
-        is_away: Callable[[], bool],
-        ask: Callable[[], Awaitable[Any]],
         timing: Timing,
     ) -> None:
         self.present: list[Trouble] = []
-        self._resource, self._cluster, self._is_away, self._ask = resource, cluster, is_away, ask
-        self._timing = timing
+        self._resource, self._connection, self._reconnector = resource, connection, reconnector
+        self._cluster, self._timing = cluster, timing
         self._tasks: list[asyncio.Task[None]] = []
         self._waits: dict[object, tuple[str | None, int]] = {}  # for how many workers, of which pool
         self._since: dict[tuple[str, str], float] = {}  # since when each trouble lasts
@@ -258,7 +260,7 @@ class Conditions:
                 logger.warning("gpudask: %s", self._line(each))
 
     def _found(self) -> list[Trouble]:
-        if self._is_away():
+        if self._reconnector.outage is not None:
             return []  # the outage is told, with its cause
         body = self._resource.body
         # As in `Workers`: a size that the operator has not seen is none yet.
@@ -293,12 +295,12 @@ class Conditions:
         timing = self._timing
         while True:
             await timing.clock.sleep(timing.conditions_ask_seconds)
-            if self._is_away() or not self._is_waited_for():
+            if self._reconnector.outage is not None or not self._is_waited_for():
                 self._silent = None
                 continue
             try:
                 async with asyncio.timeout(timing.conditions_warn_seconds):
-                    await self._ask()
+                    await self._connection.rpc.echo(data=None)
             except TimeoutError:
                 message = f"the scheduler has not answered for {timing.conditions_warn_seconds:g} s"
                 self._silent = self._silent or _trouble(self._body(), _SILENT, message)

@@ -31,7 +31,7 @@ from typing import Any, Self
 
 from gpudask.api import Json
 from gpudask.api.resource import ANNOTATION_CREATION
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterTimeoutError
 from gpudask.kubecluster.kube.pods import list_pods
 from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN
 from gpudask.kubecluster.kube.server import Server
@@ -141,7 +141,7 @@ class OwnCluster:
                 while not await deadline.attempt(self._delete_once(server or self.server)):
                     await self._timing.clock.sleep(self._timing.retry_seconds)
         except TimeoutError as error:
-            raise KubeClusterError(
+            raise KubeClusterTimeoutError(
                 f"{self} was not deleted",
                 reason=deadline.trouble or f"{self.server.session.address} does not answer",
                 next_step=f"Delete it later: {self.delete_command}",
@@ -176,13 +176,13 @@ class OwnCluster:
         """Wait until the resource and its pods are gone.
 
         Raises:
-            KubeClusterError: they are not in time.
+            KubeClusterTimeoutError: they are not in time.
         """
         deadline = Deadline(limit_seconds, self._timing)
         while (left := await deadline.attempt(self._left())) != []:
             if deadline.is_over:
-                raise KubeClusterError(
-                    f"{self} was deleted, but is not gone in time",
+                raise KubeClusterTimeoutError(
+                    f"{self} was deleted, but is not gone within {limit_seconds:g} s",
                     reason=deadline.trouble or f"there are still: {', '.join(left or [])}",
                     next_step=f"Wait longer: close(timeout=600), or see: kubectl get pods -n {self.server.namespace}",
                 )

@@ -5,6 +5,7 @@ A wait is a live panel on a terminal or in a notebook, else a line for each chan
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from gpudask.api import Json
-from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.timing import Timing
+
+# <cluster>-<pool>-worker-<n>-<nonce>[-<GPU>]: docs/preload-protocol.md
+_WORKER_NAME = re.compile(r"^(?P<cluster>.+)-(?P<pool>[a-z][a-z0-9]{0,14})-worker-\d+-[0-9a-z]{5}(-\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,12 @@ class Row:
     size: str
     gpus: str
     workers: int
+
+
+def pool_of(worker_name: object, cluster: str) -> str:
+    """The pool of a Dask worker's name, `""` where it is none of `cluster`'s."""
+    match = _WORKER_NAME.match(str(worker_name))
+    return match["pool"] if match and match["cluster"] == cluster else ""
 
 
 def pool_rows(body: Json, workers: Mapping[str, Json]) -> list[Row]:

@@ -1,19 +1,18 @@
 """The one error type of the client, and the reasons that it gives. Pure.
 
+Its three kinds are also what Dask and the stock client raise there, so that `except TimeoutError` goes on working.
+
 A reason is the operator's message in a cluster's status, or Kubernetes' own on a pod.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.image_pull import is_final, is_pull_failure, short_message
-from gpudask.api.status import ConditionType, Reason
+from gpudask.api.reasons import ConditionType, Reason
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
@@ -62,34 +61,16 @@ def _restore(kind: type[KubeClusterError], arguments: tuple[Any, ...]) -> KubeCl
     return error
 
 
-class UnknownArgumentError(KubeClusterError, TypeError):
-    """An argument that there is not: also the TypeError that Python raises of one."""
+class KubeClusterValueError(KubeClusterError, ValueError):
+    """An argument that cannot be used, or a cluster that is there, or is not, against `create_mode`."""
 
 
-class InvalidArgumentError(KubeClusterError, ValueError):
-    """An argument that cannot be used: also the ValueError that Dask raises of one."""
+class KubeClusterTypeError(KubeClusterError, TypeError):
+    """An argument that there is none of."""
 
 
-def refuse_unknown(function: Callable[..., Any], unknown: Mapping[str, Any]) -> None:
-    """Refuse arguments that `function` collected because it has no such parameters.
-
-    Raises:
-        UnknownArgumentError: there are some; the message has the nearest parameter.
-    """
-    if not unknown:
-        return
-    known = [
-        name
-        for name, each in inspect.signature(function).parameters.items()
-        if each.kind is inspect.Parameter.KEYWORD_ONLY or (each.kind is each.POSITIONAL_OR_KEYWORD and name != "self")
-    ]
-    name = next(iter(unknown))
-    close = get_close_matches(name[:100].lower(), known, n=1)
-    raise UnknownArgumentError(
-        f"{', '.join(f'{each}=' for each in unknown)} given to KubeCluster",
-        reason=f"there is no argument {name}",
-        next_step=f"Did you mean {close[0]}=?" if close else f"Its arguments are {', '.join(known)}",
-    )
+class KubeClusterTimeoutError(KubeClusterError, TimeoutError):
+    """A wait that its time limit ended."""
 
 
 def not_observed(body: Json) -> str:

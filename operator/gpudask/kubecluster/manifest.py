@@ -1,38 +1,54 @@
 """The arguments of `KubeCluster(...)` -> the manifest of a GpuDaskCluster. Pure, but for reading a file of one.
 
-They are those of `dask_kubernetes.operator.KubeCluster` where they mean the same. What cannot be said with
-them, or not together, is refused with what to write instead.
+They are those of `dask_kubernetes.operator.KubeCluster` where they mean the same; `stock/` reads what is said otherwise
+there. What cannot be said with them, or not together, is refused with what to write instead.
 """
 
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, KIND, MAX_CLUSTER_NAME, InvalidSpecError, parse
-from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.pools import duration, env_list, extra_args, pod_resources, size
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
+from gpudask.kubecluster.pools import duration, env_list, size
+from gpudask.kubecluster.stock.cluster_spec import is_stock
+from gpudask.kubecluster.stock.notes import Notes
+from gpudask.kubecluster.stock.worker import Worker, read_worker
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.stock.cuda import Cuda  # the command line writes manifests without Dask
+
+logger = logging.getLogger(__name__)
 
 Size = int | tuple[int, int]
 DEFAULT_SIZE = (1, 4)
+DEFAULT_GPUS = (0, 4)  # where only other arguments say that there are GPUs
 DEFAULT_SHUTDOWN = "10m"
 SHUTDOWN = "shutdownAfterDisconnect"  # of `spec.idle`
 JUPYTER = "--jupyter"  # of `dask scheduler`
 DEFAULT_NAME = "{user}-{uuid}"
 _NONCE_LENGTH = 5
+_FIELD = re.compile(r"{(\w+)}")
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments for the cluster to create; None: not given. The class `KubeCluster` explains each."""
+    """The arguments for the cluster to create; None: not given. The class `KubeCluster` explains each.
+
+    Attributes:
+        cuda: those of LocalCUDACluster.
+        configured: the names of those that Dask's configuration has said, not the program.
+    """
 
     image: str | None = None
     n_workers: Size | None = None
@@ -46,10 +62,14 @@ class Arguments:
     pools: Sequence[Any] | None = None
     custom_cluster_spec: Any = None
     jupyter: bool | None = None
+    cuda: Cuda | None = None
+    configured: frozenset[str] = field(default=frozenset())
 
     def given(self) -> list[str]:
-        """The arguments that were given."""
-        return [field.name for field in fields(self) if getattr(self, field.name) is not None]
+        """The arguments that the program gave."""
+        own = [each.name for each in fields(self) if each.name not in ("cuda", "configured")]
+        given = [name for name in own if getattr(self, name) is not None and name not in self.configured]
+        return given + list(self.cuda.names if self.cuda else ())
 
 
 @dataclass(frozen=True)
@@ -89,10 +109,10 @@ class Shutdown:
         return {**body, "spec": {**spec, "idle": {**(spec.get("idle") or {}), SHUTDOWN: self.after}}}
 
 
-def manifest(name: str, arguments: Arguments, *, default_image: str = "", shutdown: Shutdown | None = None) -> Json:
+def manifest(name: str, arguments: Arguments, *, shutdown: Shutdown | None = None) -> Json:
     """The GpuDaskCluster `name`, valid as far as its models can say.
 
-    Without an image of its own it has `default_image`; where that is empty, too, none: the operator has a default.
+    Without an image it has none: the operator has a default.
 
     Raises:
         KubeClusterError: an argument cannot be used, alone or beside another; the message says what to write.
@@ -102,7 +122,7 @@ def manifest(name: str, arguments: Arguments, *, default_image: str = "", shutdo
         body = _custom(name, arguments.custom_cluster_spec)
     else:
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}
-        body["spec"] = _spec(arguments, default_image)
+        body["spec"] = _spec(arguments)
     if shutdown is not None:
         body = shutdown.put_into(body)
     _check(body)
@@ -124,20 +144,37 @@ def open_to(body: Json, program: str, namespace: str) -> Json:
     return {**body, "spec": {**body["spec"], "network": {"allowFrom": [peer]}}}
 
 
-def cluster_name(wanted: str | None, *, user: str, nonce: str) -> str:
-    """`wanted` with `{user}` and `{uuid}` filled in, as the stock client does; without it a new name.
+def cluster_name(wanted: str | None, *, user: str, nonce: str, environment: Mapping[str, str] | None = None) -> str:
+    """`wanted` with what is in braces filled in, as the stock client does; without it a new name.
 
     Args:
-        wanted: checked by the resource's own rules later.
-        user: whose; reduced to what a name may have.
+        wanted: checked by the resource's own rules later. `{user}`, `{uuid}`, and variables of the environment.
+        user: whose; reduced, as any variable, to what a name may have.
         nonce: lower-case letters and digits that nobody else has, of which five are used.
+        environment: the program's.
+
+    Raises:
+        KubeClusterValueError: there is no such variable.
     """
-    if wanted is not None and "{" not in wanted:
-        return wanted
     pattern = wanted or DEFAULT_NAME
-    fixed = len(pattern.replace("{user}", "").replace("{uuid}", "")) + _NONCE_LENGTH * pattern.count("{uuid}")
-    who = _plain_name(user)[: max(1, MAX_CLUSTER_NAME - fixed)].rstrip("-")
-    return pattern.replace("{user}", who).replace("{uuid}", nonce[:_NONCE_LENGTH])
+    values = {**(environment or {}), "user": user}
+    names = [each for each in _FIELD.findall(pattern) if each != "uuid"]
+    if unknown := [each for each in names if each not in values]:
+        raise KubeClusterValueError(
+            f"name={wanted!r}",
+            reason=f"the environment has no variable {unknown[0]}",
+            next_step="Write {user}, {uuid}, or the name of a variable",
+        )
+    fixed = len(_FIELD.sub("", pattern)) + _NONCE_LENGTH * pattern.count("{uuid}")
+    each_length = max(1, (MAX_CLUSTER_NAME - fixed) // max(1, len(names)))
+
+    def filled(match: re.Match[str]) -> str:
+        if match[1] == "uuid":
+            return nonce[:_NONCE_LENGTH]
+        plain = _plain_name(values[match[1]], starts=match.start() == 0)
+        return plain[:each_length].rstrip("-")
+
+    return _FIELD.sub(filled, pattern)
 
 
 def user() -> str:
@@ -149,31 +186,50 @@ def user() -> str:
 
 
 def read_manifest(custom: Any) -> Any:
-    """The GpuDaskCluster of a YAML file, where `custom` is a path. Anything else as it is.
+    """The GpuDaskCluster that `custom` is, or the path of a YAML file of; one of the stock operator's is converted.
 
     Raises:
-        KubeClusterError: no such file, no YAML, or not one GpuDaskCluster in it.
+        KubeClusterError: no such file, no YAML, not one cluster in it, or it cannot be converted.
     """
+    if is_stock(custom):
+        return _converted([custom])
     if not isinstance(custom, str | Path):
         return custom
     try:
-        documents = [item for item in yaml.safe_load_all(Path(custom).read_text("utf-8")) if item]
+        found = [item for item in yaml.safe_load_all(Path(custom).read_text("utf-8")) if item]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise KubeClusterError(
-            f"cannot read custom_cluster_spec {str(custom)!r}",
-            reason=str(error),
-            next_step="Write the path of a YAML file, or a dict",
+        raise _refused(
+            f"cannot read custom_cluster_spec {str(custom)!r}", str(error), "Write the path of a YAML file, or a dict"
         ) from error
-    if len(documents) == 1:
-        return documents[0]
-    ours = [item for item in documents if isinstance(item, dict) and item.get("kind") == KIND]
+    ours = [item for item in found if isinstance(item, dict) and item.get("kind") == KIND]
+    if not ours and any(is_stock(item) for item in found):
+        return _converted(found)
+    if len(found) == 1:
+        return found[0]
     if len(ours) != 1:
-        raise KubeClusterError(
+        raise _refused(
             f"custom_cluster_spec {str(custom)!r} is not one cluster",
-            reason=f"the file holds {len(ours)} {KIND} in {len(documents)} documents",
-            next_step="Leave one in it, and apply the others with kubectl",
+            f"the file holds {len(ours)} {KIND} in {len(found)} documents",
+            "Leave one in it, and apply the others with kubectl",
         )
     return ours[0]
+
+
+def _converted(stock: list[Any]) -> Json:
+    from gpudask.kubecluster.stock import documents  # noqa: PLC0415 - 13 models, which few programs need
+
+    notes = Notes()
+    try:
+        made = documents.convert(stock, notes)
+    except documents.NotConvertibleError as error:
+        raise _refused(
+            "cannot use custom_cluster_spec", str(error), "Correct it; gpudask convert FILE shows what comes of it"
+        ) from error
+    if len(made) != 1:
+        raise _refused("custom_cluster_spec is not one cluster", f"it holds {len(made)}", "Leave one in it")
+    for note in notes.lost_ones:
+        logger.warning("gpudask: %s", note)
+    return made[0]
 
 
 def name_of(custom: Any) -> str:
@@ -188,9 +244,9 @@ def summary(body: Json) -> str:
     return f"image {body['spec'].get('image') or 'of the operator'}, pools {pools}"
 
 
-def _spec(arguments: Arguments, default_image: str) -> Json:
-    image = arguments.image or default_image
-    spec: Json = {"image": image} if image else {}
+def _spec(arguments: Arguments) -> Json:
+    worker, cuda = read_worker(arguments.resources, arguments.worker_command), arguments.cuda
+    spec: Json = {"image": arguments.image} if arguments.image else {}
     if arguments.env:
         spec["env"] = env_list(arguments.env)
     scheduler: Json = {}
@@ -200,11 +256,17 @@ def _spec(arguments: Arguments, default_image: str) -> Json:
         scheduler["extraArgs"] = [JUPYTER]
     if scheduler:
         spec["scheduler"] = scheduler
-    if arguments.protocol is not None:
-        spec["protocol"] = arguments.protocol
+    if protocol := arguments.protocol or worker.protocol or ("ucxx" if cuda and cuda.needs_ucx else ""):
+        plain = str(protocol).removesuffix("://")
+        spec["protocol"] = "ucxx" if plain == "ucx" else plain
     if arguments.idle_timeout:  # 0 is never, as in the stock client
         spec["idle"] = {"deleteAfter": duration("idle_timeout", arguments.idle_timeout)}
-    spec["pools"] = [_plain(pool) for pool in arguments.pools] if arguments.pools is not None else _pools(arguments)
+    if arguments.pools is not None:
+        if not isinstance(arguments.pools, list | tuple):
+            raise _refused(f"pools={arguments.pools!r}", "it is a list of pools", "Write pools=[{'name': 'cpu'}]")
+        spec["pools"] = [_plain(pool) for pool in arguments.pools]
+    else:
+        spec["pools"] = _pools(arguments, worker)
     return spec
 
 
@@ -213,22 +275,50 @@ def _section(values: Any, name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _pools(arguments: Arguments) -> list[Json]:
-    cpu = arguments.n_workers
-    if cpu is None and arguments.gpus is None:
-        cpu = DEFAULT_SIZE
-    common = pod_resources(arguments.resources) | extra_args(arguments.worker_command)
-    pools = []
-    if cpu is not None and cpu != 0:
-        pools.append({"name": "cpu", **size("n_workers", cpu), **common})
-    if arguments.gpus is not None and arguments.gpus != 0:
-        limits = (0, arguments.gpus) if isinstance(arguments.gpus, int) else arguments.gpus
-        pools.append({"name": "gpu", "gpu": {"count": 1}, **size("gpus", limits), **common})
-    if not pools:
+def _pools(arguments: Arguments, worker: Worker) -> list[Json]:
+    cpu, gpus, cuda = arguments.n_workers, arguments.gpus, arguments.cuda
+    of_gpus: Json = {"gpu": {"count": 1}}
+    if gpus is not None and worker.gpu is not None:
         raise _refused(
-            "cannot make a cluster without any worker", "n_workers=0 and gpus=0", "Write n_workers=(0, 4) or gpus=8"
+            f"gpus={gpus!r} beside resources with GPUs",
+            "both say how many",
+            "Write gpus= alone; or n_workers= beside such resources",
         )
+    if gpus is None and (worker.has_gpus or (cuda and cuda.needs_gpus)):
+        # There, the workers are of one kind: these have GPUs.
+        most = cuda.gpus if cuda else None
+        limits = cpu if cpu is not None else DEFAULT_GPUS if most is None else most
+        gpu_size = size("n_workers", min(limits, most) if most is not None and isinstance(limits, int) else limits)
+        cpu = None
+        if worker.has_gpus:
+            of_gpus = worker.gpu_fields
+    elif gpus:
+        gpu_size = size("gpus", (0, gpus) if isinstance(gpus, int) else gpus)
+    else:
+        gpu_size = {}
+        cpu = DEFAULT_SIZE if cpu is None else cpu
+    pools = []
+    if cpu is not None and (cpu != 0 or not gpu_size):
+        pools.append(_merged({"name": "cpu", **size("n_workers", cpu)}, worker.cpu_fields, cuda.common if cuda else {}))
+    if gpu_size:
+        pool = {"name": "gpu", **of_gpus, **gpu_size}
+        if cuda and (cuda.gpu or cuda.extra_args):  # options of `dask cuda worker`
+            pool["gpu"] = {key: value for key, value in pool["gpu"].items() if key != "launcher"} | cuda.gpu
+        of_cuda = {"extraArgs": cuda.extra_args} if cuda and cuda.extra_args else {}
+        pools.append(_merged(pool, worker.fields, cuda.common if cuda else {}, of_cuda))
     return pools
+
+
+def _merged(*parts: Json) -> Json:
+    """The fields of all parts; lists are appended, and what an earlier part says of resources counts."""
+    merged: Json = {}
+    for part in parts:
+        for key, value in part.items():
+            if isinstance(value, list):
+                merged[key] = [*merged.get(key, []), *value]
+            else:
+                merged[key] = value | merged.get(key, {}) if isinstance(value, dict) else merged.get(key, value)
+    return merged
 
 
 def _custom(name: str, custom: Any) -> Json:
@@ -244,8 +334,8 @@ def _custom(name: str, custom: Any) -> Json:
     if kind != KIND:
         raise _refused(
             f"cannot use custom_cluster_spec of kind {kind}",
-            f"this operator knows {KIND}",
-            "Turn a manifest of the stock operator into one: gpudask convert FILE",
+            f"this operator knows {KIND}, and DaskCluster of kubernetes.dask.org",
+            "Write its kind and apiVersion",
         )
     body = dict(custom) if "spec" in custom else {"spec": dict(custom)}
     metadata = dict(body.get("metadata") or {})
@@ -262,7 +352,8 @@ def _refuse_pairs(arguments: Arguments) -> None:
             "the manifest says it all",
             "Put them into the manifest, or leave custom_cluster_spec out",
         )
-    short = [argument for argument in ("n_workers", "gpus", "resources", "worker_command") if argument in given]
+    cuda = arguments.cuda.names if arguments.cuda else ()
+    short = [each for each in ("n_workers", "gpus", "resources", "worker_command", *cuda) if each in given]
     if arguments.pools is not None and short:
         raise _refused(
             f"cannot use pools beside {', '.join(short)}",
@@ -294,9 +385,10 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _plain_name(user: str) -> str:
+def _plain_name(user: str, *, starts: bool) -> str:
+    """Letters, digits and hyphens; where the cluster's name `starts` with it, a letter first."""
     plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")
-    return plain if plain[:1].isalpha() else f"dask-{plain}".rstrip("-")
+    return plain if plain[:1].isalpha() or not starts else f"dask-{plain}".rstrip("-")
 
 
 def _size(pool: Json) -> str:
@@ -307,4 +399,4 @@ def _size(pool: Json) -> str:
 
 
 def _refused(what: str, reason: str, next_step: str) -> KubeClusterError:
-    return KubeClusterError(what, reason=reason, next_step=next_step)
+    return KubeClusterValueError(what, reason=reason, next_step=next_step)

@@ -167,9 +167,18 @@ async def set_size(server: Server, name: str, n: int | None, pool: str | None, *
 
 
 async def set_limits(
-    server: Server, name: str, minimum: int | None, maximum: int | None, pool: str | None, *, by: str
+    server: Server,
+    name: str,
+    minimum: int | None,
+    maximum: int | None,
+    pool: str | None,
+    *,
+    by: str,
+    without_maximum: int | None = None,
 ) -> Json:
     """Let `pool` follow demand between limits; one that is None is the manifest's. The cluster as it is then.
+
+    `without_maximum` is the maximum where neither says one.
 
     Raises:
         KubeClusterError: as `set_size`, or the pool's manifest has no maximum and none is given.
@@ -178,7 +187,7 @@ async def set_limits(
     async def write(body: Json) -> Json:
         chosen = choose_pool(body, pool)
         limits = section_of(body, chosen).get("autoscale") or {}
-        most = limits.get("max") if maximum is None else maximum
+        most = limits.get("max", without_maximum) if maximum is None else maximum
         if most is None:
             raise KubeClusterError(
                 f"pool {chosen!r} of cluster {name!r} has no maximum",

@@ -5,29 +5,24 @@ The arguments are those of `dask_kubernetes.operator.KubeCluster` where they mea
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpudask.api import Json, resource
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.errors import InvalidArgumentError, KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
+from gpudask.kubecluster.stock.notes import Notes
+from gpudask.kubecluster.stock.pod import pool_name
+from gpudask.kubecluster.stock.worker import read_worker
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import (
         Server,  # the command line writes manifests before it needs an API server
     )
 
-# Names that people write for a resource -> what they mean.
-_MEANT = {
-    "cpu": "'cpu'", "cpus": "'cpu'", "cores": "'cpu'", "memory": "'memory'", "mem": "'memory'", "ram": "'memory'",
-    "ephemeral-storage": "'ephemeral-storage'", "storage": "'ephemeral-storage'", "disk": "'ephemeral-storage'",
-    "gpu": "gpus=8, beside resources", "gpus": "gpus=8, beside resources",
-}  # fmt: skip
-_CUDA = ("dask-cuda-worker", "dask cuda worker")
-_PLAIN = ("dask-worker", "dask worker")
+logger = logging.getLogger(__name__)
 
 
 def size(argument: str, value: Any) -> Json:
@@ -38,7 +33,7 @@ def size(argument: str, value: Any) -> Json:
     """
     numbers = [value] if _is_count(value) else list(value) if isinstance(value, tuple | list) else []
     if len(numbers) not in (1, 2) or not all(_is_count(number) for number in numbers):
-        raise KubeClusterError(
+        raise KubeClusterValueError(
             f"{argument}={value!r} is no size",
             reason="it is a number of pods, or the least and the most",
             next_step=f"Write {argument}=2, or {argument}=(0, 8) to follow demand",
@@ -47,53 +42,12 @@ def size(argument: str, value: Any) -> Json:
         return {"replicas": numbers[0]}
     least, most = numbers
     if least > most or most < 1:
-        raise KubeClusterError(
+        raise KubeClusterValueError(
             f"{argument}={value!r} is no range",
             reason="the first is the least number of pods, the second the most, which is at least 1",
             next_step=f"Write {argument}=(0, 8)",
         )
     return {"autoscale": {"min": least, "max": most}}
-
-
-def pod_resources(resources: Mapping[str, Any] | None) -> Json:
-    """A pool's `resources`, from requests by name or from a container's `requests` and `limits`.
-
-    Raises:
-        KubeClusterError: GPUs are asked for, Kubernetes knows no such resource, or a limit says something else than the
-            request.
-    """
-    if not resources:
-        return {}
-    asked = dict(resources)
-    if set(asked) <= {"requests", "limits"}:
-        requests, limits = dict(asked.get("requests") or {}), dict(asked.get("limits") or {})
-        for name, limit in limits.items():
-            if requests.get(name, limit) != limit:
-                raise KubeClusterError(
-                    f"resources with another limit than request of {name}",
-                    reason="a pool has one number: it is the request, and for memory the limit too",
-                    next_step=f"Write resources={{{name!r}: {limit!r}}}; for a limit of CPU, a pool's template",
-                )
-        asked = limits | requests
-    gpus = [name for name in asked if name.startswith("nvidia.com/") or name.endswith("/gpu")]
-    if gpus:
-        raise KubeClusterError(
-            f"resources with {', '.join(gpus)}",
-            reason="that alone gives a pod a GPU, but no worker that uses it",
-            next_step="Write gpus=8, or gpus=(0, 8); other devices: pools=[{'name': 'gpu', 'gpu':"
-            " {'resourceName': 'nvidia.com/mig-1g.10gb'}}]",
-        )
-    from gpudask.api.base import PLAIN_RESOURCES, is_resource  # noqa: PLC0415 - the models take long to load
-
-    if wrong := [name for name in asked if not is_resource(str(name))]:
-        name = str(wrong[0])[:100]
-        close = get_close_matches(name.lower(), _MEANT, n=1, cutoff=0.5)
-        raise InvalidArgumentError(
-            f"resources with {name!r}",
-            reason=f"Kubernetes knows {', '.join(PLAIN_RESOURCES)}; others have a domain, as example.com/dongle",
-            next_step=f"Did you mean {_MEANT[close[0]]}?" if close else "Write one of these, or leave it out",
-        )
-    return {"resources": asked}
 
 
 def duration(argument: str, value: Any) -> str:
@@ -108,7 +62,7 @@ def duration(argument: str, value: Any) -> str:
         text = value if isinstance(value, str) else _in_seconds(value)
         seconds(text)
     except (TypeError, ValueError) as error:
-        raise KubeClusterError(
+        raise KubeClusterValueError(
             f"{argument}={value!r} is no length of time",
             reason="it is a number of seconds, or a text such as '1h30m'",
             next_step=f"Write {argument}=3600 or {argument}='1h'",
@@ -116,57 +70,23 @@ def duration(argument: str, value: Any) -> str:
     return text
 
 
-def env_list(env: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Json]:
+def env_list(env: Any) -> list[Json]:
     """Environment variables by name as a pod has them; those that are so already stay.
 
     Raises:
-        InvalidArgumentError: it is neither.
+        KubeClusterValueError: it is neither.
     """
     if isinstance(env, Mapping):
         return [{"name": str(name), "value": str(value)} for name, value in env.items()]
-    if isinstance(env, str) or not isinstance(env, Iterable):
-        raise _no_env(env)
-    items = list(env)
+    items = env if isinstance(env, list | tuple) else [env]
     wrong = [item for item in items if not isinstance(item, Mapping) or not isinstance(item.get("name"), str)]
     if wrong:
-        raise _no_env(wrong[0])
-    return [dict(item) for item in items]
-
-
-def _no_env(given: Any) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"env with {given!r:.100}",
-        reason="it is a value for each name, or a list of variables as a pod has them",
-        next_step="Write env={'LEVEL': '3'}, or env=[{'name': 'LEVEL', 'value': '3'}]",
-    )
-
-
-def extra_args(command: str | Sequence[str] | None) -> Json:
-    """A pool's `extraArgs`, from the stock client's whole `worker_command`.
-
-    Raises:
-        KubeClusterError: it starts something else than `dask worker`.
-    """
-    if command is None:
-        return {}
-    parts = shlex.split(command) if isinstance(command, str) else [str(part) for part in command]
-    line = " ".join(parts)
-    if any(line.startswith(cuda) for cuda in _CUDA):
-        raise KubeClusterError(
-            f"worker_command={line!r}",
-            reason="a GPU pool starts that by itself",
-            next_step="Write gpus=8, and only what you add to it into pools=[{..., 'extraArgs': [...]}]",
+        raise KubeClusterValueError(
+            f"env with {wrong[0]!r:.100}",
+            reason="it is a value for each name, or a list of variables as a pod has them",
+            next_step="Write env={'LEVEL': '3'}, or env=[{'name': 'LEVEL', 'value': '3'}]",
         )
-    for plain in _PLAIN:
-        if line == plain or line.startswith(plain + " "):
-            rest = parts[len(plain.split()) :]
-            return {"extraArgs": rest} if rest else {}
-    raise KubeClusterError(
-        f"worker_command={line!r} is no `dask worker`",
-        reason="the operator starts the workers, so that it knows their names and what they offer",
-        next_step="Write arguments alone, as worker_command='dask worker --lifetime 1h', or replace the command in a"
-        " pool's template: {'spec': {'containers': [{'name': 'dask', 'command': [...]}]}}",
-    )
+    return [dict(item) for item in items]
 
 
 def pool_of_arguments(name: str, n_workers: Any, gpus: Any, fields: Json) -> Json:
@@ -182,7 +102,7 @@ def pool_of_arguments(name: str, n_workers: Any, gpus: Any, fields: Json) -> Jso
         KubeClusterError: both, or a size that is none.
     """
     if n_workers is not None and gpus is not None:
-        raise KubeClusterError(
+        raise KubeClusterValueError(
             f"pool {name!r} with n_workers and gpus",
             reason="a pool has GPUs or it has none",
             next_step="Add two pools, or write gpus= alone",
@@ -202,7 +122,7 @@ def one_of(pool: str | None, worker_group: str | None) -> str | None:
         KubeClusterError: both are given, and differ.
     """
     if pool is not None and worker_group not in (None, pool):
-        raise KubeClusterError(
+        raise KubeClusterValueError(
             f"pool={pool!r} beside worker_group={worker_group!r}",
             reason="both name the pool",
             next_step="Write pool= alone",
@@ -215,36 +135,70 @@ def default_pool(body: Json) -> str:
     return resource.default_pool({pool["name"]: pool.get("gpu") is not None for pool in body["spec"]["pools"]})
 
 
-def pool_of_group(
+def pool_of_word(body: Json, pool: str | None) -> str:
+    """The pool of the cluster `body` that a program means: without one or by `default` the default one, as there.
+
+    Raises:
+        KubeClusterError: no such pool.
+    """
+    if pool is None or pool == resource.DEFAULT_GROUP:
+        return default_pool(body)
+    return overrides.choose_pool(body, pool_of_group_name(body, pool))
+
+
+def pool_of_group_name(body: Json, group: str) -> str:
+    """The pool that `add_worker_group` has made of a group of this name; the name as it is where there is none."""
+    names, plain = overrides.pool_names(body), pool_name(group)
+    return plain if group not in names and plain in names else group
+
+
+def pool_of_group(  # noqa: PLR0917 - the stock client's order
     name: str,
-    *,
     n_workers: int,
     image: str | None,
     resources: Mapping[str, Any] | None,
     worker_command: str | Sequence[str] | None,
     env: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
     custom_spec: Any,
+    body: Json,
 ) -> Json:
-    """The pool that `add_worker_group` asks for.
+    """The pool that `add_worker_group` asks for; what it leaves out is as in the default pool of the cluster `body`.
 
     Raises:
         KubeClusterError: an argument cannot be used.
     """
     if custom_spec is not None:
-        raise KubeClusterError(
-            "add_worker_group with custom_spec",
-            reason="that is a whole pod of the stock operator's, and this one writes its pods itself",
-            next_step=f"Write add_pool({name!r}, n_workers={n_workers}, template={{'spec': ...}}) with what you add to"
-            " its pods",
-        )
-    return {
-        "name": name,
-        **size("n_workers", n_workers),
-        **({"image": image} if image else {}),
-        **pod_resources(resources),
-        **extra_args(worker_command),
-        **({"env": env_list(env)} if env else {}),
-    }
+        return _custom_group(name, custom_spec, (body.get("spec") or {}).get("image", ""))
+    default: Json = overrides.section_of(body, default_pool(body)) if body.get("spec") else {}
+    worker = read_worker(resources, worker_command)
+    pool: Json = {"name": pool_name(name), **size("n_workers", n_workers)}
+    taken = [] if resources else ["resources", "template"]
+    taken += [] if worker_command else ["extraArgs", "offers", "nthreads"]
+    if worker.has_gpus:
+        pool |= worker.gpu_fields
+    elif not resources and not worker_command:
+        taken += ["gpu", "accepts"]
+    pool |= {key: default[key] for key in taken if key in default}
+    pool |= worker.fields | ({"image": image} if image else {})
+    variables = [*(env_list(env) if env else default.get("env", [])), *worker.fields.get("env", [])]
+    return pool | ({"env": variables} if variables else {})
+
+
+def _custom_group(name: str, worker: Any, image: str) -> Json:
+    from gpudask.kubecluster.stock import documents  # noqa: PLC0415 - as in manifest.py
+
+    notes = Notes()
+    try:
+        pool = documents.convert_group(name, worker, image, notes)
+    except documents.NotConvertibleError as error:
+        raise KubeClusterValueError(
+            f"add_worker_group({name!r}) with this custom_spec",
+            reason=str(error),
+            next_step="Write what make_worker_spec() returns, or add_pool() with the fields of a pool",
+        ) from error
+    for note in notes.lost_ones:
+        logger.warning("gpudask: %s", note)
+    return pool
 
 
 async def add_pool(server: Server, name: str, pool: Json) -> Json:

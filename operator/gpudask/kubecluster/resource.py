@@ -8,22 +8,17 @@ import os
 import secrets
 from collections.abc import Callable
 from enum import Enum
-
-import dask.config
-from dask.typing import NoDefault, no_default
+from typing import TYPE_CHECKING
 
 from gpudask.api import Json
-from gpudask.api.resource import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, pools
 from gpudask.kubecluster.deletion import OwnCluster, at_exit, say
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
-from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
+from gpudask.kubecluster.kube.pods import read_logs
+from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import (
-    DEFAULT_SHUTDOWN,
-    Arguments,
-    Shutdown,
     cluster_name,
     manifest,
     name_of,
@@ -32,6 +27,9 @@ from gpudask.kubecluster.manifest import (
     user,
 )
 from gpudask.kubecluster.timing import Timing
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.stock.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ class CreateMode(Enum):
             return cls(value)
         except ValueError:
             names = [mode.value for mode in cls]
-            raise KubeClusterError(
+            raise KubeClusterValueError(
                 f"create_mode={value!r}",
                 reason="there is no such mode",
                 next_step=f"Write one of {', '.join(names)}",
@@ -66,14 +64,7 @@ class Resource:
     """One GpuDaskCluster: its API server, and what was last read of it.
 
     Args:
-        name: the cluster's, with `{user}` and `{uuid}` to be filled in; without it the manifest's, or a new one.
-        arguments: what the program said of it.
-        mode: whether it is created or connected to.
-        namespace: where; the kubeconfig's or the pod's own where it is None.
-        kubeconfig: a path, instead of KUBECONFIG.
-        context: a context of the kubeconfig.
-        shutdown_on_close: delete it at the end; None: where it was created here.
-        shutdown_after_disconnect: when it ends without a program, `no_default` where this one does not say.
+        options: what the program said: which cluster, where, and whether it is created or connected to.
         timing: intervals and deadlines.
 
     Attributes:
@@ -86,39 +77,25 @@ class Resource:
         is_new: whether it was created here, just now.
     """
 
-    def __init__(
-        self,
-        name: str | None,
-        arguments: Arguments,
-        mode: CreateMode,
-        *,
-        namespace: str | None,
-        kubeconfig: str | None,
-        context: str | None,
-        shutdown_on_close: bool | None,
-        shutdown_after_disconnect: float | str | NoDefault | None = no_default,
-        timing: Timing,
-    ) -> None:
-        wanted = name or name_of(arguments.custom_cluster_spec) or None
-        self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3))
+    def __init__(self, options: Options, *, timing: Timing) -> None:
+        arguments, shutdown, mode = options.arguments, options.shutdown, options.create_mode
+        wanted = options.name or name_of(arguments.custom_cluster_spec) or None
+        self.name = cluster_name(wanted, user=user(), nonce=secrets.token_hex(3), environment=os.environ)
         if mode is CreateMode.CREATE_OR_CONNECT and (wanted is None or "{uuid}" in wanted):
             mode = CreateMode.CREATE_ONLY  # a cluster that happens to have the new name is somebody else's
         self.may_create = mode is not CreateMode.CONNECT_ONLY
-        image = str(dask.config.get("gpudask.image", None) or "")
-        configured = dask.config.get("gpudask.shutdown-after-disconnect", DEFAULT_SHUTDOWN)
-        shutdown = Shutdown.of(shutdown_after_disconnect, configured)
         is_default = not shutdown.is_asked and not shutdown.is_left_to(arguments.custom_cluster_spec)
         self.default_shutdown = shutdown.after if is_default and self.may_create else ""
-        due = shutdown if shutdown.is_asked or (is_default and shutdown_on_close is not False) else None
-        self._manifest = manifest(self.name, arguments, default_image=image, shutdown=due) if self.may_create else {}
-        self._wanted_namespace = namespace or self._manifest.get("metadata", {}).get("namespace")
+        due = shutdown if shutdown.is_asked or (is_default and options.shutdown_on_close is not False) else None
+        self._manifest = manifest(self.name, arguments, shutdown=due) if self.may_create else {}
+        self._wanted_namespace = options.namespace or self._manifest.get("metadata", {}).get("namespace")
         self.namespace = self._wanted_namespace or ""
         self.server: Server | None = None
         self.body: Json = {}
         self.is_new = False
         self._arguments, self._mode = arguments, mode
-        self._kubeconfig, self._context = kubeconfig, context
-        self._shutdown_on_close = shutdown_on_close
+        self._kubeconfig, self._context = options.kubeconfig, options.context
+        self._shutdown_on_close = options.shutdown_on_close
         self._own: OwnCluster | None = None
         self._timing = timing
         self._is_open = False
@@ -256,18 +233,54 @@ class Resource:
         """
         self.body = await self.require_server().merge(self.name, {"spec": {"suspend": on}})
 
-    async def scale(self, n: int | None, pool: str | None, *, is_group: bool = False) -> None:
-        """Set a pool to `n` pods, or give its size back; `is_group`: it is named as the stock client does."""
-        server, name = self.require_server(), self.name
-        if is_group and pool == DEFAULT_GROUP:
-            pool = pools.default_pool(await server.cluster(name))
-        self.update(await overrides.set_size(server, name, n, pool, by=user()))
-        if n is not None and (hint := overrides.hint_of_size(self.body, overrides.choose_pool(self.body, pool), n)):
+    async def scale(self, n: int | None, pool: str | None) -> None:
+        """Set a pool to `n` pods, or give its size back; the default pool where none is named."""
+        server, chosen = self.require_server(), await self._pool(pool)
+        self.update(await overrides.set_size(server, self.name, n, chosen, by=user()))
+        if n is not None and (hint := overrides.hint_of_size(self.body, chosen, n)):
             logger.warning("gpudask: %s", hint)
 
     async def adapt(self, minimum: int | None, maximum: int | None, pool: str | None) -> None:
-        """Let a pool follow demand between limits."""
-        self.update(await overrides.set_limits(self.require_server(), self.name, minimum, maximum, pool, by=user()))
+        """Let a pool follow demand between limits; the default pool where none is named."""
+        from gpudask.api.pool import MAX_REPLICAS  # noqa: PLC0415 - the models take long to load
+
+        server, chosen = self.require_server(), await self._pool(pool)
+        self.update(
+            await overrides.set_limits(
+                server, self.name, minimum, maximum, chosen, by=user(), without_maximum=MAX_REPLICAS
+            )
+        )
+
+    async def _pool(self, pool: str | None) -> str:
+        if pool in self._named:
+            return str(pool)
+        return pools.pool_of_word(await self.require_server().cluster(self.name), pool)
+
+    @property
+    def _named(self) -> list[str]:
+        """The pools as last read: asking for one of them needs no look first."""
+        return overrides.pool_names(self.body) if self.body.get("spec") else []
+
+    async def read_logs(
+        self, scheduler: bool, workers: bool, pool: str, tail: int | None, *, is_needed: bool
+    ) -> dict[str, str] | None:
+        """The logs of the pods by pod name; None where they cannot be read, unless that is an error.
+
+        Raises:
+            KubeClusterError: there is no such pool; or the API server refuses, and `is_needed`, or for another reason
+                than rights.
+        """
+        scheduler = scheduler and not pool
+        try:
+            server = self.require_server()
+            if pool:
+                pool = pools.pool_of_word(await server.cluster(self.name), pool)
+            return await read_logs(server, self.name, scheduler=scheduler, workers=workers, pool=pool, tail=tail)
+        except KubeClusterError as error:
+            is_unread = self.server is None or error.status == FORBIDDEN or error.may_pass
+            if is_needed or not is_unread:
+                raise
+            return None
 
     async def add_pool(self, pool: Json) -> None:
         """Add a pool."""
@@ -277,9 +290,10 @@ class Resource:
         """Remove a pool, with the size that this client set."""
         server, name = self.require_server(), self.name
         body = await server.cluster(name)
-        if overrides.entry_of(body, pool) is not None and not overrides.other_owners(body, pool):
-            await overrides.set_size(server, name, None, pool, by=user())
-        self.update(await pools.remove_pool(server, name, pool))
+        plain = pools.pool_of_group_name(body, pool)
+        if overrides.entry_of(body, plain) is not None and not overrides.other_owners(body, plain):
+            await overrides.set_size(server, name, None, plain, by=user())
+        self.update(await pools.remove_pool(server, name, plain))
 
     @property
     def shutdown_on_close(self) -> bool:
@@ -303,7 +317,7 @@ class Resource:
             gone_within_seconds: to wait until it and its pods are gone; None: that is not waited for.
 
         Raises:
-            KubeClusterError: it is not gone in time; only where that is waited for.
+            KubeClusterTimeoutError: it is not gone in time; only where that is waited for.
         """
         own, self._own = self._own, None
         try:

@@ -20,12 +20,15 @@ from distributed.objects import SchedulerInfo
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.conditions import Conditions, Trouble, too_few_allowed, troubles
 from gpudask.kubecluster.connection import SchedulerConnection
-from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError, not_observed, where_to_look, why_workers_wait
-from gpudask.kubecluster.kube.pods import read_logs
-from gpudask.kubecluster.kube.request import FORBIDDEN
+from gpudask.kubecluster.display import Progress, pool_of
+from gpudask.kubecluster.errors import (
+    KubeClusterError,
+    KubeClusterTimeoutError,
+    not_observed,
+    where_to_look,
+    why_workers_wait,
+)
 from gpudask.kubecluster.outage import Reconnector
-from gpudask.kubecluster.placement import pool_of
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import Deadline, Timing
 
@@ -150,27 +153,6 @@ class Workers:
             and (wait.pool is None or pool_of(worker["name"], self._resource.name) == wait.pool)
         ]
 
-    async def logs(
-        self, scheduler: bool, workers: bool, pool: str, tail: int | None, *, is_running: bool
-    ) -> dict[str, str] | None:
-        """The logs of the pods by name; None where they may not be read and the processes themselves can be asked.
-
-        Raises:
-            KubeClusterError: there is no such pool, or the API server refuses, and nothing is connected.
-        """
-        try:
-            server = self._resource.require_server()
-            if pool:
-                overrides.choose_pool(await server.cluster(self._resource.name), pool)
-            return await read_logs(
-                server, self._resource.name, scheduler=scheduler, workers=workers, pool=pool, tail=tail
-            )
-        except KubeClusterError as error:
-            is_unread = self._resource.server is None or error.status == FORBIDDEN or error.may_pass
-            if is_unread and is_running:
-                return None
-            raise
-
     # ------------------------------------------------------------------ reasons
 
     async def _read_for(self, wait: _Wait) -> None:
@@ -214,7 +196,9 @@ class Workers:
         if wait.unreached:
             cause = await self._reconnector.find_cause()
             reason = f"{_not_reached(wait)}; {cause.reason}"
-            return KubeClusterError(f"{wait.whose} did not come {limit}", reason=reason, next_step=cause.next_step)
+            return KubeClusterTimeoutError(
+                f"{wait.whose} did not come {limit}", reason=reason, next_step=cause.next_step
+            )
         why = await self._why(wait)
         name, namespace = self._resource.name, self._resource.namespace
         log = f"kubectl logs -l gpudask.dev/cluster={name},dask.org/component=scheduler -n {namespace}"
@@ -223,7 +207,7 @@ class Workers:
         steps = [each.next_step for each in found if each is not None and each.next_step]
         steps += [where_to_look(body) if body else f"See the scheduler's log: {log}"]
         step = wait.refusal.next_step if wait.refusal else steps[0]
-        return KubeClusterError(f"{running} of {wait.whose} came {limit}", reason=why, next_step=step)
+        return KubeClusterTimeoutError(f"{running} of {wait.whose} came {limit}", reason=why, next_step=step)
 
 
 def _not_reached(wait: _Wait) -> str:

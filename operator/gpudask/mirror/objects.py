@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
-from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, Cluster
+from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, STOCK_GROUP, Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import names, pod
 from gpudask.planning.overrides import active_override
 
-GROUP = "kubernetes.dask.org"
+GROUP = STOCK_GROUP
 API_VERSION = f"{GROUP}/v1"
 CLUSTER, WORKER_GROUP, AUTOSCALER = "DaskCluster", "DaskWorkerGroup", "DaskAutoscaler"
 KINDS = (CLUSTER, WORKER_GROUP, AUTOSCALER)

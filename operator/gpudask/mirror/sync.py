@@ -12,8 +12,9 @@ from http import HTTPStatus
 from typing import Protocol
 
 from gpudask.api import Json
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import MIRROR_MANAGER, Cluster
-from gpudask.api.status import Reason, Status
+from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.planning.observed.pods import Pod, Retirement
 from gpudask.scaling.assignment import Assignment
 from gpudask.scaling.sizing import Size

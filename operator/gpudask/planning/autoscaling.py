@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpudask.api.pool import Autoscale
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.planning import rollout
 from gpudask.planning.actions import soonest
 from gpudask.planning.pool_view import PoolView

@@ -6,8 +6,9 @@ from typing import Literal
 
 from gpudask.api.pod_template import reserved
 from gpudask.api.pool import Pool
+from gpudask.api.reasons import ConditionType, Reason
 from gpudask.api.spec import Spec
-from gpudask.api.status import Condition, ConditionType, Phase, PoolStatus, Reason, Status, epoch, iso
+from gpudask.api.status import Condition, Phase, PoolStatus, Status, epoch, iso
 from gpudask.planning import scheduler
 from gpudask.planning.actions import Plan
 from gpudask.planning.degraded import (

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from gpudask.api import addresses
 from gpudask.api.addresses import UCXX
+from gpudask.api.reasons import Reason
 from gpudask.api.spec import Spec
-from gpudask.api.status import PoolStatus, Reason, iso
+from gpudask.api.status import PoolStatus, iso
 from gpudask.api.untrusted_text import quote, quote_last_line
 from gpudask.planning import drain
 from gpudask.planning.actions import soonest

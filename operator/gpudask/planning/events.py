@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gpudask.api.status import Condition, ConditionType, PoolStatus, Reason, SchedulerStatus, Status
+from gpudask.api.reasons import ConditionType, Reason
+from gpudask.api.status import Condition, PoolStatus, SchedulerStatus, Status
 from gpudask.planning.actions import Event
 
 # A condition whose status became this is worth a warning.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.planning.actions import Deletion, soonest
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod

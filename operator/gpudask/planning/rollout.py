@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.planning.actions import MarkRetiring
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod, Retirement

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from gpudask.api import Json
 from gpudask.api.pool import Pool
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import ANNOTATION_RETIRE, LABEL_SERVES, Cluster
-from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.kubernetes import Marks
 from gpudask.desired import spec_hash

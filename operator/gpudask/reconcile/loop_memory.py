@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import LABEL_CLUSTER
-from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import PoolMemory

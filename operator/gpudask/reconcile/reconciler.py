@@ -15,8 +15,8 @@ from typing import Protocol
 
 from gpudask.api import Json
 from gpudask.api.limits import NO_IMAGE, violations
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster, InvalidSpecError
-from gpudask.api.status import Reason
 from gpudask.clients.errors import ApiError
 from gpudask.desired import spec_hash
 from gpudask.desired.scheduler import fence

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from gpudask.api.status import Reason
+from gpudask.api.reasons import Reason
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import Backoff
 from gpudask.planning.observed.observation import Failure

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gpudask.api import Json
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster, Identity, parse_status
-from gpudask.api.status import Reason, Status
+from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.events import events

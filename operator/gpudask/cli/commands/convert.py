@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from gpudask.api.resource import Cluster
 from gpudask.cli import output
-from gpudask.cli.convert.documents import NotConvertibleError, convert
-from gpudask.cli.convert.notes import Notes
+from gpudask.cli.commands.render import objects
 from gpudask.cli.manifests import read_documents
 from gpudask.cli.options import Document, Manifest
 from gpudask.cli.output import CliError
+from gpudask.kubecluster.stock.documents import NotConvertibleError, convert
+from gpudask.kubecluster.stock.notes import Notes
 
 Strict = Annotated[bool, typer.Option(help="Fail where anything was not carried over, or had to be assumed.")]
 Form = Annotated[Document, typer.Option("--output", "-o", help="What to write.")]
@@ -31,7 +33,7 @@ def convert_command(*, file: Manifest, strict: Strict = False, output_form: Form
     """  # noqa: D301 - \b keeps the example's lines apart
     notes = Notes()
     try:
-        made = convert(_unpacked(read_documents(file)), notes)
+        made = convert(_unpacked(read_documents(file)), notes, check=merge_templates)
     except NotConvertibleError as error:
         raise CliError(str(error)) from error
     typer.echo(output.documents(made, output_form, whole_list=False), nl=False)
@@ -48,3 +50,8 @@ def _unpacked(documents: list[object]) -> list[object]:
         several = isinstance(document, dict) and document.get("kind") == "List"
         found += document.get("items") or [] if several and isinstance(document, dict) else [document]
     return found
+
+
+def merge_templates(cluster: Cluster) -> None:
+    """Render the cluster: what its templates say may fit no pod."""
+    objects(cluster, {}, one_of_each=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gpudask.api import Json
 from gpudask.api.base import number
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster, InvalidSpecError, parse
-from gpudask.api.status import Reason
 from gpudask.cli.doctor import gpus
 from gpudask.cli.doctor.facts import DEFAULT_IMAGE, Facts, Finding, Level, labels, setting, upgrade, watched
 from gpudask.desired.workers import worker_pod

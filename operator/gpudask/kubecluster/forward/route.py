@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
@@ -39,6 +40,24 @@ class Route:
 
     address: str
     dashboard: str
+
+
+def browser_link(dashboard: str) -> str:
+    """The dashboard's URL for a browser, as Dask's configuration `distributed.dashboard.link` says.
+
+    On JupyterHub that is a path such as `/user/ada/proxy/{port}/status`: the browser is on another machine. An Ingress'
+    URL, which names no port, stays as it is, and so does any where the template names what there is not.
+    """
+    url = urlsplit(dashboard)
+    template = dask.config.get("distributed.dashboard.link", "") or ""
+    if not url.port or not template:
+        return dashboard
+    try:
+        link = template.format(**{**os.environ, "scheme": url.scheme, "host": url.hostname, "port": url.port})
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        logger.warning("distributed.dashboard.link=%r of Dask's configuration is not used: %r", template, error)
+        return dashboard
+    return str(link)
 
 
 def inside(body: Json) -> Route:

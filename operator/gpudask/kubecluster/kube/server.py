@@ -11,9 +11,9 @@ from contextlib import aclosing
 import httpx
 
 from gpudask.api import Json
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import GROUP, KIND, PLURAL
-from gpudask.api.status import Reason
-from gpudask.kubecluster.errors import KubeClusterError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.kube.config import Access, Choice, pod_namespace
 from gpudask.kubecluster.kube.credentials import Login
 from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND, Connection
@@ -143,7 +143,7 @@ class Server(Connection):
             return await self.call("create", PLURAL, body=body, params=params)
         except KubeClusterError as error:
             if error.status == CONFLICT:
-                raise KubeClusterError(
+                raise KubeClusterValueError(
                     f"cluster {name!r} exists already in namespace {self.namespace!r}",
                     reason=error.reason,
                     next_step=f"Connect to it: KubeCluster.from_name({name!r}), or choose another name",
@@ -260,7 +260,7 @@ class Server(Connection):
             return _no_operator(f"no cluster {name!r}") if listing.status == NOT_FOUND else error
         names = ", ".join(sorted(item["metadata"]["name"] for item in listed["items"]))
         why = await self.why_deleted(name)
-        return KubeClusterError(
+        return KubeClusterValueError(
             f"no cluster {name!r} in namespace {self.namespace!r}",
             reason=(f"{why}; " if why else "") + (f"there are: {names}" if names else "there is none at all"),
             next_step="Use one of these names, or another namespace="

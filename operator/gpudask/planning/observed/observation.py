@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster
 from gpudask.api.spec import Spec
-from gpudask.api.status import Reason
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.scaling.demand import Demand, Worker
 from gpudask.scaling.sizing import WARM_UP_SECONDS

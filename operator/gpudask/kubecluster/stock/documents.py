@@ -3,52 +3,90 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, StrictInt, ValidationError
+from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
 from gpudask.api.pool import MAX_REPLICAS, POOL_NAME
-from gpudask.api.resource import API_VERSION, CLUSTER_NAME, DEFAULT_GROUP, KIND, MAX_CLUSTER_NAME, advice, parse
+from gpudask.api.resource import (
+    API_VERSION,
+    CLUSTER_NAME,
+    DEFAULT_GROUP,
+    KIND,
+    MAX_CLUSTER_NAME,
+    STOCK_GROUP,
+    Cluster,
+    advice,
+    parse,
+)
 from gpudask.api.spec import SHORTEST_IDLE_SECONDS
-from gpudask.cli.commands.render import objects
-from gpudask.cli.convert.notes import Notes
-from gpudask.cli.convert.pod import Section, pool_fields, preload_env, read_section, template_metadata
-from gpudask.mirror.objects import GROUP
+from gpudask.kubecluster.stock.cluster_spec import is_stock
+from gpudask.kubecluster.stock.notes import Notes
+from gpudask.kubecluster.stock.pod import (
+    POOL_LENGTH,
+    Section,
+    pool_fields,
+    pool_name,
+    preload_env,
+    read_section,
+    template_metadata,
+)
 
 _SERVICE_PORTS = (COMM_PORT, DASHBOARD_PORT)
-_POOL_LENGTH = 15
 
 
 class NotConvertibleError(ValueError):
     """The documents make no cluster; the message says which field is at fault and what to write."""
 
 
-def convert(documents: list[Any], notes: Notes) -> list[Json]:
+def convert(documents: list[Any], notes: Notes, *, check: Callable[[Cluster], object] | None = None) -> list[Json]:
     """The GpuDaskClusters that `documents` describe, one for each DaskCluster.
+
+    Args:
+        documents: of the stock operator; others are noted.
+        notes: what has to be said.
+        check: called with each cluster that comes out; it raises a ValueError where that cannot be used.
 
     Raises:
         NotConvertibleError: there is no DaskCluster, a field has another type than it must, or what comes out would be
             refused.
     """
-    ours = [body for body in documents if _is_stock(body)]
+    ours = [body for body in documents if is_stock(body)]
     clusters = [body for body in ours if body.get("kind") == "DaskCluster"]
     if not clusters:
         kinds = ", ".join(sorted({str(body.get("kind")) for body in documents if isinstance(body, dict)})) or "nothing"
         raise NotConvertibleError(
-            f"no DaskCluster of {GROUP} in the input, which has: {kinds}."
+            f"no DaskCluster of {STOCK_GROUP} in the input, which has: {kinds}."
             " Give the cluster's own manifest, with its DaskWorkerGroups and DaskAutoscaler"
         )
     for body in ours:
         if wrong := _wrong_fields(body):
             raise NotConvertibleError(f"{_name_of(body)}: {wrong}")
     _name_others(documents, clusters, notes)
-    return [_checked(_cluster(body, ours, notes), body) for body in clusters]
+    return [_checked(_cluster(body, ours, notes), body, check) for body in clusters]
 
 
-def _is_stock(document: Any) -> bool:
-    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(GROUP)
+def convert_group(name: str, worker: Any, image: str, notes: Notes) -> Json:
+    """The pool that a worker group's `spec.worker` asks for, in a cluster whose pods have `image`.
+
+    Raises:
+        NotConvertibleError: a field has another type than it must, or is missing.
+    """
+    source, path = f"worker group {name}", "custom_spec"
+    body = {"kind": "DaskWorkerGroup", "metadata": {"name": name}, "spec": {"cluster": "", "worker": worker}}
+    if wrong := _wrong_fields(body):
+        raise NotConvertibleError(f"{source}: {wrong}")
+    try:
+        section = read_section(worker, source, path, notes, scheduler=False)
+    except ValueError as error:
+        raise NotConvertibleError(str(error)) from error
+    if section.launch.protocol:
+        notes.lost(source, f"{path}.spec.containers[0].args", f"--protocol {section.launch.protocol}: the cluster's")
+    pool = pool_fields(pool_name(name), worker, section, source=source, path=path, notes=notes)
+    return dict(_pruned({**pool, **_own(section, {"image": image})}))
 
 
 def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> None:
@@ -56,7 +94,7 @@ def _name_others(documents: list[Any], clusters: list[Json], notes: Notes) -> No
     for body in documents:
         if not isinstance(body, dict) or body in clusters:
             continue
-        part = _is_stock(body) and body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
+        part = is_stock(body) and body.get("kind") in ("DaskWorkerGroup", "DaskAutoscaler")
         if not part:
             notes.lost(_name_of(body), "kind", "only DaskCluster, DaskWorkerGroup and DaskAutoscaler are converted")
         elif _key(body, body["spec"]["cluster"]) not in known:
@@ -170,10 +208,12 @@ def _service(service: Json, source: str, notes: Notes) -> Json:
     return result
 
 
-def _checked(made: Json, body: Json) -> Json:
+def _checked(made: Json, body: Json, check: Callable[[Cluster], object] | None) -> Json:
     metadata = {"namespace": "default", "uid": "unknown"} | made["metadata"]
     try:
-        objects(parse({**made, "metadata": metadata}), {}, one_of_each=True)  # the templates can be merged, too
+        cluster = parse({**made, "metadata": metadata})
+        if check is not None:
+            check(cluster)
     except ValueError as error:
         raise NotConvertibleError(f"{_name_of(body)}: what comes of it is not valid: {error}") from error
     return made
@@ -223,18 +263,16 @@ def _hint_fence(pools: list[Json], source: str, notes: Notes) -> None:
 
 def _name_of(body: Json) -> str:
     """An object, as notes name it."""
-    return f"{body.get('kind')} {(body.get('metadata') or {}).get('name', '?')}"
+    metadata = body.get("metadata")
+    return f"{body.get('kind')} {metadata.get('name', '?') if isinstance(metadata, dict) else '?'}"
 
 
 def _pool_name(group: str, taken: set[str], source: str, notes: Notes) -> str:
     """The pool of a worker group, unlike those in `taken`, to which it is added."""
-    plain = re.sub(r"[^a-z0-9]", "", group.lower())
-    name = (plain if plain[:1].isalpha() else f"p{plain}")[:_POOL_LENGTH]
-    if name == "scheduler":
-        name = "schedulers"
+    name = pool_name(group)
     count = 2
     while name in taken:
-        name = f"{name[: _POOL_LENGTH - 2]}{count}"
+        name = f"{name[: POOL_LENGTH - 2]}{count}"
         count += 1
     taken.add(name)
     assert re.fullmatch(POOL_NAME, name)
@@ -258,7 +296,7 @@ def _cluster_name(name: str, source: str, notes: Notes) -> str:
 
 
 class _Metadata(BaseModel):
-    name: str
+    name: StrictStr
     namespace: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None

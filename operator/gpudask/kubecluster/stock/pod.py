@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.api.base import number
-from gpudask.api.gpu import DEFAULT_GPU_RESOURCE
-from gpudask.api.pool import MAX_REPLICAS
-from gpudask.cli.convert import launch
-from gpudask.cli.convert.notes import Notes
+from gpudask.kubecluster.stock import launch
+from gpudask.kubecluster.stock.notes import Notes
 
 MAIN = "dask"
+POOL_LENGTH = 15
 _PARTS = ("spec", "metadata", "replicas", "service")
 _SCHEDULER_PORTS = {COMM_PORT, DASHBOARD_PORT}
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
@@ -34,10 +33,10 @@ class Resources:
 
 def _is_gpu(resource: str) -> bool:
     """True if an extended resource is a GPU or a slice of one."""
-    return resource.startswith("nvidia.com/") or resource.endswith("/gpu")
+    return str(resource).startswith("nvidia.com/") or str(resource).endswith("/gpu")
 
 
-def _read_resources(container: Json, memory_flag: str, source: str, path: str, notes: Notes) -> Resources:
+def read_resources(container: Json, memory_flag: str, source: str, path: str, notes: Notes) -> Resources:
     """The resources of a worker's or the scheduler's container.
 
     Args:
@@ -50,6 +49,8 @@ def _read_resources(container: Json, memory_flag: str, source: str, path: str, n
     Raises:
         ValueError: the number of GPUs is none.
     """
+    from gpudask.api.gpu import DEFAULT_GPU_RESOURCE  # noqa: PLC0415 - the models take long to load
+
     given = container.get("resources") or {}
     limits, requests = dict(given.get("limits") or {}), dict(given.get("requests") or {})
     resources = Resources(template={key: item for key, item in given.items() if key not in ("limits", "requests")})
@@ -139,7 +140,7 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
     expected = ("scheduler",) if scheduler else ("worker", "cuda")
     if started.kind and started.kind not in expected:
         notes.lost(source, f"{where}.args", f"starts a Dask {started.kind}, where a {expected[0]} is expected")
-    resources = _read_resources(main, started.memory, source, where, notes)
+    resources = read_resources(main, started.memory, source, where, notes)
     fields: Json = {}
     if resources.requests:
         fields["resources"] = resources.requests
@@ -235,8 +236,17 @@ def _without(items: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]
     return {key: value for key, value in items.items() if not key.startswith(prefixes)}
 
 
+def pool_name(group: str) -> str:
+    """The name of the pool of a worker group: `high-mem-workers` is `highmemworkers`."""
+    plain = re.sub(r"[^a-z0-9]", "", group.lower())
+    name = (plain if plain[:1].isalpha() else f"p{plain}")[:POOL_LENGTH]
+    return "schedulers" if name == "scheduler" else name
+
+
 def pool_fields(name: str, part: Json, section: Section, *, source: str, path: str, notes: Notes) -> Json:
     """The fields that are a pool's own, from a group's `part` and what was read of its pod."""
+    from gpudask.api.pool import MAX_REPLICAS  # noqa: PLC0415 - the models take long to load
+
     replicas = part.get("replicas")
     if isinstance(replicas, int) and replicas > MAX_REPLICAS:
         notes.lost(source, f"{path}.replicas", f"{replicas}: a pool has {MAX_REPLICAS} pods at most")
@@ -253,12 +263,14 @@ def pool_fields(name: str, part: Json, section: Section, *, source: str, path: s
         if value := getattr(section.launch, key):
             pool[key] = value
     if section.launch.nthreads is None and section.launch.kind == "worker":
-        _threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
+        set_threads(pool, section.resources, (source, f"{path}.spec.containers[0].args"), notes)
     return pool
 
 
-def _threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
+def set_threads(pool: Json, resources: Resources, where: tuple[str, str], notes: Notes) -> None:
     """Without --nthreads Dask takes the cores that it may use: the container's limit, or else the node's."""
+    from gpudask.api.base import number  # noqa: PLC0415 - the models take long to load
+
     limit = resources.template.get("limits", {}).get("cpu")
     ours = 1 if resources.gpu is not None else math.ceil(number(resources.requests.get("cpu", 1)))
     if limit is None:

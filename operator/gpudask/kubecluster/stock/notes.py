@@ -48,6 +48,11 @@ class Notes:
         self.items.append(Note(Kind.HINT, source, path, text))
 
     @property
+    def lost_ones(self) -> list[Note]:
+        """Those of what has no counterpart."""
+        return [note for note in self.items if note.kind is Kind.LOST]
+
+    @property
     def counted(self) -> list[Note]:
         """Those that make a strict conversion fail."""
         return [note for note in self.items if note.kind != Kind.HINT]
