@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from gpudask.kubecluster.versions import COMPARED
+from gpudask.kubecluster.scheduler.versions import COMPARED
 from tests.conftest import ROOT
 from tests.docs.pages import pages
 

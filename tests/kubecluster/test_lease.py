@@ -14,9 +14,9 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import lease
+from gpudask.kubecluster.scheduler import lease
 from gpudask.kubecluster.forward import route as routes
-from gpudask.kubecluster.lease import Lease
+from gpudask.kubecluster.scheduler.lease import Lease
 from gpudask.kubecluster.timing import Clock, Timing
 from gpudask.preload import clients
 from tests.eventually import eventually

@@ -14,12 +14,12 @@ from distributed import Client
 from rich.console import Console
 
 from gpudask import KubeCluster, KubeClusterError, discover
-from gpudask.kubecluster import versions as agreement
+from gpudask.kubecluster.scheduler import versions as agreement
 from gpudask.kubecluster.display import as_html, as_text, pool_rows
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import waits_for, why_pod_waits
 from gpudask.kubecluster.timing import Timing
-from gpudask.kubecluster.versions import disagreement
+from gpudask.kubecluster.scheduler.versions import disagreement
 from tests.kubecluster import fake_server as fake
 
 

@@ -7,7 +7,7 @@ import pytest
 from distributed import SpecCluster, Worker
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster import readiness
+from gpudask.kubecluster.scheduler import readiness
 from gpudask.kubecluster.timing import Timing
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake

@@ -1,7 +1,7 @@
 """`KubeCluster`: a Dask cluster manager for a GpuDaskCluster, made by it or by somebody else.
 
-Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`; dask_kubernetes' class
-reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
+Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`; dask_kubernetes'
+class reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import dask.config
 from dask.typing import NoDefault, no_default
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
@@ -20,22 +19,15 @@ from distributed.security import Security
 from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
-from gpudask.kubecluster.conditions import Conditions
-from gpudask.kubecluster.connection import SchedulerConnection
-from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
-from gpudask.kubecluster.forward.route import browser_link
-from gpudask.kubecluster.holds import Hold
-from gpudask.kubecluster.lease import Lease
 from gpudask.kubecluster.manifest import Size
-from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
-from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.stock.attributes import Limits, PartAttribute, StockAttributes, explain_adaptive
-from gpudask.kubecluster.stock.options import read_options
+from gpudask.kubecluster.stock.attributes import Limits, PartAttribute, explain_adaptive
 from gpudask.kubecluster.timing import Timing, end_task, limit_of, run_or_cancel
-from gpudask.kubecluster.workers import Workers
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.holds import Hold
 
 
 class KubeCluster(Cluster):
@@ -92,6 +84,7 @@ class KubeCluster(Cluster):
     namespace = PartAttribute("_resource", "the cluster's namespace; empty until it is known")
     scheduler_comm = PartAttribute("_connection", "Dask's rpc to the scheduler", "rpc")
     scheduler_info = PartAttribute("_workers", "the scheduler's identity, with its workers", "info")
+    dashboard_link = PartAttribute("_connection", "the dashboard's URL, as `distributed.dashboard.link` says; or empty")
     jupyter_link = PartAttribute("_connection", "Jupyter's URL as this machine reaches it; an error without one")
     # What programs for the stock client read.
     image = PartAttribute("stock", "the image of its pods")
@@ -144,25 +137,24 @@ class KubeCluster(Cluster):
         timing: Timing | None = None,
         **others: Any,
     ) -> None:
-        options = read_options(locals(), others, dask.config.config)  # each argument by its name
+        given = dict(locals())  # each argument by its name
+        from gpudask.kubecluster.parts import Parts  # noqa: PLC0415 - they take long to load
+
         self._timing = timing = timing or Timing()
         self.security = security or Security()
-        self._resource = Resource(options, timing=timing)
-        shown: dict[str, Any] = {"progress": self._progress, "timing": timing}
-        self._connection = SchedulerConnection(self._resource, options, security=self.security, log=self._log, **shown)
-        parts = self._resource, self._connection
-        self._lease = Lease(*parts, timing)
-        self._reconnector = Reconnector(*parts, cluster=self, **shown)
-        self._conditions = Conditions(*parts, self._reconnector, cluster=self, timing=timing)
-        self._workers = Workers(*parts, self._reconnector, self._conditions, **shown)
-        self.stock = StockAttributes(options, *parts)
+        parts = Parts(
+            self, given, others, security=self.security, timing=timing, progress=self._progress, log=self._log
+        )
+        self._resource, self._connection, self._workers = parts.resource, parts.connection, parts.workers
+        self._lease, self._reconnector, self._conditions = parts.lease, parts.reconnector, parts.conditions
+        self.stock = parts.stock
         super().__init__(asynchronous, loop, quiet, self._resource.name, scheduler_sync_interval)
         self._start_now()
 
     @classmethod
     def from_name(cls, name: str, namespace: str | None = None, **options: Any) -> Self:
         """Connect to the existing cluster `name`, also after a kernel restart; `options` are the class's."""
-        return cls(name, namespace=namespace, **{"create_mode": CreateMode.CONNECT_ONLY, **options})
+        return cls(name, namespace=namespace, **{"create_mode": "CONNECT_ONLY", **options})
 
     def _progress(self) -> Progress:
         return Progress(f"cluster {self._resource.name}", self._timing, quiet=self.quiet)
@@ -171,7 +163,6 @@ class KubeCluster(Cluster):
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
-        handle_signals()
         if self.called_from_running_loop:
             return
         self._loop_runner.start()
@@ -230,9 +221,11 @@ class KubeCluster(Cluster):
         await end_task(self._watch_worker_status_task)
         self._watch_worker_status_task = None
         await self._lease.stop()
-        await super()._close()
-        await self._connection.close()
-        await self._resource.close(gone_within_seconds)
+        try:
+            await super()._close()
+            await self._connection.close()
+        finally:
+            await self._resource.close(gone_within_seconds)
 
     def close(self, timeout: float | str | None = None) -> Any:
         """Disconnect, and delete the cluster where `shutdown_on_close` says so.
@@ -294,11 +287,6 @@ class KubeCluster(Cluster):
         """
         self._reconnector.raise_refusal()
         return str(super().scheduler_address)
-
-    @property
-    def dashboard_link(self) -> str:
-        """The dashboard's URL as `distributed.dashboard.link` says, else as this machine reaches it; empty: nowhere."""
-        return browser_link(self._connection.dashboard)
 
     async def _watch_worker_status(self, comm: Any) -> None:
         """Follow the scheduler's list of workers, over a new connection when one is lost."""
@@ -389,6 +377,8 @@ class KubeCluster(Cluster):
         Raises:
             KubeClusterError: on entering: they did not come, or others set this pool's size too.
         """
+        from gpudask.kubecluster.holds import Hold  # noqa: PLC0415 - it takes long to load
+
         return Hold(self._resource, self._workers, pool, n, timeout, sync=self.sync, timing=self._timing)
 
     def add_pool(self, name: str, *, n_workers: Any = None, gpus: Any = None, **fields: Any) -> Any:

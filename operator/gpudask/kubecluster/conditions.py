@@ -31,13 +31,13 @@ from gpudask.api.reasons import ConditionType, Reason
 from gpudask.api.resource import PLURAL
 from gpudask.api.untrusted_text import quote
 from gpudask.kubecluster import overrides
-from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.errors import IMAGE_STEP, OPERATOR_STEP, KubeClusterError, not_observed, where_to_look
 from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND, UNAUTHORIZED
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.kube.session import Purpose, requests_for
-from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.scheduler.connection import SchedulerConnection
+from gpudask.kubecluster.scheduler.outage import Reconnector
 from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)

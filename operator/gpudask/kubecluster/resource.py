@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpudask.api import Json
 from gpudask.kubecluster import overrides, pools
-from gpudask.kubecluster.deletion import OwnCluster, at_exit, say
+from gpudask.kubecluster.deletion import OwnCluster, at_exit, handle_signals, say
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.pods import read_logs
@@ -100,6 +100,7 @@ class Resource:
         self._timing = timing
         self._is_open = False
         self._process = os.getpid()
+        handle_signals()
 
     def require_server(self) -> Server:
         """The API server.

@@ -19,7 +19,6 @@ from distributed.objects import SchedulerInfo
 
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.conditions import Conditions, Trouble, too_few_allowed, troubles
-from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress, pool_of
 from gpudask.kubecluster.errors import (
     KubeClusterError,
@@ -28,8 +27,9 @@ from gpudask.kubecluster.errors import (
     where_to_look,
     why_workers_wait,
 )
-from gpudask.kubecluster.outage import Reconnector
 from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.scheduler.connection import SchedulerConnection
+from gpudask.kubecluster.scheduler.outage import Reconnector
 from gpudask.kubecluster.timing import Deadline, Timing
 
 # Asking takes longer the more workers there are: at most a fifth of the time is for that.

@@ -17,7 +17,7 @@ from .part import Part
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
-LEASE = "gpudask-lease"  # a `KubeCluster` writes it once a minute (kubecluster/lease.py)
+LEASE = "gpudask-lease"  # a `KubeCluster` writes it once a minute (kubecluster/scheduler/lease.py)
 _WRITTEN = (LEASE, "cluster-manager-info")  # the second is what each of Dask's cluster managers writes by itself
 _SILENT_SECONDS = 60.0  # heartbeats come every 5 s, more rarely only with hundreds of clients; a program may be busy
 _OWN = "fire-and-forget"  # not a client: how the scheduler keeps what nobody waits for

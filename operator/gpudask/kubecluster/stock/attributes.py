@@ -8,15 +8,17 @@ from asyncio import Task
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from gpudask.api import Json
 from gpudask.kubecluster import overrides, pools
-from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterTypeError, KubeClusterValueError
 from gpudask.kubecluster.manifest import JUPYTER
-from gpudask.kubecluster.resource import CreateMode, Resource
-from gpudask.kubecluster.stock.options import Options
+
+if TYPE_CHECKING:
+    from gpudask.kubecluster.resource import CreateMode, Resource
+    from gpudask.kubecluster.scheduler.connection import SchedulerConnection
+    from gpudask.kubecluster.stock.options import Options
 
 logger = logging.getLogger(__name__)
 

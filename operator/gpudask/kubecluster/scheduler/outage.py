@@ -21,7 +21,6 @@ from typing import Any
 from distributed.client import Client, default_client
 
 from gpudask.api import Json
-from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError, where_to_look, why_no_scheduler, why_scheduler_waits
 from gpudask.kubecluster.forward.route import give_up_seconds
@@ -30,6 +29,7 @@ from gpudask.kubecluster.kube.request import FORBIDDEN, NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.kube.session import Purpose, requests_for
 from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.scheduler.connection import SchedulerConnection
 from gpudask.kubecluster.timing import Clock, Timing
 
 logger = logging.getLogger(__name__)

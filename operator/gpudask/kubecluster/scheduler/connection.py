@@ -20,11 +20,11 @@ from gpudask.kubecluster.forward.route import Route
 from gpudask.kubecluster.kube.request import NOT_FOUND
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.manifest import JUPYTER
-from gpudask.kubecluster.readiness import accepted, scheduler_is_ready
 from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.scheduler.readiness import accepted, scheduler_is_ready
+from gpudask.kubecluster.scheduler.versions import check_versions, images_of
 from gpudask.kubecluster.stock.options import Options
 from gpudask.kubecluster.timing import Deadline, Timing, start_limit
-from gpudask.kubecluster.versions import check_versions, images_of
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +194,11 @@ class SchedulerConnection:
     async def is_reachable(self) -> bool:
         """True if a new connection would reach the scheduler."""
         return await route.answers(self.rpc.address, self._connection_args, self._timing.outage_answer_seconds)
+
+    @property
+    def dashboard_link(self) -> str:
+        """The dashboard's URL as `distributed.dashboard.link` says, else as this machine reaches it; empty: nowhere."""
+        return route.browser_link(self.dashboard)
 
     @property
     def jupyter_link(self) -> str:

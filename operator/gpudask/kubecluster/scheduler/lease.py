@@ -13,10 +13,10 @@ import logging
 import os
 import socket
 
-from gpudask.kubecluster.connection import SchedulerConnection
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.manifest import SHUTDOWN, user
 from gpudask.kubecluster.resource import Resource
+from gpudask.kubecluster.scheduler.connection import SchedulerConnection
 from gpudask.kubecluster.timing import Timing
 
 logger = logging.getLogger(__name__)
