@@ -32,26 +32,31 @@ def test_a_merge_patch_replaces_the_list_whole(demo: Kubectl):
     assert pools(demo) == ["gpu"]
 
 
-def test_a_json_patch_of_one_pool_leaves_the_others(demo: Kubectl):
-    patch = [{"op": "replace", "path": "/spec/pools/0/autoscale/max", "value": 2}]
-    demo("patch", "gdc", "demo", "--type=json", "-p", json.dumps(patch))
+def test_the_pages_patch_of_one_pool_leaves_the_others(demo: Kubectl):
+    found = re.search(r"kubectl (patch gdc demo --type=json) -p '(.*)'\n", PAGE)
+    assert found is not None
+    demo(*found[1].split(), "-p", found[2])
 
     assert pools(demo) == ["cpu", "gpu"]
+    assert demo("get", "gdc", "demo", "-o", "jsonpath={.spec.pools[0].autoscale.max}").stdout == "2"
 
 
-def test_the_pages_apply_of_one_pool_leaves_the_others_and_is_refused_where_somebody_set_the_field(demo: Kubectl):
-    found = re.search(r"--field-manager=(\S+) -f - <<'EOF'\n(.*?)EOF", PAGE, re.DOTALL)
-    assert found is not None
-    words = ("apply", "--server-side", f"--field-manager={found[1]}", "-f", "-")
-    refused = demo.attempt(*words, stdin=found[2])
+def test_a_part_that_is_applied_by_the_server_is_refused_and_by_force_removes_the_rest(demo: Kubectl):
+    part = {
+        "apiVersion": "gpudask.dev/v1alpha1",
+        "kind": "GpuDaskCluster",
+        "metadata": {"name": "demo"},
+        "spec": {"pools": [{"name": "cpu", "autoscale": {"max": 2}}]},
+    }
+    words = ("apply", "--server-side", "--field-manager=night-shift", "-f", "-")
+    refused = demo.attempt(*words, stdin=json.dumps(part))
 
     assert refused.returncode != 0
     assert 'conflict with "kubectl-client-side-apply"' in refused.stderr
     assert "autoscale" in refused.stderr
 
-    demo(*words, "--force-conflicts", stdin=found[2])
-    assert pools(demo) == ["cpu", "gpu"]
-    assert demo("get", "gdc", "demo", "-o", "jsonpath={.spec.pools[0].autoscale.max}").stdout == "2"
+    demo(*words, "--force-conflicts", stdin=json.dumps(part))
+    assert pools(demo) == ["cpu"]
 
 
 def test_a_misspelt_field_of_a_cluster_with_a_long_status_is_one_line_by_server_side_apply(
