@@ -397,8 +397,9 @@ def test_credentials_that_ended_are_not_renewed_by_what_nobody_waits_for(
     with KubeCluster.from_name("demo", quiet=True, timing=SOON) as cluster:
         eventually(lambda: bool(demo.watchers), "the program watches its cluster")
         session = cluster._resource.require_server().session
-        original = session._read
-        monkeypatch.setattr(session, "_read", lambda: (reads.append(1), original())[1])
+        original = session.login.read
+        monkeypatch.setattr(session.login, "read", lambda **options: (reads.append(1), original(**options))[1])
+        monkeypatch.setattr(type(session.login), "starts_plugin", True)
         for forward in cluster._connection.forwards.values():  # which looks for its pod by itself
             assert forward._watching is not None
             cluster.loop.add_callback(forward._watching.cancel)

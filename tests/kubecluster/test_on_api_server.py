@@ -312,7 +312,7 @@ OF_OTHERS = {
     "limits": {"n_workers": 0, "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2}}},
     "whole": {"custom_cluster_spec": make_cluster_spec("whole", n_workers=2, resources={"limits": {"memory": "2Gi"}})},
     "cuda": {"CUDA_VISIBLE_DEVICES": "0,1", "rmm_pool_size": "20GB", "device_memory_limit": 0.8, "rmm_async": True},
-    "host": {"n_workers": 2, "memory_limit": "8GB", "threads_per_worker": 2, "local_directory": "/scratch/dask"},
+    "host": {"n_workers": 2, "memory_limit": "8GB", "threads_per_worker": 2, "local_directory": "/scratch"},
 }
 
 

@@ -179,7 +179,7 @@ class Resource:
                 raise
             # A pod without any permission can still work.
             logger.info("going to the scheduler's Service without asking the API server: %s", error)
-            self._is_open = True
+            self._is_open, self.default_shutdown = True, ""
             return False
         self._is_open = True
         return True
