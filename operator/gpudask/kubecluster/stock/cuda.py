@@ -161,7 +161,7 @@ def _unknown(name: str, known: list[str]) -> KubeClusterTypeError:
         reason=f"there is no argument {name:.100}",
         next_step=f"Did you mean {written[close[0]]}=?"
         if close
-        else f"Its arguments are {', '.join(known)}, and those of dask-cuda's LocalCUDACluster",
+        else "help(gpudask.KubeCluster) has its arguments; those of dask-cuda's LocalCUDACluster are taken, too",
     )
 
 
