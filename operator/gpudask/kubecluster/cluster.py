@@ -1,7 +1,7 @@
 """`KubeCluster`: a Dask cluster manager for a GpuDaskCluster, made by it or by somebody else.
 
-Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`; dask_kubernetes' class
-reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
+Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`: dask_kubernetes'
+class reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
 """
 
 # mypy: disallow-untyped-calls=False, disallow-any-generics=False
