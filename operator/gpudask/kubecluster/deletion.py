@@ -171,17 +171,16 @@ class OwnCluster:
             return _uid_of(await server.find(self.name) or {}) != uid
         return True
 
-    async def wait_until_gone(self, limit_seconds: float) -> None:
+    async def wait_until_gone(self, deadline: Deadline) -> None:
         """Wait until the resource and its pods are gone.
 
         Raises:
             KubeClusterTimeoutError: they are not in time.
         """
-        deadline = Deadline(limit_seconds, self._timing)
         while (left := await deadline.attempt(self._left())) != []:
             if deadline.is_over:
                 raise KubeClusterTimeoutError(
-                    f"{self} was deleted, but is not gone within {limit_seconds:g} s",
+                    f"{self} was deleted, but is not gone within {deadline.limit_seconds:g} s",
                     reason=deadline.trouble or f"there are still: {', '.join(left or [])}",
                     next_step=f"Wait longer: close(timeout=600), or see: kubectl get pods -n {self.server.namespace}",
                 )

@@ -26,7 +26,7 @@ from gpudask.kubecluster.manifest import (
     summary,
     user,
 )
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Deadline, Timing
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.stock.options import Options
@@ -330,14 +330,14 @@ class Resource:
     async def _delete(self, own: OwnCluster, gone_within_seconds: float | None) -> None:
         timing, loop = self._timing, asyncio.get_running_loop()
         limit_seconds = timing.exit_seconds if gone_within_seconds is None else gone_within_seconds
-        end = timing.clock.monotonic() + limit_seconds
+        deadline = Deadline(limit_seconds, timing)
         notice = loop.call_later(
             timing.notice_seconds, say, f"waiting up to {limit_seconds:g} s until the API server has deleted {own}"
         )
         try:
             await own.delete(limit_seconds)
             if gone_within_seconds is not None:
-                await own.wait_until_gone(end - timing.clock.monotonic())
+                await own.wait_until_gone(deadline)
         except KubeClusterError as error:
             if gone_within_seconds is not None:
                 raise
