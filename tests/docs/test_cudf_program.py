@@ -88,9 +88,8 @@ def test_the_program_needs_a_gpu_on_gpu_workers_alone(
     cudf.from_pandas = from_pandas  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cudf", cudf)
     monkeypatch.setattr(KubeCluster, "from_name", lambda _: cluster)
-    [program] = [
-        each for each in snippets("python") if each.page == "docs/gpu.md" and each.text.startswith("# frames.py\n")
-    ]
+    frames = [each for each in snippets("python") if each.text.startswith("# frames.py\n")]
+    [program] = [each for each in frames if each.page.endswith("gpu.md")]
     prints = next(each for each in snippets("text") if each.page == program.page and each.line > program.line)
     exec(compile(program.text, str(program), "exec"), {"__name__": "__main__"})  # noqa: S102 - our own page
     assert capsys.readouterr().out == prints.text

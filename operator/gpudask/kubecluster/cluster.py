@@ -1,6 +1,6 @@
 """`KubeCluster`: a Dask cluster manager for a GpuDaskCluster, made by it or by somebody else.
 
-Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`; dask_kubernetes'
+Built on `distributed.deploy.Cluster`, which brings `Client(cluster)`, the widget and `async with`: dask_kubernetes'
 class reads and creates kubernetes.dask.org objects. What the methods here do is in the parts that the class owns.
 """
 
