@@ -21,7 +21,6 @@ from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
 from gpudask.kubecluster.connection import SchedulerConnection
-from gpudask.kubecluster.deletion import handle_signals
 from gpudask.kubecluster.display import Progress
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.holds import Hold
@@ -124,31 +123,26 @@ class KubeCluster(Cluster):
         loop: Any = None,
         timing: Timing | None = None,
     ) -> None:
-        timing = timing or Timing()
+        self._timing = timing = timing or Timing()
         arguments = Arguments(
             image, n_workers, gpus, resources, env, worker_command, idle_timeout, scheduler_service_type, protocol,
             pools, read_manifest(custom_cluster_spec), jupyter or None,
         )  # fmt: skip
         mode = CreateMode.of(create_mode or CreateMode.CREATE_OR_CONNECT)
         self.security = security or Security()
-        self._timing = timing
         self._resource = Resource(
             name, arguments, mode, namespace=namespace, kubeconfig=kubeconfig, context=context,
             shutdown_on_close=shutdown_on_close, timing=timing,
         )  # fmt: skip
         self._connection = SchedulerConnection(
-            self._resource,
+            self._resource, security=self.security, dashboard_port=scheduler_forward_port or 0, log=self._log,
             timeout_seconds=start_limit(timeout, resource_timeout, creates=self._resource.may_create, timing=timing),
-            security=self.security, dashboard_port=scheduler_forward_port or 0, timing=timing,
-            always_forwards=bool(port_forward_cluster_ip), compares_versions=compare_versions,
-            progress=self._progress, log=self._log,
+            always_forwards=bool(port_forward_cluster_ip), compares_versions=compare_versions, progress=self._progress,
+            timing=timing,
         )  # fmt: skip
-        self._reconnector = Reconnector(
-            self._resource, self._connection, cluster=self, progress=self._progress, timing=timing
-        )
-        self._workers = Workers(
-            self._resource, self._connection, self._reconnector, progress=self._progress, timing=timing
-        )
+        parts = self._resource, self._connection
+        self._reconnector = Reconnector(*parts, cluster=self, progress=self._progress, timing=timing)
+        self._workers = Workers(*parts, self._reconnector, progress=self._progress, timing=timing)
         super().__init__(
             asynchronous=asynchronous, loop=loop, quiet=quiet, name=self._resource.name, scheduler_sync_interval=10
         )
@@ -166,7 +160,6 @@ class KubeCluster(Cluster):
 
     def _start_now(self) -> None:
         """Start, unless the program awaits it."""
-        handle_signals()
         if self.called_from_running_loop:
             return
         self._loop_runner.start()
@@ -203,8 +196,7 @@ class KubeCluster(Cluster):
             raise
 
     shutdown_on_close = _of_part(
-        "_resource.shutdown_on_close",
-        "True if the cluster is deleted when this object is closed or the interpreter ends. It may be set later.",
+        "_resource.shutdown_on_close", "True if the cluster is deleted at the end; may be set."
     )
 
     async def _close(self, gone_within_seconds: float | None = None) -> None:
@@ -215,9 +207,11 @@ class KubeCluster(Cluster):
         # The base closes the connection that it knows and waits for this task, which may just be making another.
         await end_task(self._watch_worker_status_task)
         self._watch_worker_status_task = None
-        await super()._close()
-        await self._connection.close()
-        await self._resource.close(gone_within_seconds)
+        try:
+            await super()._close()
+            await self._connection.close()
+        finally:
+            await self._resource.close(gone_within_seconds)
 
     def close(self, timeout: float | str | None = None) -> Any:
         """Disconnect, and delete the cluster where `shutdown_on_close` says so.
@@ -256,8 +250,7 @@ class KubeCluster(Cluster):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if error is not None:
-                await self._reconnector.add_cause(error)
+            await self._reconnector.add_cause(error)
         finally:
             await super().__aexit__(kind, error, trace)
 
@@ -475,13 +468,11 @@ class KubeCluster(Cluster):
 
     def __repr__(self) -> str:
         pools = display.as_text(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
-        address = self.scheduler_address
-        return f"{type(self).__name__}({self.name}, {address!r}, {pools or 'not started'})"
+        return f"{type(self).__name__}({self.name}, {self.scheduler_address!r}, {pools or 'not started'})"
 
     def _scaling_status(self) -> str:
         """HTML rows of pools for the widget: the base class knows none, and calls every cluster manually scaled."""
         return display.as_html(display.pool_rows(self._resource.body, self.scheduler_info["workers"]))
 
     def _repr_html_(self, cluster_status: Any = None) -> str:
-        html: str = super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status())
-        return html
+        return str(super()._repr_html_(cluster_status=(cluster_status or "") + self._scaling_status()))

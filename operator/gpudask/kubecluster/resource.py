@@ -14,7 +14,7 @@ import dask.config
 from gpudask.api import Json
 from gpudask.api.resource import DEFAULT_GROUP
 from gpudask.kubecluster import overrides, pools
-from gpudask.kubecluster.deletion import OwnCluster, at_exit, say
+from gpudask.kubecluster.deletion import OwnCluster, at_exit, handle_signals, say
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.config import Access, pod_namespace
 from gpudask.kubecluster.kube.request import CONFLICT, NOT_FOUND
@@ -110,6 +110,7 @@ class Resource:
         self._timing = timing
         self._is_open = False
         self._process = os.getpid()
+        handle_signals()
 
     def require_server(self) -> Server:
         """The API server.
