@@ -499,7 +499,8 @@ def test_ctrl_c_while_the_answer_to_the_creation_is_awaited(
         eventually(lambda: _posted(operated), "the creation", seconds=SECONDS, show=lambda: program.text)
         program.interrupt(number)
         if number == signal.SIGINT or where == "held":
-            steadily(lambda: program.process.poll() is None, "it looks for what it made", seconds=1)
+            is_there = lambda: program.process.poll() is None  # noqa: E731
+            steadily(is_there, "it looks for what it made", seconds=1, show=lambda: program.text)
         else:
             program.ends()  # it finds it at once
     assert program.ends() == -number, program.text

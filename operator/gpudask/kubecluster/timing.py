@@ -214,7 +214,7 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
     """Run `work` in the thread of an event loop, and return what it gives; it has ended when this does, also by Ctrl-C.
 
     Args:
-        sync: Dask's, which after Ctrl-C returns and leaves the work running.
+        sync: Dask's, which after Ctrl-C cancels the work, if its release does, and does not wait for its end.
         work: a coroutine function.
         *arguments: its.
     """
@@ -239,7 +239,8 @@ def run_or_cancel(sync: Callable[..., Any], work: Callable[..., Awaitable[T]], *
 async def end_task(task: asyncio.Task[Any] | None) -> None:
     """Cancel a task, where there is one, and wait until it has ended."""
     if task is not None:
-        task.cancel()
+        if not task.cancelling():  # a second time would cut short what it does about the first
+            task.cancel()
         await asyncio.wait([task])
 
 

@@ -158,10 +158,10 @@ class Reconnector:
         self._resource.update(cause.body or self._resource.body)
         return cause
 
-    async def add_cause(self, error: BaseException) -> None:
+    async def add_cause(self, error: BaseException | None) -> None:
         """Let an error that leaves the block say that the scheduler was away: Dask's own do not say why."""
         outage = self.outage
-        if outage is not None and not isinstance(error, KubeClusterError):
+        if error is not None and outage is not None and not isinstance(error, KubeClusterError):
             error.add_note(f"gpudask: {self._error(outage, await self.find_cause())}")
 
     async def wait_until_reachable(self) -> None:
