@@ -38,7 +38,7 @@ from gpudask.kubecluster.kube.session import Purpose, requests_for
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.scheduler.connection import SchedulerConnection
 from gpudask.kubecluster.scheduler.outage import Reconnector
-from gpudask.kubecluster.timing import Timing
+from gpudask.kubecluster.timing import Timing, end_task
 
 logger = logging.getLogger(__name__)
 
@@ -194,11 +194,11 @@ class Conditions:
         with requests_for(Purpose.POLLING):
             self._tasks = [asyncio.create_task(work) for work in (self._follow(), self._tell(), self._ask_again())]
 
-    def end(self) -> None:
-        """Follow no more."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks, self.present = [], []
+    async def end(self) -> None:
+        """Follow no more; the connection of the watch is closed then."""
+        tasks, self._tasks, self.present = self._tasks, [], []
+        for task in tasks:
+            await end_task(task)
 
     @contextlib.contextmanager
     def waiting(self, n_workers: int, pool: str | None) -> Iterator[None]:
