@@ -6,8 +6,8 @@ The rules:
   scheduler's state in its process alone. It is counted apart and run again. Any other failure is *lost*: lost workers,
   nodes, API servers and operators may cost time and repeated tasks, and nothing else.
 - A scheduler that was ready is replaced or restarted only where a fault ended it; else its state is *lost*.
-- A program that has not ended in time, undisturbed at the end, is *stuck*, and so is a cluster that does not settle,
-  or that is not tried again although its status told when.
+- A program that has not ended in its time, nor in the quiet that follows, in which no new fault begins, is *stuck*, and
+  so is a cluster that does not settle, or that is not tried again although its status told when.
 - GPU-seconds in a status never go back, and an operator's log shows no defect: else *wrong*.
 - A pod that is there though its cluster is gone, and has had its time, is *leaked*.
 """

@@ -26,6 +26,7 @@ from tests.e2e.platform import Platform
 Tell = Callable[[str], None]
 _QUIET_SECONDS = 180.0  # for what is to come to its end once no fault acts any more
 _KEPT_SECONDS = 2.0  # between two looks at whether the control plane's parts run
+_CALM_STEP_SECONDS = 0.5
 _BEGINNING_SECONDS = 5.0  # for which a fault looks for its victim
 
 
@@ -71,6 +72,10 @@ class Faults:
             self._busy.setdefault(each.kind.group, threading.Lock())
             if self.target.ending.wait(max(0.0, began + each.at - time.monotonic())):
                 return
+            while self.target.is_calm:  # what is planned comes so much later
+                if self.target.ending.wait(_CALM_STEP_SECONDS):
+                    return
+                began += _CALM_STEP_SECONDS
             thread = threading.Thread(target=self._inflict, args=(each,), name=each.kind.name, daemon=True)
             self._threads.append(thread)
             thread.start()

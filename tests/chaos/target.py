@@ -54,6 +54,8 @@ class Target:
     hits: list[Hit] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     ending: threading.Event = field(default_factory=threading.Event)
+    _calms: int = 0
+    _waiting: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     @contextmanager
@@ -114,6 +116,39 @@ class Target:
         """The GpuDaskClusters of the run."""
         listed = self.api.get(f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}")
         return list((listed or {}).get("items", ()))
+
+    def describe(self, cluster: str) -> str:
+        """What the API server says of a cluster and its pods, in a few lines."""
+        try:
+            body = json.loads(self.do("get", "gdc", cluster, "-o", "json"))
+            pods = self.pods(f"gpudask.dev/cluster={cluster}")
+        except (OSError, ValueError, subprocess.SubprocessError, LocalClusterError) as error:
+            return f"  {cluster} cannot be read: {error}"
+        status = body.get("status", {})
+        lines = [f"{each['type']}={each['status']} {each.get('message', '')}" for each in status.get("conditions", ())]
+        lines += [json.dumps(pool) for pool in status.get("pools", ())]
+        lines += [
+            f"{pod['metadata']['name']} {pod['status'].get('phase')} on {pod['spec'].get('nodeName')}"
+            f" since {pod['metadata']['creationTimestamp']} {pod['metadata'].get('deletionTimestamp', '')}"
+            for pod in pods
+        ]
+        return "\n".join(f"  {line}" for line in lines)
+
+    @contextmanager
+    def calm(self) -> Iterator[None]:
+        """Let no new fault begin until the block ends."""
+        with self._waiting:
+            self._calms += 1
+        try:
+            yield
+        finally:
+            with self._waiting:
+                self._calms -= 1
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no new fault may begin."""
+        return self._calms > 0
 
     def running(self, selector: str, namespace: str = "") -> list[Json]:
         """Pods that run, and that nobody asked to end."""

@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from local.errors import LocalClusterError
@@ -82,31 +83,44 @@ class Workload:
         self.attempts.append(attempt)
         if answer != expected:
             self.tell(f"attempt: {attempt}")
+        if attempt.answer is None and not attempt.error:
+            self.tell(f"{name} then:\n{self.target.describe(name)}")
         return attempt
 
     def _within(self, name: str, program: Program, seed: int) -> tuple[int | None, str]:
         """The answer, or what was raised; neither, where it came to no end in its time.
 
-        In a thread of its own: nothing that hangs in a client shall keep the workload.
+        After that time no new fault begins for as long as quiet is at the end: it may only have been slow, since what
+        it needs was broken again and again. In a thread of its own: nothing that hangs in a client shall keep the
+        workload.
         """
         seen: list[tuple[int | None, str]] = []
-        latest = time.monotonic() + PROGRAM_SECONDS
+        overdue = time.monotonic() + PROGRAM_SECONDS
+        longest = PROGRAM_SECONDS + self.quiet_seconds
+        latest = time.monotonic() + longest
 
         def work() -> None:
             try:
-                with connected(self.target.api, self.target.namespace, name, seconds=PROGRAM_SECONDS) as client:
-                    seen.append((program.run(client, seed, PROGRAM_SECONDS), ""))
+                with connected(self.target.api, self.target.namespace, name, seconds=longest) as client:
+                    seen.append((program.run(client, seed, longest), ""))
             except BaseException as error:  # noqa: BLE001 - whatever a program meets is looked at
                 if not isinstance(error, TimeoutError) or time.monotonic() < latest:
                     seen.append((None, f"{type(error).__name__}: {error}"[:250].replace("\n", " ")))
 
         thread = threading.Thread(target=work, name=f"{program.name} on {name}", daemon=True)
         thread.start()
-        while thread.is_alive() and not seen and time.monotonic() < latest:
-            thread.join(0.5)
-            if self.target.ending.is_set():
-                self._quiet_since = self._quiet_since or time.monotonic()
-                latest = self._quiet_since + self.quiet_seconds
+        with ExitStack() as calm:
+            while thread.is_alive() and not seen and time.monotonic() < latest:
+                thread.join(0.5)
+                if self.target.ending.is_set():
+                    self._quiet_since = self._quiet_since or time.monotonic()
+                    latest = self._quiet_since + self.quiet_seconds
+                elif time.monotonic() > overdue:
+                    overdue = float("inf")
+                    self.tell(
+                        f"{program.name} on {name} has had its {PROGRAM_SECONDS:.0f} s: no new fault until it ends"
+                    )
+                    calm.enter_context(self.target.calm())
         return seen[0] if seen else (None, "")
 
     def _insist(self, action: Callable[[], object]) -> bool:
