@@ -9,6 +9,7 @@ from gpudask.api import Json
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tests.leaks.proxy import LOOPBACK, Proxy, Tls
 from tests.leaks.ways import Fault, Planned
 
 _ACCOUNT = "programs"
+_LOGIN = "client.authentication.k8s.io/v1"
 _TOKEN_DURATION = "3h"
 _GONE_SERVER = f"https://{LOOPBACK}:1"  # where nobody listens
 _REFUSED_SECONDS = 40.0  # the API server believes a token for ten seconds after it looked at it last
@@ -145,15 +147,16 @@ class Access:
     async def _end_token(self) -> None:
         await asyncio.to_thread(self.kubectl, "delete", "serviceaccount", self.planned.cluster)
         theirs = Kubectl(self.kubectl.path, self.kubeconfig, self.kubectl.namespace)
-        async with asyncio.timeout(_REFUSED_SECONDS):
-            while "Unauthorized" not in (await asyncio.to_thread(theirs.attempt, "get", "gdc")).stderr:
-                await asyncio.sleep(1)
+        deadline = time.monotonic() + _REFUSED_SECONDS
+        while "Unauthorized" not in (await asyncio.to_thread(theirs.attempt, "get", "gdc")).stderr:
+            assert time.monotonic() < deadline, "the token is accepted although its account is gone"
+            await asyncio.sleep(1)
         self.credential.unlink()  # nobody logs in any more
 
 
 def _plugin(credential: Path) -> Json:
     return {
-        "apiVersion": "client.authentication.k8s.io/v1",
+        "apiVersion": _LOGIN,
         "command": "cat",
         "args": [str(credential)],
         "interactiveMode": "Never",
@@ -161,8 +164,4 @@ def _plugin(credential: Path) -> Json:
 
 
 def _credential(token: str) -> Json:
-    return {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": token},
-    }
+    return {"apiVersion": _LOGIN, "kind": "ExecCredential", "status": {"token": token}}
