@@ -1,4 +1,4 @@
-"""A run: the programs of a schedule in lanes, each started and then ended in its way; then the wait for their clusters."""
+"""A run: the programs of a schedule in lanes, each started and ended in its way; then the wait for their clusters."""
 
 from __future__ import annotations
 
@@ -148,8 +148,7 @@ class Lanes:
 
     async def _lane(self, waiting: Iterator[Planned]) -> None:
         for planned in waiting:
-            while self.watch.count >= _MOST_CLUSTERS:  # noqa: ASYNC110 - the watch sees it by looking
-                await asyncio.sleep(_POLL_SECONDS)
+            await _until(lambda: self.watch.count < _MOST_CLUSTERS)
             ended = await self._program(planned)
             self.ended.append(ended)
             late, left = "; killed at its deadline" * ended.is_late, "; its cluster is left" * ended.left_cluster
@@ -213,12 +212,16 @@ async def _end(planned: Planned, process: Process) -> None:
     for number in way.signals:
         await asyncio.sleep(next(pauses))
         process.send(number)
-    while way.signals and not process.leader_has_ended:  # else a signal without effect would not be seen
-        await asyncio.sleep(_POLL_SECONDS)
-    if not way.signals:
+    if way.signals:
+        await _until(lambda: process.leader_has_ended)  # told to go on, it would hide a signal without effect
+    else:
         await asyncio.sleep(next(pauses))
     process.go_on()
-    while not process.has_ended:
+    await _until(lambda: process.has_ended)
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - processes and what a watch sees set no event
         await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -227,7 +230,7 @@ def _manifest(planned: Planned) -> Json:
 
 
 async def run(settings: Settings, tell: Tell) -> Report:
-    """Do it all on the local cluster, which is brought up with this checkout's operator. The namespace goes after it."""
+    """Do it all on the local cluster, with this checkout's operator, in a namespace that goes afterwards."""
     platform = await asyncio.to_thread(Platform.up)
     planned = schedule(settings.seed, settings.programs, only=settings.only)
     with _namespace(platform) as namespace, _folder() as folder:

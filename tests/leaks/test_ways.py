@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.leaks.ways import WAYS, Ending, Fault, schedule
+from tests.leaks.ways import WAYS, Ending, Fault, Way, schedule
 
 
 def test_a_hundred_programs_end_in_every_way_as_often_as_any():
@@ -47,6 +47,6 @@ def test_every_ending_and_every_fault_is_some_ways():
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_there_is_a_pause_before_each_signal(way):
+def test_there_is_a_pause_before_each_signal(way: Way):
     (planned,) = schedule(1, 1, only=frozenset({way.name}))
     assert len(planned.pauses) >= max(1, len(way.signals))
