@@ -71,7 +71,8 @@ class Accesses:
     async def give(self, planned: Planned) -> Access:
         """The access of one program."""
         server = str(self._administrators["clusters"][0]["cluster"]["server"])
-        fault, user, proxy = planned.way.fault, {"token": self._token}, None
+        fault, proxy = planned.way.fault, None
+        user: Json = {"token": self._token}
         credential = self._folder / f"{planned.cluster}.json"
         if fault in (Fault.ANSWER_LOST, Fault.ANSWER_HELD, Fault.NETWORK_CUT):
             url = urlsplit(server)

@@ -4,6 +4,7 @@ All stands at the module's level, as in a script of a user: what a function held
 It is ready, or has forked, when the line says so; it goes on when its standard input ends.
 """
 
+# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
 import json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.leaks.report import Ended, Seen, report
+from tests.leaks.report import Ended, Report, Seen, report
 from tests.leaks.ways import WAYS, Planned
 
 _WAY = {way.name: way for way in WAYS}
@@ -16,7 +16,7 @@ def ended(number: int, way: str = "SIGKILL", **fields: Any) -> Ended:
     return Ended(planned, ended_at=100.0, **fields)
 
 
-def cells(result: Any, way: str) -> list[str]:
+def cells(result: Report, way: str) -> list[str]:
     (row,) = [line for line in result.table if line.startswith(way + "  ")]
     return row.split()[len(way.split()) :]
 
