@@ -69,7 +69,11 @@ class Accesses:
             yield self
 
     async def give(self, planned: Planned) -> Access:
-        """The access of one program."""
+        """The access of one program.
+
+        Raises:
+            AssertionError: kubectl fails.
+        """
         server = str(self._administrators["clusters"][0]["cluster"]["server"])
         fault, proxy = planned.way.fault, None
         user: Json = {"token": self._token}
@@ -149,7 +153,7 @@ class Access:
         await asyncio.to_thread(self.kubectl, "delete", "serviceaccount", self.planned.cluster)
         theirs = Kubectl(self.kubectl.path, self.kubeconfig, self.kubectl.namespace)
         deadline = time.monotonic() + _REFUSED_SECONDS
-        while "Unauthorized" not in (await asyncio.to_thread(theirs.attempt, "get", "gdc")).stderr:
+        while "must be logged in" not in (await asyncio.to_thread(theirs.attempt, "get", "--raw", "/api")).stderr:
             assert time.monotonic() < deadline, "the token is accepted although its account is gone"
             await asyncio.sleep(1)
         self.credential.unlink()  # nobody logs in any more

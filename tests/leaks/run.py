@@ -7,7 +7,6 @@ from gpudask.api import Json
 import asyncio
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -155,7 +154,10 @@ class Lanes:
             self.tell(f"{planned}{late}{left}{'; ' * bool(ended.trouble)}{ended.trouble}")
 
     async def _program(self, planned: Planned) -> Ended:
-        access = await self.accesses.give(planned)
+        try:
+            access = await self.accesses.give(planned)
+        except AssertionError as error:
+            return Ended(planned, time.monotonic(), had_cluster=False, trouble=" ".join(str(error).split()))
         is_late, trouble, process = False, "", Process(planned, access, self.folder / f"{planned.cluster}.log")
         had = False
         try:
@@ -258,7 +260,7 @@ async def _kept(watch: Watch) -> AsyncIterator[None]:
 
 @contextmanager
 def _namespace(platform: Platform) -> Iterator[str]:
-    name = f"leaks-{os.getpid()}-{random.randrange(1000)}"  # noqa: S311 - no secret
+    name = f"leaks-{os.getpid()}"
     platform.create_namespace(name)
     try:
         yield name
