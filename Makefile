@@ -18,7 +18,7 @@ GIVES_WAY := nice -n 5
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
 
-.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -113,6 +113,10 @@ hostile: setup ## attacks by an editor of one namespace, beside somebody else's 
 chaos: setup ## programs with known answers on the real cluster, beside faults of all kinds (ARGS="--minutes 60 --seed 2")
 	@$(PY) -m local up
 	@$(PY) -m tests.chaos $(ARGS)
+
+leaks: setup ## programs that are ended in every way on the real cluster, until their clusters are gone (ARGS="--programs 16")
+	@$(PY) -m local up
+	@$(PY) -m tests.leaks $(ARGS)
 
 bench-startup: setup ## how fast clusters start and scale, beside pods by hand and dask-kubernetes' operator
 	@$(PY) -m local up
