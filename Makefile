@@ -60,8 +60,8 @@ down: setup ## end the local Kubernetes; caches stay
 	@$(PY) -m local down
 
 images: ## build all images, push them to REGISTRY=... [TAG=...], print the helm install that uses them
-	@$(PYTHON) images/publish.py --registry "$(REGISTRY)" --tag "$(TAG)" --engine "$(ENGINE)" \
-	  --build-args "$(BUILD_ARGS)" --push-args "$(PUSH_ARGS)"
+	@$(PYTHON) images/publish.py --registry="$(REGISTRY)" --tag="$(TAG)" --engine="$(ENGINE)" \
+	  --build-args="$(BUILD_ARGS)" --push-args="$(PUSH_ARGS)"
 
 lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/ruff check --quiet $(CHECKED)

@@ -70,7 +70,7 @@ def _packages(place: Path) -> Iterator[Package]:
 
 def _is_licence(name: str) -> bool:
     path = PurePosixPath(name)
-    return path.parts[0] in ("licenses", "license_files") or path.name.lower().startswith(_TEXTS)
+    return path.parts[:1] in (("licenses",), ("license_files",)) or path.name.lower().startswith(_TEXTS)
 
 
 def _package(metadata: str, texts: dict[str, str]) -> Package:

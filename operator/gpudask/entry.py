@@ -12,7 +12,7 @@ from typing import Any
 # By extra, what it brings: the modules that are missing where it is not installed.
 _BRINGS = {
     "cli": ("typer", "rich", "click"),
-    "client": ("distributed", "dask", "tornado", "httpx", "httpx_ws", "httpx-ws", "kr8s", "rich"),
+    "client": ("distributed", "dask", "tornado", "httpx", "httpx_ws", "httpx-ws", "rich"),
     "operator": ("kopf", "kubernetes", "aiohttp"),
 }
 

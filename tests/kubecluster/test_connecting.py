@@ -96,7 +96,7 @@ def test_a_silent_scheduler_is_asked_again(demo: fake.FakeServer):
 
 
 def test_a_scheduler_that_is_busy_at_first_is_greeted_again(demo: fake.FakeServer):
-    timing = Timing(forward_scheduler_seconds=0.5)
+    timing = Timing(forward_scheduler_seconds=1.5)  # which the real one has to be in time for
     real = demo.targets["demo-scheduler-00000"]
     with socket.create_server(("127.0.0.1", 0)) as busy:
         demo.targets["demo-scheduler-00000"] = busy.getsockname()

@@ -30,6 +30,7 @@ SECONDS = 40  # in which a program ends that waits for nothing
 HEAD = """
 import asyncio, gc, multiprocessing, os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, too
 from gpudask import KubeCluster
 from gpudask.kubecluster.timing import Timing
 """

@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[Arguments, str]] = {
     "two kinds of GPU": (Arguments(resources={"a/gpu": 1, "b/gpu": 1}), "one kind of GPU a pool: b/gpu left out"),
     "resources that are none": (Arguments(resources={"limits": 3}), r"a container's requests and limits. Write {'cpu'"),
     "a list for resources": (Arguments(resources=["cpu"]), "it is an amount by name"),
-    "an env that is none": (Arguments(env=["LEVEL=3"]), r"env=\['LEVEL=3'\]: .*Write env={'LEVEL': '3'} or"),
+    "an env that is none": (Arguments(env=["LEVEL=3"]), "env with 'LEVEL=3': .*Write env={'LEVEL': '3'}, or"),
     "several processes in a pod": (
         Arguments(worker_command="dask worker --nworkers 2"),
         "worker_command='dask worker --nworkers 2': .*raise replicas instead. Leave it out",

@@ -48,7 +48,7 @@ def condition(kind: str, status: str, reason: str, message: str) -> Json:
             "nworkers= given to KubeCluster: there is no argument nworkers. Did you mean n_workers=?",
         ),
         ({"GPUs": 2}, TypeError, "Did you mean gpus=?"),
-        ({"zzz": 2}, TypeError, "Its arguments are name, namespace, image"),
+        ({"zzz": 2}, TypeError, "help(gpudask.KubeCluster) has its arguments"),
         ({"env": "LEVEL=3"}, ValueError, "Write env={'LEVEL': '3'}"),
         ({"env": ["LEVEL=3"]}, ValueError, "env with 'LEVEL=3': it is a value for each name"),
         ({"resources": {"mem": "1Gi"}}, ValueError, "resources with 'mem': Kubernetes knows cpu, memory"),

@@ -200,7 +200,7 @@ async def test_a_pool_without_a_node_says_so_and_the_other_works(stage: Stage, o
     scheduler = await stage.scheduler()
     await scheduler.want(5, GPU=1)
     said = await stage.shows("Degraded", "True Unschedulable")
-    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu." in said
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu; since " in said
     await stage.shows("Ready", "True AllReady")
     assert await stage.names(pool="gpu") == ["demo-gpu-worker-0"]
     await scheduler.want(0)
