@@ -81,6 +81,7 @@ def test_mixed_runs_its_gpu_steps_on_gpu_workers_and_returns_to_zero(space: Spac
     assert space.pool("demo", "gpu")["gpuSecondsHeld"] > 0
 
 
+@pytest.mark.alone  # its clusters ask for the whole cores of the defaults
 @pytest.mark.local_cluster("its operator has a default image, and its GPUs are pretended without a word in a manifest")
 def test_mixed_and_a_bare_kubecluster_run_as_they_are_written(space: Space) -> None:
     space.kubectl("apply", "-f", str(EXAMPLES / "mixed.yaml"))
@@ -100,7 +101,7 @@ def test_mixed_and_a_bare_kubecluster_run_as_they_are_written(space: Space) -> N
         timeout=180,
         check=False,
     )
-    assert done.stdout.split() == ["3"], done.stdout + done.stderr + space.show()
+    assert "3" in done.stdout.splitlines(), done.stdout + done.stderr + space.show()
 
 
 def test_multi_gpu_has_four_workers_in_one_pod_and_each_gpu_task_has_a_gpu_of_its_own(space: Space) -> None:

@@ -20,7 +20,7 @@ from tests.e2e.manifests import cluster, cpu
 from tests.e2e.accounts import account
 from tests.e2e.space import Space
 
-_RULE = re.compile(r"Ask for a Role in namespace '(?P<namespace>[^']+)' with the rule (?P<rule>\{.*\})$")
+_RULE = re.compile(r"Ask for a Role in namespace '(?P<namespace>[^']+)' with the rule (?P<rule>\{.*?\})(?:$|\. )")
 
 
 def test_each_refusal_names_the_rule_that_is_missing_until_it_works(

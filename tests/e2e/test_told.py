@@ -100,7 +100,8 @@ def test_no_node(space: Space, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_image_that_cannot_be_pulled(space: Space, caplog: pytest.LogCaptureFixture) -> None:
-    with connected(space, cpu(), gpu(image="registry.invalid/none:1")) as (_, client):
+    with connected(space) as (_, client):
+        space.edit("told", {"op": "add", "path": "/spec/pools/1/image", "value": "registry.invalid/none:1"})
         future = client.submit(sum, [1, 2], resources=GPU)
         hears(
             space,
@@ -131,7 +132,7 @@ def test_a_suspended_cluster(space: Space, caplog: pytest.LogCaptureFixture) -> 
 
 def test_an_edit_that_is_refused(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     with connected(space):
-        space.edit("told", {"op": "add", "path": "/spec/template/spec/tolerationz", "value": []})
+        space.edit("told", {"op": "add", "path": "/spec/pools/0/template", "value": {"spec": {"tolerationz": []}}})
         hears(
             space,
             caplog,

@@ -33,6 +33,18 @@ def test_each_failure_waits_twice_as_long_up_to_five_minutes():
     assert memory.of("cpu").not_before == 0
 
 
+def test_it_says_when_the_first_pool_that_waits_is_tried_again():
+    memory, now = Memory(), 1000.0
+    assert memory.requeue_after(now) is None
+
+    memory.record_refusal("gpu", QUOTA, now)
+    memory.record_failure("cpu", now)
+    memory.record_failure("cpu", now + 1)
+    assert memory.requeue_after(now) == 1
+    assert memory.requeue_after(now + 1) == 2
+    assert memory.requeue_after(now + 3) is None
+
+
 def test_many_pods_that_end_at_once_are_one_failure():
     memory = Memory()
     for pod in range(20):

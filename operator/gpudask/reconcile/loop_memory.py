@@ -111,6 +111,10 @@ class Memory:
         """Create no pod of `pool` before then."""
         self.pools[pool] = replace(self.of(pool), not_before=max(self.of(pool).not_before, not_before))
 
+    def requeue_after(self, now: float) -> float | None:
+        """Seconds until the first pool that waits may have a pod again; None: none waits."""
+        return min((pool.not_before - now for pool in self.pools.values() if pool.not_before > now), default=None)
+
     def record_foreign_name(self, pool: str, name: str) -> None:
         """Avoid a name that belongs to somebody else's pod."""
         self._report_name(pool, f"a pod {name} exists that is not this cluster's: another name is used")

@@ -188,8 +188,9 @@ class Reconciler:
         soon = await self._report(cluster, observation, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         send = None if sent else _SEND_RETRY_SECONDS
+        refused = self._memory.requeue_after(self._context.clock())  # in this pass: its plan did not know of it
         return self._soonest(
-            RESYNC_SECONDS, planned.requeue_after, soon, again, send, self._drift_repair.requeue_after()
+            RESYNC_SECONDS, planned.requeue_after, refused, soon, again, send, self._drift_repair.requeue_after()
         )
 
     def _soonest(self, *seconds: float | None) -> float:
