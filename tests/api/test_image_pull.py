@@ -63,3 +63,11 @@ def test_whatever_a_registry_says_stays_short_and_harmless():
     message = short_message("ErrImagePull", 'image "' + "x" * 500 + '": \x1b[31m' + "y: " * 100_000 + "z" * 5000)
     assert len(message) < 400
     assert "\x1b" not in message
+
+
+@pytest.mark.parametrize("tag", ["401", "403", "404"])
+def test_a_tag_that_is_a_number_makes_no_failure_final(tag: str):
+    image = f"registry.example:5000/lab/dask:{tag}"
+    said = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": dial tcp: i/o timeout'
+    assert not is_final("ErrImagePull", said)
+    assert is_final("ErrImagePull", said.replace("dial tcp: i/o timeout", "unexpected status: 403 Forbidden"))

@@ -14,6 +14,8 @@ import pytest
 from distributed import Client, SpecCluster
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.api.spec import Spec
+from gpudask.kubecluster.manifest import Shutdown
 from gpudask.kubecluster.scheduler import lease
 from gpudask.kubecluster.forward import route as routes
 from gpudask.kubecluster.scheduler.lease import Lease
@@ -312,3 +314,10 @@ def test_without_the_right_to_read_events_it_is_gone_without_a_reason(demo: fake
 
     with pytest.raises(KubeClusterError, match="no cluster 'demo' in namespace 'lab': there is none"):
         KubeCluster.from_name("demo", quiet=True)
+
+
+@pytest.mark.parametrize("after", ["12h", None])
+def test_what_a_model_says_is_left_to_it(after: str | None):
+    said = Spec.model_validate({"pools": [{"name": "cpu"}], "idle": {"shutdownAfterDisconnect": after}})
+    assert Shutdown("10m").is_left_to(said)
+    assert not Shutdown("10m").is_left_to(Spec.model_validate({"pools": [{"name": "cpu"}]}))

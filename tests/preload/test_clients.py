@@ -128,3 +128,8 @@ async def test_without_the_schedulers_clients_nothing_is_said(start, monkeypatch
 
     assert answer["clients"] is None
     assert answer["features"]["clients"] == "Scheduler.no_such_attribute is missing"
+
+
+def test_a_program_may_call_its_client_a_worker():
+    assert its._counts("Client-worker-host1-00000000-0000-0000-0000-000000000000")
+    assert not its._counts("Client-worker-00000000-0000-0000-0000-000000000000")

@@ -19,6 +19,7 @@ _FINAL_REASONS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _SHORT = 80  # such a message is shown as it is
 _LOOKED_AT = 4096  # characters from the end
 _IMAGE = re.compile(r'image "([^"]{1,512})"')
+_QUOTED = re.compile(r'"[^"]{1,512}"')
 _CAUSE_LENGTH = 120
 # Causes that stand before the last colon, in words that tell more than what follows them.
 _TELLING = re.compile(r"pull access denied, repository does not exist or may require authorization|manifest unknown")
@@ -54,7 +55,8 @@ def short_message(reason: str, message: str, image: str = "") -> str:
 
 def is_final(reason: str, message: str) -> bool:
     """True if another try cannot succeed by itself: there is no such image, or it may not be pulled."""
-    return reason in _FINAL_REASONS or (is_pull_failure(reason) and _FINAL.search(message[-_LOOKED_AT:]) is not None)
+    said = _QUOTED.sub("", message[-_LOOKED_AT:])  # a tag may be a number like that of an answer
+    return reason in _FINAL_REASONS or (is_pull_failure(reason) and _FINAL.search(said) is not None)
 
 
 def _cause(text: str) -> str:

@@ -235,7 +235,10 @@ class Conditions:
     async def _tell(self) -> None:
         while True:
             await self._timing.clock.sleep(self._timing.conditions_tick_seconds)
-            self._look()
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - a body in no known shape; the next may have one
+                logger.debug("the conditions of cluster %s cannot be read: %r", self._resource.name, error)
 
     def _look(self) -> None:
         """Take over what is wrong now, and warn of what has lasted for some seconds and was not told yet."""
@@ -304,7 +307,8 @@ class Conditions:
             except TimeoutError:
                 message = f"the scheduler has not answered for {timing.conditions_warn_seconds:g} s"
                 self._silent = self._silent or _trouble(self._body(), _SILENT, message)
-            except OSError:  # the connection is lost, which the reconnector sees and tells
+            except Exception as error:  # noqa: BLE001 - lost, as the reconnector tells; or any answer of its user's code
+                logger.debug("the scheduler of cluster %s: %r", self._resource.name, error)
                 self._silent = None
             else:
                 self._silent = None

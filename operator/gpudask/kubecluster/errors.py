@@ -205,8 +205,15 @@ def why_scheduler_waits(body: Json, pods: list[Json]) -> list[str]:
     return lines + [f"scheduler: {reason}" for pod in pods if (reason := why_pod_waits(pod))]
 
 
+_FINE_IF_FALSE = ("Degraded", "Leased")  # the second only says when a cluster that nobody uses goes
+
+
 def _bad_conditions(status: Json) -> str:
-    bad = [item for item in status.get("conditions", []) if item["status"] == "False" and item["type"] != "Degraded"]
+    bad = [
+        item
+        for item in status.get("conditions", [])
+        if item["status"] == "False" and item["type"] not in _FINE_IF_FALSE
+    ]
     # `Ready` only sums the others up.
     bad = [item for item in bad if item["type"] != "Ready"] or bad
     told: dict[str, str] = {}  # of conditions with one message, the first

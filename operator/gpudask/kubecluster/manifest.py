@@ -99,7 +99,8 @@ class Shutdown:
 
     def is_left_to(self, custom: Any) -> bool:
         """True if `custom_cluster_spec` says it."""
-        return not self.is_asked and SHUTDOWN in _section(_section(custom, "spec") or custom, "idle")
+        written = _plain(custom)
+        return not self.is_asked and SHUTDOWN in _section(_section(written, "spec") or written, "idle")
 
     def put_into(self, body: Json) -> Json:
         """`body` of a valid shape, with it."""

@@ -9,6 +9,7 @@ What happened between two answers counts as if it happened at the second: so the
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ LEASE = "gpudask-lease"  # a `KubeCluster` writes it once a minute (kubecluster/
 _WRITTEN = (LEASE, "cluster-manager-info")  # the second is what each of Dask's cluster managers writes by itself
 _SILENT_SECONDS = 60.0  # heartbeats come every 5 s, more rarely only with hundreds of clients; a program may be busy
 _OWN = "fire-and-forget"  # not a client: how the scheduler keeps what nobody waits for
-_OF_WORKER = "Client-worker-"  # the names of those that tasks get by `get_client`: they live as long as their worker
+# The names of those that tasks get by `get_client`, with a UUID: they live as long as their worker.
+_OF_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Clients(Part):
@@ -86,4 +88,4 @@ class Clients(Part):
 
 
 def _counts(client: str) -> bool:
-    return client != _OWN and not client.startswith(_OF_WORKER)
+    return client != _OWN and _OF_WORKER.fullmatch(client) is None

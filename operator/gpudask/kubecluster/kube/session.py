@@ -150,6 +150,7 @@ class Session:
             await stack.aclose()
             tries += 1
             await self.timing.clock.sleep(pause_seconds)
+            pool = await self._current()  # another request may have renewed the credentials meanwhile
 
     @asynccontextmanager
     async def websocket(

@@ -40,6 +40,7 @@ class Lease:
         self._process = os.getpid()
         self._renewing: asyncio.Task[None] | None = None
         self._settling = asyncio.Lock()
+        self._uid = ""
         self._is_leased: bool | None = None  # whether the spec has what this program put there; None: it put nothing
 
     def start(self) -> None:
@@ -47,6 +48,7 @@ class Lease:
         self._process = os.getpid()
         if self._resource.default_shutdown:
             self._is_leased = SHUTDOWN in (self._resource.body["spec"].get("idle") or {})
+            self._uid = self._resource.body["metadata"]["uid"]
         self._renewing = asyncio.create_task(self._renew())
 
     async def stop(self) -> None:
@@ -68,7 +70,7 @@ class Lease:
             is_wanted, after = self._resource.shutdown_on_close, self._resource.default_shutdown
             if self._is_leased is None or self._is_leased == is_wanted:
                 return
-            metadata = {"uid": self._resource.body["metadata"]["uid"]}  # of no other cluster of this name
+            metadata = {"uid": self._uid}  # of no other cluster of this name
             patch = {"metadata": metadata, "spec": {"idle": {SHUTDOWN: after if is_wanted else None}}}
             try:
                 self._resource.update(await self._resource.require_server().merge(self._resource.name, patch))
