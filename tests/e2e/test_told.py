@@ -132,7 +132,7 @@ def test_a_suspended_cluster(space: Space, caplog: pytest.LogCaptureFixture) -> 
 
 def test_an_edit_that_is_refused(space: Space, caplog: pytest.LogCaptureFixture) -> None:
     with connected(space):
-        space.edit("told", {"op": "add", "path": "/spec/pools/0/template", "value": {"spec": {"tolerationz": []}}})
+        space.edit("told", {"op": "add", "path": "/spec/template/spec/tolerationz", "value": []})
         hears(
             space,
             caplog,

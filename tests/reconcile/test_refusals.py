@@ -14,7 +14,7 @@ from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.reconcile.operator import Operator
 from tests.builders import a_pool
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_async
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, operating, stays
@@ -86,6 +86,30 @@ async def test_a_typo_for_the_scheduler_is_told_and_mended_by_an_edit(stage: Sta
     assert "scheduler: " in said
     assert "imagge" in said
     await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+
+
+async def test_a_typo_replaces_no_scheduler_that_runs(stage: Stage, operator: Operator):
+    async def scheduler() -> list[str]:
+        pods = await stage.list("pods")
+        return [
+            pod["metadata"]["uid"]
+            for pod in pods
+            if LABEL_POOL not in pod["metadata"]["labels"] and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    await stage.apply(a_pool())
+    await stage.shows("Ready", "True AllReady")
+    await (await stage.scheduler()).say()  # without a task it may be replaced at any time
+    before = await scheduler()
+
+    await stage.apply(a_pool(), template={"spec": {"tolerationz": []}})
+    assert 'unknown field "spec.tolerationz"' in await stage.shows("Accepted", "False TemplateRefused")
+    await stays(scheduler, before, 2.0)
+
+    await stage.apply(a_pool(), template={"metadata": {"labels": {"team": "a"}}})
+    await stage.shows("Accepted", "True Valid")
+    await eventually_async(scheduler, lambda uids: len(uids) == 1 and uids != before, "the scheduler is replaced")
     await stage.shows("Ready", "True AllReady")
 
 

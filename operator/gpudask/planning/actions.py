@@ -29,13 +29,15 @@ class CreateWorker:
 class DeletePod:
     """Delete a pod. `only_if_unchanged`: not if it changed since it was seen (a pending one that just started).
 
-    `forced`: it may hold work and results, which are lost.
+    `forced`: it may hold work and results, which are lost. `successor`: the name of the scheduler pod that is to take
+    its place; one that the API server would not take leaves this one where it is.
     """
 
     pod: Pod
     why: str
     only_if_unchanged: bool = False
     forced: bool = False
+    successor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,12 @@ def _replaced(observation: Observation) -> SchedulerPlan:
         for pod in observation.schedulers
         if pod.live and pod != current
     )
-    edited = (DeletePod(current, "its spec was edited"),) if is_replaced_now(observation) else ()
-    return SchedulerPlan((*finished, *extra, *edited))
+    if not is_replaced_now(observation):
+        return SchedulerPlan((*finished, *extra))
+    if refused := soonest(_memory(observation).not_before - observation.now):
+        return SchedulerPlan((*finished, *extra), refused)
+    edited = DeletePod(current, "its spec was edited", successor=_next_name(observation))
+    return SchedulerPlan((*finished, *extra, edited))
 
 
 def is_replaced_now(observation: Observation) -> bool:

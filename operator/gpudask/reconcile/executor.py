@@ -91,7 +91,7 @@ class Executor:
                 verb = "deletion" if isinstance(action, DeletePod) else "annotation"
                 others.setdefault(f"{verb} of {pods}", []).append(action)
         work: dict[str, Work] = {what: partial(self._create_all, cluster, group) for what, group in creations.items()}
-        return work | {what: partial(self._do_all, what, group) for what, group in others.items()}
+        return work | {what: partial(self._do_all, cluster, what, group) for what, group in others.items()}
 
     async def _create_all(self, cluster: Cluster, creations: list[Action]) -> bool:
         """Create one pod, then two, four, ..., while none is refused: what refuses one would refuse the others too.
@@ -121,9 +121,11 @@ class Executor:
             made, batch = made + len(group), 2 * batch
         return True
 
-    async def _do_all(self, what: str, actions: list[Action]) -> bool:
+    async def _do_all(self, cluster: Cluster, what: str, actions: list[Action]) -> bool:
         """Execute actions on existing pods; another pass follows if some had changed. Many in a row are a failure."""
-        stale = [found for found in await _gather(*(self._do(action) for action in actions)) if found is not None]
+        stale = [
+            found for found in await _gather(*(self._do(cluster, action) for action in actions)) if found is not None
+        ]
         in_a_row = self._stale_in_a_row[what] = self._stale_in_a_row[what] + 1 if stale else 0
         if in_a_row > _STALE_AT_ONCE:
             raise stale[0].error
@@ -132,16 +134,17 @@ class Executor:
     def _create(self, cluster: Cluster, action: Action, *, bulk: bool) -> Awaitable[_Outcome]:
         """Create a pod. `bulk`: it waits behind the first pods of its cluster's pools."""
         if isinstance(action, CreateScheduler):
-            mounts = self._context.preloads.name
-            return self._post(cluster, "", lambda: scheduler_pod(cluster, action.name, mounts), bulk=bulk)
+            return self._post(cluster, "", self._scheduler_pod(cluster, action.name), bulk=bulk)
         assert isinstance(action, CreateWorker)
         pool = next(pool for pool in cluster.spec.pools if pool.name == action.pool)
         nonce = self._context.nonce()
         return self._post(cluster, pool.name, lambda: worker_pod(cluster, pool, action.number, nonce), bulk=bulk)
 
-    def _do(self, action: Action) -> Awaitable[_StalePod | None]:
+    def _do(self, cluster: Cluster, action: Action) -> Awaitable[_StalePod | None]:
         """Change or delete a pod; the API server's answer where it is another pod by now, or changed."""
         match action:
+            case DeletePod(pod, why, successor=name) if name:
+                return self._replace_scheduler(cluster, pod, why, name)
             case DeletePod(pod, why, only_if_unchanged):
                 return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
             case MarkRetiring(pod, retirement, failed):
@@ -156,6 +159,16 @@ class Executor:
                 return self._mark(pod, labels={LABEL_SERVES: None})
             case _:
                 raise AssertionError(f"{action} is a creation")
+
+    def _scheduler_pod(self, cluster: Cluster, name: str) -> Callable[[], Json]:
+        return partial(scheduler_pod, cluster, name, self._context.preloads.name)
+
+    async def _replace_scheduler(self, cluster: Cluster, pod: Pod, why: str, name: str) -> _StalePod | None:
+        """Delete the scheduler pod, unless the API server would not take the one that is to come."""
+        await self.dry_run("", self._scheduler_pod(cluster, name))
+        if self._memory.of("").refusal_reason == Reason.TEMPLATE_REFUSED:
+            return None
+        return await self._delete(pod, why, only_if_unchanged=False)
 
     async def dry_run(self, pool: str, render: Callable[[], Json]) -> None:
         """Create such a pod as a dry run, so that a typo shows before the pod is needed."""
