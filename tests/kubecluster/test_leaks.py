@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,9 @@ WAIT = "time.sleep(300)\n"
 class Program:
     """A program that runs, and what it said so far."""
 
-    def __init__(self, source: str, **options: Any) -> None:
+    def __init__(self, source: str, before: Sequence[str] = (), **options: Any) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", HEAD + source],
+            [*before, sys.executable, "-c", HEAD + source],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
             **options,
         )  # fmt: skip
@@ -327,6 +328,27 @@ print("unchanged", signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 
 
 # ---------------------------------------------------------------------- forks
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("unshare") is None, reason="a PID namespace takes root and unshare"
+)
+def test_a_containers_first_process_ends_by_sigterm_and_lives_on_with_its_cluster_after_sighup(
+    operated: fake.FakeServer,  # noqa: F811
+    start: Callable[..., Program],
+):
+    program = start("assert os.getpid() == 1\n" + CREATED + WAIT, before=["unshare", "--pid", "--fork", "--kill-child"])
+    program.says("created")
+    unshare = program.process.pid
+    first = int(Path(f"/proc/{unshare}/task/{unshare}/children").read_text())
+
+    os.kill(first, signal.SIGHUP)
+    steadily(lambda: "mine" in operated.clusters, "it lives on", seconds=1, show=lambda: program.text)
+
+    os.kill(first, signal.SIGTERM)
+    assert program.ends() == 128 + signal.SIGTERM, program.text
+    assert "mine" not in operated.clusters
+
 
 FORKED = """
 child = os.fork()

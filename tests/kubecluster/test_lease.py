@@ -1,12 +1,8 @@
 """The lease of clusters that programs make: who has one, how it is renewed, and what is said once it has ended."""
 
-import asyncio
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import dask as dask_package
@@ -16,17 +12,12 @@ from distributed import Client, SpecCluster
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.api.spec import Spec
 from gpudask.kubecluster.manifest import Shutdown
-from gpudask.kubecluster.scheduler import lease
 from gpudask.kubecluster.forward import route as routes
-from gpudask.kubecluster.scheduler.lease import Lease
-from gpudask.kubecluster.timing import Clock, Timing
 from gpudask.preload import clients
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.conftest import add_scheduler, be_inside
 from tests.kubecluster.test_creating import an_operator
-
-TIMING = Timing(lease_renew_seconds=0.1, retry_seconds=0.05)
 
 
 @pytest.fixture
@@ -119,7 +110,8 @@ def test_a_pod_that_may_not_read_its_cluster_holds_it_all_the_same(
     monkeypatch.setattr(routes, "inside", lambda _: routes.Route(dask.scheduler_address, ""))
     demo.forbidden = {"GET demo"}
 
-    with KubeCluster.from_name("demo", namespace="lab", quiet=True, timing=TIMING), watched(dask) as absent:
+    found = KubeCluster.from_name("demo", namespace="lab", quiet=True, scheduler_sync_interval=0.1)
+    with found, watched(dask) as absent:
         eventually(lambda: absent() == 0, "it is seen")
 
 
@@ -164,96 +156,24 @@ def watched(dask: SpecCluster) -> Iterator[Any]:
     yield lambda: part.answer(time.monotonic())["absent_seconds"]
 
 
-def test_both_sides_mean_the_same_key():
-    assert lease.KEY == clients.LEASE
-
-
 def test_one_without_a_client_is_seen_and_asks_the_api_server_nothing(demo: fake.FakeServer, dask: SpecCluster):
-    timing = replace(TIMING, lease_renew_seconds=0.5)
-    with KubeCluster.from_name("demo", quiet=True, timing=timing), watched(dask) as absent:
+    with KubeCluster.from_name("demo", quiet=True, scheduler_sync_interval=0.5), watched(dask) as absent:
         eventually(lambda: absent() == 0, "it is seen")
         asked = len(demo.requests)
-        for _ in range(3):  # Dask itself writes something once in 10 s
+        for _ in range(3):
             eventually(lambda: absent() > 0, "the time counts")
             eventually(lambda: absent() == 0, "it is seen again")
         assert len(demo.requests) == asked
-    eventually(lambda: absent() > 0.3, "nobody holds it any more")
+    eventually(lambda: absent() > 0.8, "nobody holds it any more")
 
 
 def test_it_is_seen_again_after_its_scheduler_was_away(demo: fake.FakeServer, dask: SpecCluster):
-    with KubeCluster.from_name("demo", quiet=True, timing=TIMING), watched(dask) as absent:
+    with KubeCluster.from_name("demo", quiet=True, scheduler_sync_interval=0.1), watched(dask) as absent:
         demo.pods.clear()
         demo.cut_connections()
         eventually(lambda: absent() > 0.5, "it is not seen")
         add_scheduler(demo, dask, "demo-scheduler-22222")
         eventually(lambda: absent() < 0.2, "it is seen again")
-
-
-class Program:
-    """What a lease uses of its cluster, on a clock of its own: `answers` are what the scheduler raises, in turn."""
-
-    def __init__(self, *answers: Exception | None) -> None:
-        self.answers = list(answers)
-        self.times: list[float] = []
-        self.now = 0.0
-        self.name, self.default_shutdown = "demo", ""
-        self.body: dict[str, Any] = {}
-        self.shutdown_on_close = True
-        self.rpc = SimpleNamespace(set_metadata=self.set_metadata)
-        self.done = asyncio.Event()
-
-    async def set_metadata(self, **_: Any) -> None:
-        self.times.append(self.now)
-        answer = self.answers.pop(0) if self.answers else None
-        if answer is not None:
-            raise answer
-
-    async def call(self, request: Any) -> Any:
-        return await request
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        if not self.answers:
-            self.done.set()
-            await asyncio.sleep(3600)
-        await asyncio.sleep(0)
-
-    def lease(self, **timing: Any) -> Lease:
-        return Lease(self, self, Timing(clock=Clock(sleep=self.sleep), **timing))  # type: ignore[arg-type]
-
-
-async def test_it_is_renewed_once_a_minute():
-    program = Program(None, None, None)
-    renewing = program.lease()
-    renewing.start()
-    async with asyncio.timeout(10):
-        await program.done.wait()
-    await renewing.stop()
-
-    assert program.times == [0, 60, 120]
-
-
-async def test_it_backs_off_whatever_the_scheduler_fails_with_and_goes_on():
-    program = Program(*[OSError("gone"), ZeroDivisionError("odd")] * 4, None, None)
-    renewing = program.lease()
-    renewing.start()
-    async with asyncio.timeout(10):
-        await program.done.wait()
-    await renewing.stop()
-
-    assert program.times == [0, 2, 6, 14, 30, 62, 122, 182, 242, 302]
-
-
-async def test_in_a_fork_of_the_program_nothing_is_renewed_and_nothing_hangs(monkeypatch: pytest.MonkeyPatch):
-    program = Program(None, None, None)
-    renewing = program.lease()
-    renewing.start()
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
-    await renewing.stop()
-    await asyncio.wait([renewing._renewing])
-
-    assert program.times == []
 
 
 # ---------------------------------------------------------------------- once it has ended

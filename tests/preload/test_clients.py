@@ -110,14 +110,19 @@ async def test_a_task_that_got_itself_a_client_keeps_nothing(start, monkeypatch)
     await until(lambda: said(cluster)["connected"] == 0)
 
 
-@pytest.mark.parametrize("key", ["gpudask-lease", "cluster-manager-info"])
-async def test_a_program_that_holds_it_without_a_client_is_seen_each_time_that_it_writes(deserted, key):
+async def test_a_program_that_holds_it_without_a_client_is_seen_each_time_that_it_writes(deserted):
     async with rpc(deserted.scheduler.address) as asked:
         for _ in range(2):  # the same again is news, too
             await until(lambda: said(deserted)["absent_seconds"] > 0.2)
             began = time.monotonic()
-            await asked.set_metadata(keys=[key], value={"by": "demo"})
+            await asked.set_metadata(keys=["cluster-manager-info"], value={"by": "demo"})
             assert said(deserted)["absent_seconds"] <= time.monotonic() - began
+    assert said(deserted)["connected"] == 0
+
+
+async def test_what_queues_and_published_data_hold_is_no_client(deserted):
+    deserted.scheduler.client_desires_keys(keys=[], client="queue-demo")
+    assert "queue-demo" in deserted.scheduler.clients
     assert said(deserted)["connected"] == 0
 
 

@@ -20,7 +20,6 @@ from distributed.utils import Log, Logs
 
 from gpudask.kubecluster import display
 from gpudask.kubecluster.display import Progress
-from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.manifest import Size
 from gpudask.kubecluster.pools import one_of, pool_of_arguments, pool_of_group
 from gpudask.kubecluster.stock.attributes import Limits, PartAttribute, explain_adaptive
@@ -194,7 +193,7 @@ class KubeCluster(Cluster):
             # The base takes over what the scheduler remembers of a cluster manager that was here before.
             self.name = self._resource.name
             await self._connection.compare_versions()
-            self._lease.start()
+            await self._lease.start()
             self._conditions.start()
         except BaseException:
             await self._close()
@@ -220,7 +219,7 @@ class KubeCluster(Cluster):
         # The base closes the connection that it knows and waits for this task, which may just be making another.
         await end_task(self._watch_worker_status_task)
         self._watch_worker_status_task = None
-        await self._lease.stop()
+        await self._lease.settle()
         try:
             await super()._close()
             await self._connection.close()
@@ -241,10 +240,10 @@ class KubeCluster(Cluster):
             return super().close()
         try:
             return self.sync(self._close, limit_of(timeout))
-        except RuntimeError as error:
-            if isinstance(error, KubeClusterError):
+        except RuntimeError:
+            if not self._loop_runner.loop.asyncio_loop.is_closed():
                 raise
-            return None  # the loop is closed: Python ends
+            return None  # Python ends, and what is to be deleted is deleted then
         finally:
             if not self.asynchronous:
                 self._loop_runner.stop()

@@ -233,7 +233,10 @@ class _Work:
             finally:
                 await session.close()
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are deleted all the same
-            self.failures.append(str(error))
+            if isinstance(error, KubeClusterError):
+                self.failures.append(str(error))
+            else:
+                self.failures.append(f"{cluster} was not deleted: {error!r}. Delete it: {cluster.delete_command}")
 
 
 # Under Windows, the one that starts credential plugins.
@@ -381,7 +384,9 @@ def handle_signals() -> None:
     Only in the main thread, where Python can.
     """
     for number in _SIGNALS:
-        if _is_main_thread() and signal.getsignal(number) is signal.SIG_DFL:
+        # A container's first process outlives SIGHUP without a handler, and its clusters with it.
+        lives_on = os.getpid() == 1 and number != signal.SIGTERM
+        if _is_main_thread() and signal.getsignal(number) is signal.SIG_DFL and not lives_on:
             signal.signal(number, _end)
 
 
@@ -390,6 +395,7 @@ def _end(number: int, _: FrameType | None) -> None:
     at_exit.delete_all()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
+    os._exit(128 + number)  # a container's first process, which no signal of its own ends
 
 
 def _is_main_thread() -> bool:

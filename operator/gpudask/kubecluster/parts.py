@@ -58,7 +58,7 @@ class Parts:
             self.resource, options, security=security, log=log, progress=progress, timing=timing
         )
         both = self.resource, self.connection
-        self.lease = Lease(*both, timing)
+        self.lease = Lease(self.resource)
         self.reconnector = Reconnector(*both, cluster=cluster, progress=progress, timing=timing)
         self.conditions = Conditions(*both, self.reconnector, cluster=cluster, timing=timing)
         self.workers = Workers(*both, self.reconnector, self.conditions, progress=progress, timing=timing)

@@ -123,7 +123,6 @@ class Timing:
         hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
         hold_renew_seconds: between two renewals by a program that lives.
         hold_release_seconds: for an API server that restarts to be back when a hold ends.
-        lease_renew_seconds: between two renewals of a cluster's lease: its idle traffic.
         creation_seconds: for the answer to a creation that is interrupted, and until one without an answer is there.
         exit_seconds: for a cluster to be deleted, when it is closed and when Python ends.
         notice_seconds: after which that is no longer silent.
@@ -204,7 +203,6 @@ class Timing:
     hold_lease_seconds: float = 900.0
     hold_renew_seconds: float = 240.0
     hold_release_seconds: float = 30.0
-    lease_renew_seconds: float = 60.0
     creation_seconds: float = 5.0
     exit_seconds: float = 15.0
     notice_seconds: float = 1.5

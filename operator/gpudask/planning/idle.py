@@ -21,7 +21,8 @@ from gpudask.scaling.sizing import Size
 
 # A freeze that lasts is reported. Where the scheduler pod itself is not ready, it may still pull its image.
 _REPORT_SECONDS, _START_SECONDS = 20.0, 120.0
-# A program that holds a cluster without a client is seen once a minute, and the answer that says so is up to 30 s old.
+# A program that holds a cluster without a client is seen every 10 s, more rarely after failures, and the answer that
+# says so is up to 30 s old.
 REPORT_DISCONNECTED_SECONDS = 100.0
 
 

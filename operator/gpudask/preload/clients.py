@@ -18,10 +18,8 @@ from .part import Part
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
-LEASE = "gpudask-lease"  # a `KubeCluster` writes it once a minute (kubecluster/scheduler/lease.py)
-_WRITTEN = (LEASE, "cluster-manager-info")  # the second is what each of Dask's cluster managers writes by itself
+_WRITTEN = "cluster-manager-info"  # the metadata that each of Dask's cluster managers writes every few seconds
 _SILENT_SECONDS = 60.0  # heartbeats come every 5 s, more rarely only with hundreds of clients; a program may be busy
-_OWN = "fire-and-forget"  # not a client: how the scheduler keeps what nobody waits for
 # The names of those that tasks get by `get_client`, with a UUID: they live as long as their worker.
 _OF_WORKER = re.compile(r"Client-worker-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -30,12 +28,12 @@ class Clients(Part):
     """Follows the scheduler's clients: the `clients` of the answer."""
 
     feature = "clients"
-    attributes = ("clients", "task_metadata")
+    attributes = ("clients", "client_comms", "task_metadata")
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._heard: dict[str, tuple[float, float]] = {}  # client -> its last heartbeat, and when that was news here
-        self._written: dict[str, Any] = {}
+        self._written: Any = None
         self._seen = time.monotonic()
         self._ever = False
 
@@ -63,7 +61,8 @@ class Clients(Part):
     def answer(self, now: float) -> dict[str, Any]:
         """Return the `clients` of the protocol: O(clients)."""
         heard = {}
-        for client in self._scheduler.clients:
+        # One has what queues and published data want, too; the other, for a moment, who has gone.
+        for client in self._scheduler.clients.keys() & self._scheduler.client_comms.keys():
             if _counts(client):
                 before, beat = self._heard.get(client), self._beat(client)
                 heard[client] = before if before is not None and before[0] == beat else (beat, now)
@@ -71,12 +70,11 @@ class Clients(Part):
         connected = sum(now - at < _SILENT_SECONDS for _, at in heard.values())
         if connected:
             self._see(now)
-        for key in _WRITTEN:
-            # What comes over the network is a new object each time, also where it says the same.
-            value = self._scheduler.task_metadata.get(key)
-            if value is not self._written.get(key):
-                self._written[key] = value
-                self._see(now)
+        # What comes over the network is a new object each time, also where it says the same.
+        written = self._scheduler.task_metadata.get(_WRITTEN)
+        if written is not self._written:
+            self._written = written
+            self._see(now)
         return {"connected": connected, "absent_seconds": max(0.0, now - self._seen), "ever": self._ever}
 
     def _beat(self, client: str) -> float:
@@ -88,4 +86,4 @@ class Clients(Part):
 
 
 def _counts(client: str) -> bool:
-    return client != _OWN and _OF_WORKER.fullmatch(client) is None
+    return _OF_WORKER.fullmatch(client) is None

@@ -89,6 +89,21 @@ async def test_work_in_the_background_starts_no_plugin_and_a_person_s_next_call_
         assert len(await api.clusters()) == 1
 
 
+async def test_where_python_ends_and_starts_no_thread_that_is_an_error_with_a_cure(
+    server: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    login = Login(server, tmp_path)
+    api = await Server.connect(None)
+    login.end_token()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    with pytest.raises(KubeClusterError, match=r"starts no thread for the plugin any more\. Run it by hand"):
+        await api.clusters()
+
+
 async def test_what_keeps_a_hold_starts_a_plugin_ever_more_seldom(server: fake.FakeServer, tmp_path: Path):
     login, now = Login(server, tmp_path), [0.0]
     api = await Server.connect(None, timing=Timing(clock=Clock(monotonic=lambda: now[0])))

@@ -135,7 +135,11 @@ class Plugin:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
-        threading.Thread(target=work, name="gpudask-credential-plugin", daemon=True).start()
+        thread = threading.Thread(target=work, name="gpudask-credential-plugin", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # from Python 3.12 on
+            raise self._failed("Python ends, and starts no thread for the plugin any more", self._by_hand()) from error
         try:
             await ended
         finally:
