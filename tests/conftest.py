@@ -19,6 +19,7 @@ from local.clusters.api_server import ApiServer  # noqa: E402
 from local.host.progress import QUIET  # noqa: E402
 from local.programs.binaries import ensure_commands  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
+from tests.make_variables import forget_make  # noqa: E402
 from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
@@ -31,6 +32,8 @@ _LONGEST = (
     ROOT / "tests/histories/test_histories.py",
 )
 _numbers = itertools.count(1)
+
+forget_make(os.environ)
 
 # The machine may be busy: how long an example took says nothing about the code. Properties are tried with the same
 # examples each time, so that a test which fails here fails everywhere; `make properties` draws new ones.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 from images import publish
 from local.images.build import IMAGE_NAMES
 from tests.conftest import ROOT
+from tests.make_variables import forget_make
 
 VERSION = publish.version()
 
@@ -101,6 +103,14 @@ def test_the_command_builds_with_the_engine_that_it_is_given(tmp_path: Path):
     assert failed.returncode == 1
     assert "ended with status 3" in failed.stderr
     assert failed.stdout == "", "nothing to install was pushed"
+
+
+def test_below_another_make_it_prints_the_command_to_install_and_nothing_else():
+    environment = os.environ | {"MAKEFLAGS": "w", "MFLAGS": "-w", "MAKELEVEL": "1"}
+    forget_make(environment)
+    words = ["images", "REGISTRY=localhost:5000", "TAG=t", "ENGINE=true"]
+    done = subprocess.run(["make", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == publish.helm_install("localhost:5000", "t") + "\n"
 
 
 def test_the_version_stands_in_one_place():

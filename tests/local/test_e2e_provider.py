@@ -86,9 +86,8 @@ def test_pytest_says_what_is_missing_before_any_test(given: dict[str, str]) -> N
 
 @pytest.mark.parametrize("words", [["IMAGE=a"], ["OPERATOR_IMAGE=b"], ["KUBECONFIG=c"], ["IMAGE=a", "KUBECONFIG=c"]])
 def test_make_says_that_a_cluster_of_ones_own_takes_all_three(words: list[str]) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "--dry-run", "test-e2e", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "a cluster of your own takes all three" in done.stderr
 
