@@ -20,10 +20,18 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def free_ports(count: int) -> list[int]:
-    """Pick distinct free ports of this machine at random, so that instances starting together differ."""
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Pick distinct free ports of this machine at random, so that instances starting together differ.
+
+    Args:
+        count: how many.
+        host: the address at which they are to be free; "" is all of them.
+
+    Raises:
+        OSError: there are not so many.
+    """
     candidates = random.SystemRandom().sample(range(*_RANGE), k=1000)
-    chosen = [port for port in candidates if is_free(port)][:count]
+    chosen = [port for port in candidates if is_free(port, host)][:count]
     if len(chosen) < count:
         raise OSError(f"wanted {count} free ports between {_RANGE[0]} and {_RANGE[1]}, found {len(chosen)}")
     return chosen

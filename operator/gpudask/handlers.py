@@ -42,7 +42,12 @@ def register(operator: Operator) -> kopf.OperatorRegistry:
     @kopf.on.startup(registry=registry, backoff=_RETRY_SECONDS)
     async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
-        await health.start(operator.settings.health_port)  # before the caches fill, which may take minutes
+        port = operator.settings.health_port
+        try:
+            await health.start(port)  # before the caches fill, which may take minutes
+        except OSError as error:
+            text = f"cannot listen for probes at port {port}: {error}. Tried again in {_RETRY_SECONDS:g} s"
+            raise kopf.TemporaryError(text, delay=_RETRY_SECONDS) from error
         try:
             await operator.start()
         except ResourceMissingError as error:
@@ -140,14 +145,23 @@ class Health:
         return f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
 
     async def start(self, port: int) -> None:
-        """Listen on `port`, or keep listening; 0 is any free port."""
+        """Listen on `port`, or keep listening; 0 is any free port.
+
+        Raises:
+            OSError: the port is taken; it does not listen, and may be started again.
+        """
         if self._runner is not None:
             return
         app = web.Application()
         app.add_routes([web.get("/livez", self._live), web.get("/healthz", self._healthy)])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, None, port).start()
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, None, port).start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
 
     async def stop(self) -> None:
         """Stop listening."""

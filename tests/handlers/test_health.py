@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+import kopf
 import pytest
 
-from gpudask.handlers import Health
+from gpudask.handlers import Health, register
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
+from local.host.ports import free_ports
 
 
 class Election:
@@ -99,3 +102,23 @@ async def test_started_again_it_goes_on(probed: Probed):
     address = probed.health.address
     await probed.health.start(0)
     assert probed.health.address == address
+
+
+async def test_where_its_port_is_taken_it_says_so_and_tries_again_until_it_is_free(monkeypatch: pytest.MonkeyPatch):
+    (port,) = free_ports(1, host="")
+    with socket.create_server(("", port)):
+        operator = Operator(Settings(health_port=port))
+        monkeypatch.setattr(operator, "start", lambda: asyncio.sleep(0))
+        handlers = {handler.id: handler.fn for handler in register(operator)._activities.get_all_handlers()}
+        start, stop = (handlers[f"register.<locals>.{name}"] for name in ("start", "stop"))
+        for _ in range(2):
+            with pytest.raises(
+                kopf.TemporaryError, match=rf"cannot listen for probes at port {port}: .*Tried again in 3"
+            ):
+                await start(settings=kopf.OperatorSettings())
+    await start(settings=kopf.OperatorSettings())
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/livez") as answer:
+            assert answer.status == 200
+    finally:
+        await stop()
