@@ -41,7 +41,7 @@ class OperatorProcess:
             settings: variables of its environment, those of the chart's container.
             module: what `python -m` runs, with its arguments.
         """
-        port = free_ports(1)[0]
+        port = free_ports(1, host="")[0]
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_LEFT_OUT)}
         own = {"KUBECONFIG": str(kubeconfig), "GPUDASK_HEALTH_PORT": str(port)}
         with log.open("ab") as out:

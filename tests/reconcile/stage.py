@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import kopf
 import pytest
@@ -25,12 +25,15 @@ from gpudask.handlers import register
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from local.clusters.api_server import ApiServer
+from local.host.ports import free_ports
 from tests.builders import a_manifest
 from tests.eventually import eventually_async as eventually
 from tests.eventually import steadily_async as stays  # noqa: F401 (the tests' on this stage)
 from tests.kubectl import Kubectl
 from tests.reconcile.fake_dask import FakeScheduler
 from tests.reconcile.fake_kubelet import FakeKubelet
+
+_LOG_SHOWN = 10_000  # characters
 
 
 class Stage:
@@ -223,7 +226,10 @@ async def operating(settings: Settings, **timing: float) -> AsyncIterator[Operat
 
 
 class OperatorProcess:
-    """The operator as a process of its own, that can be killed. `code`: where its package is, if it is another one."""
+    """The operator as a process of its own, that can be killed, and is at the end of its block.
+
+    What fails within the block is shown with the end of its log. `code`: where its package is, if it is another one.
+    """
 
     def __init__(self, settings: Settings, log: Path, *, code: Path | None = None) -> None:
         environment = {
@@ -232,16 +238,22 @@ class OperatorProcess:
             "GPUDASK_NAMESPACE": settings.namespace,
             "GPUDASK_WATCH_NAMESPACES": ",".join(settings.watch_namespaces),
             "GPUDASK_IDENTITY": settings.identity,
-            "GPUDASK_HEALTH_PORT": str(20000 + os.getpid() % 20000),
+            "GPUDASK_HEALTH_PORT": str(free_ports(1, host="")[0]),
             **({"PYTHONPATH": str(code)} if code is not None else {}),
         }
-        self._log = log.open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "gpudask"], env=environment, stdout=self._log, stderr=self._log
-        )
+        self._log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen([sys.executable, "-m", "gpudask"], env=environment, stdout=out, stderr=out)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.kill()
+        if error is not None:
+            error.add_note(f"The end of the operator's log:\n{self._log.read_text(errors='replace')[-_LOG_SHOWN:]}")
 
     def kill(self) -> None:
         """End it at once, in the middle of whatever it does."""
         self._process.kill()
         self._process.wait()
-        self._log.close()

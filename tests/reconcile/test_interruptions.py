@@ -20,12 +20,9 @@ pytestmark = pytest.mark.api
 
 async def test_killed_while_it_scales_up_it_goes_on(stage: Stage, tmp_path: Path):
     stage.kubelet.idle.add("cpu")
-    first = OperatorProcess(stage.settings, tmp_path / "first.log")
-    try:
+    with OperatorProcess(stage.settings, tmp_path / "first.log"):
         await stage.apply(a_pool(replicas=30))
         await eventually(stage.names, lambda names: len(names) >= 3, "the first pods")
-    finally:
-        first.kill()
     at_death = len(await stage.names())
     print(f"killed at {at_death} of 30 pods")
     stage.kubelet.idle.clear()
@@ -36,8 +33,7 @@ async def test_killed_while_it_scales_up_it_goes_on(stage: Stage, tmp_path: Path
 
 
 async def test_killed_in_the_middle_of_a_drain_it_ends_the_drain(stage: Stage, tmp_path: Path):
-    first = OperatorProcess(stage.settings, tmp_path / "first.log")
-    try:
+    with OperatorProcess(stage.settings, tmp_path / "first.log"):
         await stage.apply(a_pool(replicas=2))
         await stage.shows("Ready", "True AllReady")
         scheduler = await stage.scheduler()
@@ -46,8 +42,6 @@ async def test_killed_in_the_middle_of_a_drain_it_ends_the_drain(stage: Stage, t
         await scheduler.say()
         await stage.apply(a_pool(replicas=1))
         await eventually(_count(lambda: len(scheduler.retiring)), lambda n: n == 1, "one retires")
-    finally:
-        first.kill()
     (leaving,) = scheduler.retiring
     polls = scheduler.polls
     async with operating(stage.settings):

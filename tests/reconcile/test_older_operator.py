@@ -37,11 +37,8 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def older_operator(stage: Stage, code: Path, log: Path) -> Iterator[None]:
     """The older operator, until the block ends; it must not have failed."""
-    process = OperatorProcess(stage.settings, log, code=code)
-    try:
+    with OperatorProcess(stage.settings, log, code=code):
         yield
-    finally:
-        process.kill()
     said = log.read_text()
     assert "created pod" in said, f"it did nothing: {said}"
     assert "Traceback" not in said, said

@@ -94,12 +94,9 @@ async def test_a_takeover_shows_in_no_status(stage: Stage, monkeypatch: pytest.M
 
 
 async def test_a_killed_one_that_is_started_again_goes_on_without_waiting(stage: Stage, tmp_path: Path):
-    first = OperatorProcess(named(stage.settings, "pod"), tmp_path / "first.log")
-    try:
+    with OperatorProcess(named(stage.settings, "pod"), tmp_path / "first.log"):
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Ready", "True AllReady")
-    finally:
-        first.kill()
     began = time.monotonic()
     async with operating(named(stage.settings, "pod")):
         await stage.apply(a_pool(replicas=2))
@@ -109,8 +106,7 @@ async def test_a_killed_one_that_is_started_again_goes_on_without_waiting(stage:
 
 
 async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(stage: Stage, tmp_path: Path):
-    first = OperatorProcess(named(stage.settings, "first"), tmp_path / "first.log")
-    try:
+    with OperatorProcess(named(stage.settings, "first"), tmp_path / "first.log") as first:
         await stage.apply(a_pool(replicas=1))
         await stage.shows("Ready", "True AllReady")
         async with operating(named(stage.settings, "second")) as second:
@@ -120,8 +116,6 @@ async def test_a_killed_one_is_followed_by_another_when_its_lease_has_run_out(st
             await eventually(stage.names, lambda names: len(names) == 2, "the second acts")
             assert 6 < time.monotonic() - began < 15
             assert second.leads
-    finally:
-        first.kill()
 
 
 async def test_without_an_election_two_make_no_pod_twice_and_never_count_back(stage: Stage):
