@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import io
 import os
-import socket
 import sys
 import zipfile
 from pathlib import Path
@@ -14,16 +13,11 @@ import pytest
 from distributed import Client
 
 from gpudask.preload import ARCHIVE, ENTRY, files, packed, sources
+from local.host.ports import free_ports
 
 from .cluster import DEADLINE_SECONDS, WORKING, digest, until
 
 HEADERS = {"Authorization": "Bearer secret"}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def mount(folder, **changes):
@@ -39,7 +33,7 @@ def mount(folder, **changes):
 async def scheduler(tmp_path, entry, *args, **env):
     """Start `dask scheduler` in a process of its own, away from this checkout; yield (address, URL of the routes)."""
     (tmp_path / "token").write_text(digest("secret"))
-    port, http_port = free_port(), free_port()
+    port, http_port = free_ports(2)
     command = [sys.executable, "-P", "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--dashboard-address", f"127.0.0.1:{http_port}", "--preload", str(entry), *args]
     environment = os.environ | {"GPUDASK_TOKEN_SHA256_FILE": str(tmp_path / "token")} | env

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
+from local.host.ports import free_ports
 from tests.builders import a_manifest, a_pool
 from tests.planning.builders import cluster, scheduler_pod, stored
 from tests.scaling.test_demand import ANSWER
@@ -63,8 +63,7 @@ async def test_a_scheduler_is_heard_and_told_at_its_address(ip: str, monkeypatch
 
 @pytest.mark.parametrize("host", ["[::1]", "127.0.0.1"])
 async def test_probes_are_answered_in_both_families(host: str):
-    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1, host="")  # 0 would be a port for each family
     health = Health(Operator(Settings()))
     await health.start(port)
     try:

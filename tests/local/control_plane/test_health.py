@@ -15,6 +15,12 @@ from local.control_plane import health
 from local.control_plane.health import name_blocker, page_blocker
 
 
+@pytest.fixture(autouse=True)
+def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that answers may not run for seconds, where the machine is busy."""
+    monkeypatch.setattr(health, "_TIMEOUT_SECONDS", 60)
+
+
 class _Pages(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/well" else 503)
@@ -28,7 +34,7 @@ class _Pages(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def pages() -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), _Pages) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
@@ -55,7 +61,7 @@ def _name_server(
     asked: list[bytes] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
-        server.settimeout(5)
+        server.settimeout(60)
         monkeypatch.setattr(health, "_DNS_PORT", server.getsockname()[1])
 
         def answer() -> None:
