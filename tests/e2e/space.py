@@ -161,7 +161,12 @@ class Space:
 
     @contextmanager
     def client(self, cluster: str) -> Iterator[Client]:
-        """A Dask client of a cluster."""
+        """A Dask client of a cluster, once its scheduler is ready: kubectl forwards no port to one that starts."""
+        self.wait(
+            lambda: self.condition(cluster, "SchedulerReady").get("status") == "True",
+            f"the scheduler of {cluster} is ready",
+            seconds=90,
+        )
         with (
             self.platform.provider.scheduler_address(self.kubectl, cluster) as address,
             Client(address, timeout=60) as client,
