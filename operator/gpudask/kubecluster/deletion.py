@@ -160,10 +160,12 @@ class OwnCluster:
         """True if it is gone now, and will not come any more."""
         uid = self.uid
         if not uid:
+            # Of the time before the question: it may come while the answer that it is not there is on its way.
+            is_last_look = self._timing.clock.monotonic() > self._known_by
             found = await server.find(self.name)
             uid = _uid_of(found) if found and _creation_id_of(found) == self._creation_id else ""
-        if not uid:
-            return self._timing.clock.monotonic() > self._known_by
+            if not uid:
+                return is_last_look
         try:
             await server.delete(self.name, uid=uid)
         except KubeClusterError as error:
