@@ -70,6 +70,30 @@ def test_a_name_that_is_not_clean_is_never_taken_for_a_clean_one():
         assert shown not in ("GPU", "G" * 200)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("G" * 300 + "a", "G" * 300 + "b"),
+        ("G" * 200, "G" * 201, "G" * 202),
+        ("GPU\u200b", "'GPU\\u200b'"),
+        ("a  b", "a   b", "a b", " a b"),
+        ("\u00e9" * 60, "\u00e9" * 61),
+    ],
+    ids=["cut", "cut by a little", "as if it were escaped", "with blanks", "longer when escaped"],
+)
+def test_different_names_stay_different(names: tuple[str, ...]):
+    shown = {quote_name(name) for name in names}
+    assert len(shown) == len(names)
+    assert all(len(name) <= QUOTE_LENGTH and name == quote(name) for name in shown)
+
+
+@given(st.lists(st.text(" a'\u200b", max_size=34), max_size=30, unique=True))
+def test_no_two_names_meet(names: list[str]):
+    shown = {quote_name(name, 30) for name in names}
+    assert len(shown) == len(names)
+    assert all(len(name) <= 30 for name in shown)
+
+
 def test_a_forged_line_reaches_no_plain_log(caplog: pytest.LogCaptureFixture):
     logging.getLogger("gpudask.test").warning("demo: %s", quote("busy\n2026-01-01 INFO all is well"))
     assert caplog.messages == ["demo: busy 2026-01-01 INFO all is well"]

@@ -6,6 +6,7 @@ characters that turn the direction of what follows.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 
@@ -23,6 +24,8 @@ _PILE = re.compile(f"({_MARK}{{2}}){_MARK}+")
 _LOOKED_AT = 4
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})  # controls, formats (direction marks too), surrogates, unassigned
 _REMEMBERED = 4096
+_QUOTATION_MARKS = ("'", '"')
+_DIGEST_LENGTH = 12
 
 
 class _Visible(dict[int, str]):
@@ -59,5 +62,15 @@ def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
 
 
 def quote_name(name: str, length: int = QUOTE_LENGTH) -> str:
-    """`name` as it is, where it is short and clean; else an escaped form, which equals no clean name."""
-    return name if name == quote(name, length) else quote(ascii(name[:length]), length)
+    """`name` as it is, where it is short and clean; else an escaped form: different names stay different.
+
+    The escaped form begins with a quotation mark, and a name that begins with one is escaped, too; what had to be cut
+    or cleaned ends with a digest of the whole name.
+    """
+    if name == quote(name, length) and not name.startswith(_QUOTATION_MARKS):
+        return name
+    escaped = ascii(name[:length])
+    if len(name) <= length and escaped == quote(escaped, length):
+        return escaped
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
+    return f"{quote(escaped[: length - _DIGEST_LENGTH - 1], length)}~{digest}"

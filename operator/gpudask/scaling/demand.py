@@ -39,13 +39,14 @@ def _few(items: Any) -> Any:
     return items
 
 
-def _without_twins(names: dict[str, float]) -> dict[str, float]:
-    """`names`, each as a quote; of those that become the same by that, the last one stands."""
+def _as_shown(names: dict[str, float]) -> dict[str, float]:
+    """`names`, each as it is shown."""
     return {quote_name(name): amount for name, amount in names.items()}
 
 
 # A text that is its own quote: tried first, since pydantic finds it without Python, thousands of times an answer.
 _CLEAN = r"^(?:[!-~]+(?: [!-~]+)*)?$"
+_CLEAN_NAME = r"^(?:[!#-&(-~][!-~]*(?: [!-~]+)*)?$"  # no quotation mark is first
 _String = Annotated[str, Field(strict=True)]
 _Order = Field(union_mode="left_to_right")
 Count = Annotated[int, Field(strict=True, ge=0, le=_MOST)]
@@ -59,7 +60,7 @@ Duration = Annotated[
 # Sent back with the next question, so it has to be what it was.
 Version = Annotated[str, Field(strict=True, max_length=200, pattern=r"^[!-~]*$")]
 Name = Annotated[
-    Annotated[str, Field(strict=True, max_length=_NAME_LENGTH, pattern=_CLEAN)]
+    Annotated[str, Field(strict=True, max_length=_NAME_LENGTH, pattern=_CLEAN_NAME)]
     | Annotated[_String, AfterValidator(lambda name: quote_name(name, _NAME_LENGTH))],
     _Order,
 ]
@@ -69,7 +70,7 @@ Text = Annotated[
     _Order,
 ]
 LastLine = Annotated[_String, AfterValidator(quote_last_line)]
-Amounts = Annotated[dict[_String, Amount], BeforeValidator(_few), AfterValidator(_without_twins)]
+Amounts = Annotated[dict[_String, Amount], BeforeValidator(_few), AfterValidator(_as_shown)]
 
 
 class _RequirementRow(TypedDict):
