@@ -89,19 +89,49 @@ async def test_work_in_the_background_starts_no_plugin_and_a_person_s_next_call_
         assert len(await api.clusters()) == 1
 
 
-async def test_where_python_ends_and_starts_no_thread_that_is_an_error_with_a_cure(
-    server: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
+def refuse_threads(monkeypatch: pytest.MonkeyPatch, *, but: int = 0) -> None:
+    """From now on no thread is started, as while Python 3.12 ends, `but` so many."""
+    start, left = threading.Thread.start, [but]
 
-    login = Login(server, tmp_path)
-    api = await Server.connect(None)
-    login.end_token()
+    def refuse(thread: threading.Thread) -> None:
+        if left[0] <= 0:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        left[0] -= 1
+        start(thread)
+
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
-    with pytest.raises(KubeClusterError, match=r"starts no thread for the plugin any more\. Run it by hand"):
-        await api.clusters()
+
+async def test_where_python_ends_and_starts_no_thread_the_plugin_runs_all_the_same(
+    server: fake.FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    login = Login(server, tmp_path)
+    api = await Server.connect(None)
+    login.renew("second")
+    refuse_threads(monkeypatch)
+
+    assert len(await api.clusters()) == 1
+    assert login.count == 2
+
+
+async def test_there_too_it_has_to_end_in_time(monkeypatch: pytest.MonkeyPatch):
+    refuse_threads(monkeypatch)
+    with pytest.raises(KubeClusterError, match=r"did not end within 0\.2 s"):
+        await Plugin.of(choice(args=["-c", "import time; time.sleep(60)"])).ask(
+            Timing(plugin_seconds=0.2), may_ask=False
+        )
+
+
+@pytest.mark.parametrize("threads", [0, 1], ids=["under Windows", "in the middle of its start"])
+async def test_where_it_cannot_run_any_more_that_is_an_error_with_a_cure(monkeypatch: pytest.MonkeyPatch, threads: int):
+    def reads_by_threads(*_: Any, **__: Any) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(plugins.subprocess.Popen, "communicate", reads_by_threads)
+    refuse_threads(monkeypatch, but=threads)
+    with pytest.raises(KubeClusterError, match=r"Python ends, and cannot run .* any more .*Run it by hand"):
+        async with asyncio.timeout(20):
+            await Plugin.of(choice(args=["-c", "import time; time.sleep(60)"])).ask(Timing(), may_ask=False)
 
 
 async def test_what_keeps_a_hold_starts_a_plugin_ever_more_seldom(server: fake.FakeServer, tmp_path: Path):

@@ -131,15 +131,20 @@ class Plugin:
         ended: asyncio.Future[None] = loop.create_future()
 
         def work() -> None:
-            run.wait()
+            try:
+                run.wait()
+            except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it
+                run.failure = error
+                run.end()
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
         thread = threading.Thread(target=work, name="gpudask-credential-plugin", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # from Python 3.12 on
-            raise self._failed("Python ends, and starts no thread for the plugin any more", self._by_hand()) from error
+        except RuntimeError:  # Python ends: from 3.12 on it starts no thread then. What else runs here waits as well
+            run.wait_without_threads()
+            return self._read(run, timing)
         try:
             await ended
         finally:
@@ -154,6 +159,9 @@ class Plugin:
             install = self.install_hint or f"Install {self.command!r}, which your kubeconfig starts for a token"
             what = f"{self.command!r} is not installed, or not on PATH"
             raise self._failed(what, f"{install}, or put it on PATH") from run.failure
+        if isinstance(run.failure, RuntimeError):
+            what = f"Python ends, and cannot run {self.command!r} any more ({run.failure})"
+            raise self._failed(what, self._by_hand()) from run.failure
         if run.failure is not None:
             strerror = getattr(run.failure, "strerror", None) or run.failure
             step = self.install_hint or f"Install {self.command!r}, which your kubeconfig starts for a token"
@@ -213,6 +221,23 @@ class _Run:
             self.end()
         for reader in readers:
             reader.join(_PIPE_SECONDS)
+
+    def wait_without_threads(self) -> None:
+        """The same as `wait`, in the thread that calls it, which waits for nothing else meanwhile."""
+        try:
+            process = self._start()
+            assert process is not None, "nobody has ended it"
+            output, errors = process.communicate(timeout=self._timing.plugin_seconds)
+        except subprocess.TimeoutExpired:
+            self.is_late = True
+            self.end()
+        except (OSError, ValueError, RuntimeError) as error:  # the last: Windows reads by threads
+            self.failure = error
+            self.end()
+        else:
+            self.code = process.returncode
+            self.output += output[:_MOST_BYTES]
+            self.errors += errors[:_MOST_BYTES]
 
     def end(self) -> None:
         """Kill it, where it still runs."""
