@@ -50,13 +50,22 @@ _KEPT = {
     "anyOf",
     "default",
 }
-_LIST_KEYS = {"pools": "name", "overrides": "pool", "env": "name", "imagePullSecrets": "name", "conditions": "type"}
+_LIST_KEYS = {
+    "pools": "name",
+    "overrides": "pool",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "conditions": "type",
+    "causes": "cause",
+    "owners": "owner",
+}
 _COLUMNS = (
     ("Phase", "string", ".status.phase", 0),
     ("CPU", "string", ".status.summary.cpu", 0),
     ("GPU", "string", ".status.summary.gpu", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Address", "string", ".status.scheduler.address", 1),
+    ("Worked", "string", ".status.summary.worked", 1),
     ("Reason", "string", ".status.reason", 1),
 )
 _HEAD = f"""\

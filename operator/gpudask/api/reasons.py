@@ -1,4 +1,7 @@
-"""The types and reasons of conditions and events. The client reads them, too, which loads no models for it."""
+"""The types and reasons of conditions and events, and the causes of GPU-seconds.
+
+The client reads them, too, which loads no models for it.
+"""
 
 from __future__ import annotations
 
@@ -71,3 +74,17 @@ class Reason(StrEnum):
     NETWORK_POLICY_OFF = "NetworkPoliciesOff"
     NETWORK_POLICY_FAILED = "NetworkPolicyFailed"
     MIRROR_DELETED = "DaskClusterDeleted"
+
+
+class Cause(StrEnum):
+    """Why a pod holds a GPU at a moment, in the order of precedence: the first that fits (docs/ledger.md)."""
+
+    WORKING = "working"  # a task of the pool's own runs on it
+    UNHEALTHY = "unhealthy"  # its device fails, or its worker crashed, or vanished after it was registered
+    STARTING = "starting"  # it has a node, and its workers were never registered yet
+    DRAINING = "draining"  # it retires, or is being deleted
+    FROZEN = "frozen"  # its pool cannot follow: the scheduler is silent, or its size is frozen
+    HELD_RESULT = "heldResult"  # it is idle past the timeout, and something that it holds keeps it
+    HELD_BY_USER = "heldByUser"  # an override, a hold, or a fixed size keeps it
+    SPARE = "spare"  # the pool's minimum keeps it
+    WAITING_IDLE_TIMEOUT = "waitingIdleTimeout"  # anything else: as a rule its idle time is not over

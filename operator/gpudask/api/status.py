@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpudask.api.base import Model
-from gpudask.api.reasons import ConditionType, Reason
+from gpudask.api.reasons import Cause, ConditionType, Reason
 
 
 class Phase(StrEnum):
@@ -75,6 +75,29 @@ class Termination(Model):
     message: Annotated[str, Field(max_length=4096, description="the last lines that it wrote")] = ""
 
 
+class CauseSeconds(Model):
+    """The GPUs that pods hold for one cause."""
+
+    cause: Annotated[
+        str, Field(pattern=_REASON, max_length=63, description=f"why pods hold them: {', '.join(Cause)} (docs/ledger.md)")
+    ]
+    gpus: Annotated[int, Field(description="GPUs that are held for it now")] = 0
+    gpu_seconds: Annotated[float, Field(description="GPU-seconds so far")] = 0.0
+
+
+class OwnerSeconds(Model):
+    """The work of one owner on the pool's GPUs."""
+
+    owner: Annotated[
+        str,
+        Field(
+            max_length=63,
+            description="the Dask annotation `owner` of the tasks; empty: those without, and of further owners",
+        ),
+    ]
+    gpu_seconds: Annotated[float, Field(description="GPU-seconds so far")] = 0.0
+
+
 class PoolStatus(Model):
     """One pool. `desired`, `pods`, `ready`, `pending`, `unschedulable`, `retiring` and `outdated` count pods."""
 
@@ -94,8 +117,20 @@ class PoolStatus(Model):
     workers: Annotated[int, Field(description="Dask workers registered")] = 0
     gpus_held: Annotated[int, Field(description="GPUs of pods that have a node")] = 0
     gpus_busy: Annotated[int, Field(description="GPUs of workers that have work")] = 0
-    gpu_seconds_held: Annotated[float, Field(description="gpusHeld, summed over time, in GPU-seconds")] = 0.0
-    gpu_seconds_used: Annotated[float, Field(description="gpusBusy, summed over time, in GPU-seconds")] = 0.0
+    gpu_seconds_held: Annotated[
+        float, Field(description="GPU-seconds for which its pods have held GPUs so far: the sum of `causes`")
+    ] = 0.0
+    gpu_seconds_used: Annotated[
+        float, Field(description="of gpuSecondsHeld those in which a task of the pool's own ran: the cause `working`")
+    ] = 0.0
+    causes: Annotated[
+        list[CauseSeconds],
+        Field(default_factory=list, description="why its pods hold and held GPUs: each GPU-second has one cause"),
+    ]
+    owners: Annotated[
+        list[OwnerSeconds],
+        Field(default_factory=list, description="whose tasks ran in gpuSecondsUsed: at most 20 owners, and the others"),
+    ]
     demand: Demand = Field(default_factory=Demand)
     start_seconds: Annotated[
         float, Field(description="what a new pod is taken to need until its workers are registered; 0 if unknown")
@@ -134,6 +169,9 @@ class Summary(Model):
 
     cpu: Annotated[str, Field(description="of the pools without GPUs")] = "0/0"
     gpu: Annotated[str, Field(description="of the pools with GPUs")] = "0/0"
+    worked: Annotated[
+        str, Field(description="the share of the GPU-seconds in which tasks ran, such as 63%; empty while there are none")
+    ] = ""
 
 
 class SchedulerStatus(Model):
