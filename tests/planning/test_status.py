@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.reasons import ConditionType, Reason
-from gpudask.api.status import Condition, Phase, Status
+from gpudask.api.status import Condition, Phase, Status, iso
 from gpudask.clients.errors import ApiError
 from gpudask.desired.workers import worker_pod
 from gpudask.planning.events import events
@@ -427,20 +427,21 @@ def test_the_pools_figures_count_pods_workers_and_gpus():
     assert found.summary.gpu == f"2/{found.pools[0].desired}"
 
 
-def test_gpu_seconds_add_up_from_one_status_to_the_next():
+def test_gpu_seconds_add_up_from_one_operator_to_the_next():
+    """What vanished in between has held its GPU for half of the time."""
     says = demand(tasks(running=1, GPU=1), workers=(worker(CPU0), busy(GPU0)))
-    first = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=says))
+    first = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=says), Status(counted_at=iso(NOW)))
     second = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=says, now=NOW + 10), first)
     idle = demand(workers=(worker(CPU0), worker(GPU0)))
     third = status_of(seen(C, SCHEDULER, CPU0, GPU0, says=idle, now=NOW + 14), second)
     fourth = status_of(seen(C, SCHEDULER, CPU0, says=idle, now=NOW + 20), third)
     counted = [(s.pools[1].gpu_seconds_held, s.pools[1].gpu_seconds_used) for s in (first, second, third, fourth)]
-    assert counted == [(0, 0), (10, 10), (14, 14), (20, 14)]
+    assert counted == [(0, 0), (10, 10), (14, 14), (17, 14)]
 
 
 def test_a_clock_that_goes_back_takes_no_gpu_seconds_away():
     says = demand(workers=(worker(GPU0),))
-    first = status_of(seen(C, SCHEDULER, GPU0, says=says))
+    first = status_of(seen(C, SCHEDULER, GPU0, says=says), Status(counted_at=iso(NOW)))
     assert status_of(seen(C, SCHEDULER, GPU0, says=says, now=NOW - 50), first).pools[1].gpu_seconds_held == 0
 
 
@@ -629,9 +630,14 @@ def test_pods_of_a_removed_pool_have_a_row_until_they_are_gone():
     assert [item.message for item in events(before, status)] == [
         "pool old: 2 -> 0 pods (spec): the spec has no such pool any more"
     ]
-    gone = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), ended, says=says, now=NOW + 20), status)
+    last = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), ended, says=says, now=NOW + 20), status)
+    assert [(p.name, p.pods, p.gpus_held, p.gpu_seconds_held) for p in last.pools] == [
+        ("cpu", 1, 0, 0),
+        ("old", 0, 0, 160),  # the last seconds of its pods
+    ]
+    gone = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), ended, says=says, now=NOW + 21), last)
     assert [p.name for p in gone.pools] == ["cpu"]
-    assert events(status, gone) == []
+    assert events(status, last) == events(last, gone) == []
 
 
 def test_a_blocked_drain_of_a_removed_pool_is_told():

@@ -79,7 +79,8 @@ class CauseSeconds(Model):
     """The GPUs that pods hold for one cause."""
 
     cause: Annotated[
-        str, Field(pattern=_REASON, max_length=63, description=f"why pods hold them: {', '.join(Cause)} (docs/ledger.md)")
+        str,
+        Field(pattern=_REASON, max_length=63, description=f"why pods hold them: {', '.join(Cause)} (docs/ledger.md)"),
     ]
     gpus: Annotated[int, Field(description="GPUs that are held for it now")] = 0
     gpu_seconds: Annotated[float, Field(description="GPU-seconds so far")] = 0.0
@@ -170,7 +171,8 @@ class Summary(Model):
     cpu: Annotated[str, Field(description="of the pools without GPUs")] = "0/0"
     gpu: Annotated[str, Field(description="of the pools with GPUs")] = "0/0"
     worked: Annotated[
-        str, Field(description="the share of the GPU-seconds in which tasks ran, such as 63%; empty while there are none")
+        str,
+        Field(description="the share of the GPU-seconds in which tasks ran, such as 63%; empty while there are none"),
     ] = ""
 
 

@@ -66,8 +66,8 @@ class Reflector(Generic[T]):
     """Objects under `path` that carry the label `label`, each reduced by `reduce`.
 
     `on_change(owner)` is called for each change, with what the object is indexed by. `on_delete(item)` is called for
-    what somebody deleted while we watched, and not for what vanished otherwise. `metadata_only` asks the API server for
-    no more.
+    what somebody deleted while we watched, and not for what vanished otherwise; `on_gone(item)` for whatever is taken
+    out, however that was found out. `metadata_only` asks the API server for no more.
 
     `merge(item, before, since)`: `item` as it is kept, in place of what was kept of it before, if anything was;
     `since`: the time by `clock` at which what there is was last known, 0.0 before it ever was.
@@ -88,6 +88,7 @@ class Reflector(Generic[T]):
         reduce: Callable[[Json], T],
         on_change: Callable[[str], None],
         on_delete: Callable[[T], None] | None = None,
+        on_gone: Callable[[T], None] = lambda _item: None,
         metadata_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
         merge: Callable[[T, T | None, float], T] = lambda item, _before, _since: item,
@@ -101,6 +102,7 @@ class Reflector(Generic[T]):
         self._reduce = reduce
         self._on_change = on_change
         self._on_delete = on_delete
+        self._on_gone = on_gone
         self._accept = (_METADATA_LIST, METADATA) if metadata_only else (_FULL, _FULL)
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
@@ -353,6 +355,7 @@ class Reflector(Generic[T]):
             del self._deleted_at[next(iter(self._deleted_at))]
         if item is not None:
             self._unindex(item)
+            self._on_gone(item)
             self._on_change(item.owner)
 
     def _report_deletion(self, uid: str) -> None:

@@ -15,6 +15,8 @@ from gpudask.planning import drain, idle, overrides, rollout
 from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
 from gpudask.planning.degraded import refusal_message
+from gpudask.planning.ledger.causes import holders
+from gpudask.planning.ledger.counting import Gone, Ledger, PoolCount, Seen, count, inherit
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView, has_joined, views
@@ -27,18 +29,36 @@ _SINCE = "; since "  # of a pool's message, as in `degraded.refusal_message`
 _LIVE = {"demand", "start_seconds", "held_seconds", "gpus_busy", "reason", "held", "leaving", "workers"}
 # How pods come and go: many of them in a moment are one write.
 _PROGRESS = {"pods", "ready", "pending", "retiring", "gpus_held"}
-_COUNTERS = {"gpu_seconds_held", "gpu_seconds_used"}
+_COUNTERS = {"gpu_seconds_held", "gpu_seconds_used", "owners"}
 
 
-def report(observation: Observation, plan: Plan, before: Status, *, counted_at: float | None = None) -> Status:
-    """The status after this pass; `before` is the last one computed, for counters and transition times.
+def count_gpus(
+    observation: Observation, plan: Plan, before: Status, counted: Ledger | None = None, gone: tuple[Gone, ...] = ()
+) -> Ledger:
+    """The ledger after this pass. `counted`: what this process has counted so far; None: `before` is another one's.
 
-    `counted_at`: when this process computed it; None: an operator before this one did, at the API server's time that
-    stands in it.
+    `gone`: the pods that ended since.
     """
+    seen = Seen(
+        holders(observation, plan),
+        observation.now,
+        observation.demand,
+        observation.demand_at,
+        gone,
+        frozenset(pool.name for pool in observation.cluster.spec.pools),
+        observation.server_ahead,
+    )
+    return inherit(seen, before) if counted is None else count(seen, counted)
+
+
+def report(observation: Observation, plan: Plan, before: Status, counted: Ledger | None = None) -> Status:
+    """The status after this pass; `before` is the last one computed, for transition times.
+
+    `counted`: the ledger after this pass; None: as `count_gpus` has it where another process wrote `before`.
+    """
+    counted = counted or count_gpus(observation, plan, before)
     observation = overrides.in_force(observation).observation
     earlier = {pool.name: pool for pool in before.pools}
-    elapsed = max(0.0, _since_count(observation, before) if counted_at is None else observation.now - counted_at)
     pools = [
         _pool_status(
             view,
@@ -46,27 +66,31 @@ def report(observation: Observation, plan: Plan, before: Status, *, counted_at: 
             plan.assignment.shares[name],
             earlier.get(name),
             fallback=", ".join(plan.fallbacks.get(name, ())),
-            elapsed=elapsed,
+            counted=counted.of(name),
         )
         for name, view in views(observation).items()
         if name in plan.pools
     ]
-    gone = sorted({pod.pool for pod in observation.pods_of_removed_pools if not pod.finished})
-    pools += [_removed_pool_status(observation, name, earlier.get(name), elapsed=elapsed) for name in gone]
+    removed = {pod.pool for pod in observation.pods_of_removed_pools if not pod.finished}
+    known = {pool.name for pool in observation.cluster.spec.pools}
+    removed |= counted.pools.keys() - known  # the last pod of one has gone, and its last seconds were counted now
+    pools += [_removed_pool_status(observation, name, earlier.get(name), counted.of(name)) for name in sorted(removed)]
     scheduler = _scheduler(observation, before.scheduler)
     status = Status(
         observed_generation=observation.cluster.generation,
         scheduler=scheduler,
-        summary=_summary(observation, pools),
+        summary=_summary(observation, pools, counted),
         pools=pools,
         counted_at=iso(observation.server_time),
     )
     return with_conditions(observation, plan, status, before)
 
 
-def _since_count(observation: Observation, before: Status) -> float:
-    counted_at = epoch(before.counted_at)
-    return 0.0 if counted_at is None else observation.server_time - counted_at
+def recount(before: Status, counted: Ledger, server_time: float) -> Status:
+    """`before` with the counters of `counted`, where nothing else of it is known anew: its spec cannot be acted on."""
+    pools = [counted.of(row.name).in_status(row) for row in before.pools]
+    summary = before.summary.model_copy(update={"worked": counted.worked()})
+    return before.model_copy(update={"pools": pools, "summary": summary, "counted_at": iso(server_time)})
 
 
 def _scheduler(observation: Observation, before: SchedulerStatus) -> SchedulerStatus:
@@ -115,12 +139,13 @@ def _about(since: float, before: str) -> str:
     return before if said is not None and abs(said - since) < _ABOUT_SECONDS else iso(since)
 
 
-def _summary(observation: Observation, pools: list[PoolStatus]) -> Summary:
+def _summary(observation: Observation, pools: list[PoolStatus], counted: Ledger) -> Summary:
     gpu = {pool.name for pool in observation.cluster.spec.pools if pool.gpu}
     gpu |= {pod.pool for pod in observation.pods_of_removed_pools if pod.gpus}
     return Summary(
         cpu=_ready_of_desired([p for p in pools if p.name not in gpu]),
         gpu=_ready_of_desired([p for p in pools if p.name in gpu]),
+        worked=counted.worked(),
     )
 
 
@@ -135,12 +160,11 @@ def _pool_status(
     before: PoolStatus | None,
     *,
     fallback: str,
-    elapsed: float,
+    counted: PoolCount,
 ) -> PoolStatus:
     """The row of a pool of the spec.
 
-    `before`: its last row, None if there was none; `elapsed`: the seconds since then; `fallback`: the pools that its
-    tasks run on meanwhile.
+    `before`: its last row, None if there was none; `fallback`: the pools that its tasks run on meanwhile.
     """
     observation, pool = view.observation, view.pool
     pods = [pod for pod in view.pods if not pod.finished]
@@ -149,7 +173,7 @@ def _pool_status(
     current = spec_hash.of_worker(observation.written, pool)
     scaled = before is not None and before.desired != plan.size.pods
     before = before or PoolStatus(name=pool.name)
-    return PoolStatus(
+    row = PoolStatus(
         name=pool.name,
         desired=plan.size.pods,
         pods=len(pods),
@@ -159,10 +183,6 @@ def _pool_status(
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
         outdated=sum(1 for pod in live if pod.spec_hash != current),
         workers=len(workers),
-        gpus_held=sum(pod.gpus or pool.gpus_per_pod for pod in pods if pod.node),
-        gpus_busy=sum(_busy_gpus(observation, pod, pod.gpus or pool.gpus_per_pod) for pod in pods),
-        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
-        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
         demand=_demand(share),
         start_seconds=round(view.start_times.slowest or 0.0, 1),
         held_seconds=round(view.start_times.held, 1) if pool.gpu else 0.0,
@@ -179,6 +199,7 @@ def _pool_status(
         last_scale_reason=plan.size.reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(view.pods) or before.last_termination,
     )
+    return counted.in_status(row)
 
 
 def _demand(share: Share) -> Demand:
@@ -194,7 +215,7 @@ def _demand(share: Share) -> Demand:
 
 
 def _removed_pool_status(
-    observation: Observation, name: str, before: PoolStatus | None, *, elapsed: float
+    observation: Observation, name: str, before: PoolStatus | None, counted: PoolCount
 ) -> PoolStatus:
     """The row of a pool that the spec no longer has: what is known of it stands on its pods."""
     pods = [pod for pod in observation.workers(name) if not pod.finished]
@@ -202,7 +223,7 @@ def _removed_pool_status(
     scaled = before is not None and before.desired != 0
     reason = "the spec has no such pool any more"
     before = before or PoolStatus(name=name)
-    return PoolStatus(
+    row = PoolStatus(
         name=name,
         removed=True,
         pods=len(pods),
@@ -210,10 +231,6 @@ def _removed_pool_status(
         pending=sum(1 for pod in live if not pod.running),
         retiring=sum(1 for pod in pods if pod.retirement or pod.deleting),
         workers=sum(len(observation.registered(pod)) for pod in pods),
-        gpus_held=sum(pod.gpus for pod in pods if pod.node),
-        gpus_busy=sum(_busy_gpus(observation, pod, pod.gpus) for pod in pods),
-        gpu_seconds_held=round(before.gpu_seconds_held + before.gpus_held * elapsed, 3),
-        gpu_seconds_used=round(before.gpu_seconds_used + before.gpus_busy * elapsed, 3),
         size_set_by="spec",
         reason=reason,
         held=_held(observation, pods),
@@ -222,12 +239,7 @@ def _removed_pool_status(
         last_scale_reason=reason if scaled else before.last_scale_reason,
         last_termination=_last_termination(observation.workers(name)) or before.last_termination,
     )
-
-
-def _busy_gpus(observation: Observation, pod: Pod, gpus: int) -> int:
-    """The number of `gpus` whose workers have work: a worker of the pod's own name has all, others have one each."""
-    busy = [worker for worker in observation.registered(pod) if worker.own]
-    return min(gpus, sum(gpus if worker.name == pod.dask_name else 1 for worker in busy))
+    return counted.in_status(row)
 
 
 def _message(view: PoolView, live: list[Pod]) -> str:
@@ -306,17 +318,31 @@ def without_live_values(status: Status) -> Status:
     """`status` without live values and counters: when this changed, it is written almost at once."""
     # Of a message only what it says: the next try of what is refused moves with each try.
     pools = [
-        pool.model_copy(update=dict.fromkeys(_LIVE | _COUNTERS) | {"message": pool.message.partition(_SINCE)[0]})
+        pool.model_copy(
+            update=dict.fromkeys(_LIVE | _COUNTERS | {"causes"}) | {"message": pool.message.partition(_SINCE)[0]}
+        )
         for pool in status.pools
     ]
     # A condition's message may count tasks; its status and reason are what changes.
     conditions = [condition.model_copy(update={"message": ""}) for condition in status.conditions]
     scheduler = status.scheduler.model_copy(update={"tasks": 0, "idle_since": "", "disconnected_since": ""})
     live = {"pools": pools, "conditions": conditions, "scheduler": scheduler, "counted_at": "", "reason": ""}
-    return status.model_copy(update=live)
+    return status.model_copy(update=live | {"summary": status.summary.model_copy(update={"worked": ""})})
 
 
 def without_counters(status: Status) -> Status:
     """`status` without counters, which grow by themselves: when this changed, it is written soon."""
-    pools = [pool.model_copy(update=dict.fromkeys(_COUNTERS)) for pool in status.pools]
-    return status.model_copy(update={"pools": pools, "counted_at": ""})
+    pools = [
+        pool.model_copy(
+            update=dict.fromkeys(_COUNTERS)
+            | {"causes": [each.model_copy(update={"gpu_seconds": 0.0}) for each in pool.causes if each.gpus]}
+        )
+        for pool in status.pools
+    ]
+    summary = status.summary.model_copy(update={"worked": ""})
+    return status.model_copy(update={"pools": pools, "summary": summary, "counted_at": ""})
+
+
+def counters(status: Status) -> Status:
+    """`status` as it is but for when it was counted: when this changed, it is written now and then."""
+    return status.model_copy(update={"counted_at": ""})

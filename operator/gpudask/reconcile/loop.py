@@ -19,6 +19,7 @@ from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
+from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
@@ -63,6 +64,10 @@ class ClusterLoop:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def pod_gone(self, pod: Pod) -> None:
+        """Note when a pod of this cluster was gone; the pass that follows counts it."""
+        self._reconciler.pod_gone(pod)
 
     def preloads_changed(self, now: SharedByName) -> None:
         """Make a pass if this cluster misses its reference in the shared ConfigMaps, which are so now."""
@@ -213,6 +218,12 @@ class Registry:
         loop = self._loops.get(owner)
         if loop is not None:
             loop.wake()
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A pod does not exist any more: it held its GPUs until now."""
+        loop = self._loops.get(pod.owner)
+        if loop is not None:
+            loop.pod_gone(pod)
 
     def wake_all(self) -> None:
         """Wake all loops: something changed that concerns every cluster."""

@@ -136,7 +136,14 @@ class Operator:
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
-        pods = self._caches(api, "pods", parse_pod, metadata_only=False, merge=merge_pods(api.clock))
+        pods = self._caches(
+            api,
+            "pods",
+            parse_pod,
+            metadata_only=False,
+            merge=merge_pods(api.clock),
+            on_gone=self.registry.pod_gone,
+        )
         dependents = {
             kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()

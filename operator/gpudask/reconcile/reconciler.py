@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -25,12 +25,14 @@ from gpudask.planning.actions import CreateScheduler, CreateWorker, DeletePod, D
 from gpudask.planning.degraded import failure_message
 from gpudask.planning.drain import retirements
 from gpudask.planning.eviction import at_work
+from gpudask.planning.ledger.causes import holders_unplanned
+from gpudask.planning.ledger.counting import Gone, Ledger, Seen, count, inherit
 from gpudask.planning.observed.observation import Failure, Observation
-from gpudask.planning.observed.pods import current_scheduler
+from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.pool_view import StartTimes
 from gpudask.planning.scheduler import in_force, named_by_service, with_default_image
-from gpudask.planning.status import report
+from gpudask.planning.status import count_gpus, report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.drift_repair import DriftRepair
@@ -95,6 +97,12 @@ class Reconciler:
         self._dry_runs = DryRuns(context, self._executor)
         self._status_writer = StatusWriter(context, copy)
         self._live: set[str] = set()
+        self._gone: list[Gone] = []  # since the last count
+
+    def pod_gone(self, pod: Pod) -> None:
+        """Note that a pod is gone now, for the ledger."""
+        if pod.pool and pod.node and not pod.finished:
+            self._gone.append(_gone(pod, self._context.clock()))
 
     def edited(self) -> None:
         """Forget what was refused: the spec was edited."""
@@ -134,7 +142,7 @@ class Reconciler:
             return await self._report_invalid(str(error), Reason.INVALID)
         if cluster.deleting:
             self._feed.stop()
-            return RESYNC_SECONDS
+            return await self._report_deletion(cluster)
         if beyond := violations(cluster.spec, cluster.namespace, self._context.limits):
             return await self._report_invalid("; ".join(beyond), Reason.LIMIT)
         scheduler = current_scheduler(self._context.pods_of(cluster))
@@ -259,8 +267,10 @@ class Reconciler:
             self._status_writer.adopt()
         if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
             return soon  # a new leader knows less than the status has, for a moment
-        status = report(observation, planned, self._status_writer.status, counted_at=self._status_writer.counted_at)
-        self._status_writer.status, self._status_writer.counted_at = status, observation.now
+        before, counted = self._status_writer.status, self._status_writer.ledger
+        counted = count_gpus(observation, planned, before, counted, self._take_gone(observation.pods))
+        status = report(observation, planned, before, counted)
+        self._status_writer.status, self._status_writer.ledger = status, counted
         waits: list[float | None] = []
 
         async def write() -> bool:
@@ -271,14 +281,52 @@ class Reconciler:
         return waits[0] if waits else None
 
     async def _report_invalid(self, why: str, reason: Reason) -> float:
-        """Write that the spec is invalid or beyond the limits, and leave what exists as it is."""
+        """Write that the spec is invalid or beyond the limits, and leave what exists as it is; its GPUs count on."""
+        pods = self._context.pods_of(self._copy.identity)
+        self._feed.follow(current_scheduler(pods))
+        if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
+            return soon
+        counted, server_time = self._count_unplanned(pods)
+        body, writer = self._copy.body, self._status_writer
+        return await self._report_unplanned(lambda: writer.write_invalid(body, why, reason, counted, server_time))
+
+    async def _report_deletion(self, cluster: Cluster) -> float:
+        """Count the GPUs that the pods of a cluster still hold while it is being deleted."""
+        counted, server_time = self._count_unplanned(self._context.pods_of(cluster))
+        writer = self._status_writer
+        return await self._report_unplanned(lambda: writer.write_counters(cluster, counted, server_time))
+
+    async def _report_unplanned(self, writing: Callable[[], Awaitable[float | None]]) -> float:
+        waits: list[float | None] = []
 
         async def write() -> bool:
-            await self._write_status(self._status_writer.write_invalid(self._copy.body, why, reason))
+            waits.append(await self._write_status(writing()))
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})
-        return self._soonest(RESYNC_SECONDS)
+        return self._soonest(RESYNC_SECONDS, *waits)
+
+    def _count_unplanned(self, pods: tuple[Pod, ...]) -> tuple[Ledger, float]:
+        """The ledger after a pass without a plan, and the API server's time."""
+        writer, now, ahead = self._status_writer, self._context.clock(), self._context.server_ahead()
+        known = {} if writer.ledger is None else {uid: each.holder.gpus for uid, each in writer.ledger.pods.items()}
+        seen = Seen(
+            holders_unplanned(pods, self._feed.first_joined, known),
+            now,
+            self._feed.demand,
+            self._feed.demand_at,
+            self._take_gone(pods),
+            frozenset(pool.name for pool in writer.status.pools),
+            ahead,
+        )
+        counted = inherit(seen, writer.status) if writer.ledger is None else count(seen, writer.ledger)
+        return counted, now + ahead
+
+    def _take_gone(self, pods: tuple[Pod, ...]) -> tuple[Gone, ...]:
+        """The pods that held GPUs, and do not since the last count."""
+        gone, self._gone = self._gone, []
+        finished = [_gone(pod, pod.finished_at) for pod in pods if pod.pool and pod.node and pod.finished]
+        return (*gone, *finished)
 
     async def _write_status(self, writing: Awaitable[float | None]) -> float | None:
         """Await a write of the status; its requeue_after. Where the resource changed meanwhile, another pass follows.
@@ -324,6 +372,10 @@ class Reconciler:
         self._loop.resource_changed(body)
         metadata = body["metadata"]
         return metadata.get("generation") == cluster.generation and "deletionTimestamp" not in metadata
+
+
+def _gone(pod: Pod, at: float) -> Gone:
+    return Gone(pod.uid, pod.pool, pod.dask_name, pod.gpus, pod.placed or pod.created, at)
 
 
 def observe(

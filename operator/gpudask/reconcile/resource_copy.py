@@ -47,6 +47,12 @@ class ResourceCopy:
         metadata = self.body["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
 
+    @property
+    def identity(self) -> Identity:
+        """The resource's name, namespace and uid."""
+        metadata = self.body["metadata"]
+        return Identity(metadata["name"], metadata["namespace"], metadata["uid"])
+
     def update(self, body: Json) -> Change:
         """Keep a newer copy, or the one of a refresh. Another with an older spec has to be refreshed first."""
         old, new = self.body["metadata"], body["metadata"]

@@ -5,22 +5,32 @@ from __future__ import annotations
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import Cluster, Identity, parse_status
-from gpudask.api.status import Status
+from gpudask.api.status import Status, epoch
 from gpudask.clients.errors import ApiError
 from gpudask.planning import conditions
 from gpudask.planning.events import events
+from gpudask.planning.ledger.counting import Ledger
 from gpudask.planning.observed.observation import Observation
-from gpudask.planning.status import without_counters, without_live_values, without_progress
+from gpudask.planning.status import counters, recount, without_counters, without_live_values, without_progress
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.resource_copy import ResourceCopy
 
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
 # soonest. The first part that differs counts.
-_WRITE_PRIORITIES = ((without_progress, 0.0), (without_live_values, 1.0), (without_counters, 5.0))
+_COUNTERS_SECONDS = 15.0
+_LAST_COUNT_SECONDS = 1.0  # for which the row of a removed pool stays after its last pod
+_WRITE_PRIORITIES = (
+    (without_progress, 0.0),
+    (without_live_values, 1.0),
+    (without_counters, 5.0),
+    (counters, _COUNTERS_SECONDS),
+)
 
 
 class StatusWriter:
     """The status of one cluster: as last computed (`status`), and as last written.
+
+    `ledger`: what `status` counts; None: `status` is another operator's, or this one's before a restart.
 
     A write is refused where somebody else, such as another operator, wrote the resource since `copy` saw it.
     """
@@ -29,10 +39,11 @@ class StatusWriter:
         self._context = context
         self._copy = copy
         self._written = written = parse_status(copy.body)
+        self._sent = written.counted_at  # of the last status that was sent, and may have been written
         self._written_at = 0.0
         self._allowed_at: float | None = None  # when the limiter allows live figures, once they are due
         self.status = written
-        self.counted_at: float | None = None  # when `status` was computed here; None: it is another operator's
+        self.ledger: Ledger | None = None
 
     @property
     def is_inherited(self) -> bool:
@@ -40,48 +51,67 @@ class StatusWriter:
         return not self._written_at and bool(self._written.observed_generation)
 
     def adopt(self) -> None:
-        """Continue from the copy's status, which may be another operator's: what counts up never goes back."""
-        self._written = self.status = parse_status(self._copy.body)
-        self.counted_at = None
+        """Continue from the copy's status, if it is another operator's: what counts up never goes back."""
         self._copy.status_is_newer = False
+        there = parse_status(self._copy.body)
+        if self.ledger is not None and (epoch(there.counted_at) or 0.0) <= (epoch(self._sent) or 0.0):
+            self._written = there  # no other operator has counted since: what is known here is more
+            return
+        self._written = self.status = there
+        self.ledger = None
 
     async def write(self, cluster: Cluster, observation: Observation, status: Status) -> float | None:
-        """Write `status` if it is due; else its requeue_after in seconds, None where nothing is left to write.
+        """Write `status` if it is due; in how many seconds to look again, None where nothing changes by itself.
 
         Raises:
             ApiError: it could not be written; a conflict: the resource changed since it was read.
             ClusterGoneError: there is no such cluster any more.
         """
-        self.status = status
-        for part, seconds in _WRITE_PRIORITIES:
-            if part(status) != part(self._written):
-                wait = self._written_at + seconds - observation.now
-                if wait <= 0 and part is without_counters:
-                    if self._allowed_at is None:
-                        self._allowed_at = self._context.live_status_limiter.reserve(cluster.namespace, observation.now)
-                    wait = self._allowed_at - observation.now
-                if wait > 0:
-                    return wait
-                await self._put(cluster, status, observation.now)
-                return None
-        return None
+        return await self._write(cluster, status, observation.now)
 
-    async def write_invalid(self, body: Json, message: str, reason: Reason = Reason.INVALID) -> None:
-        """Write that the spec is invalid, or beyond the operator's limits.
+    async def write_invalid(
+        self, body: Json, message: str, reason: Reason, counted: Ledger, server_time: float
+    ) -> float | None:
+        """Write that the spec is invalid, or beyond the operator's limits, and what `counted` has; as `write`.
 
         Raises:
             ApiError: as `write`.
             ClusterGoneError: as `write`.
         """
-        metadata, now = body["metadata"], self._context.clock()
+        metadata = body["metadata"]
         generation = metadata.get("generation", 0)
-        status = conditions.invalid(message, generation=generation, before=self._written, now=now, reason=reason)
-        before = self._written
-        if without_live_values(status) == without_live_values(before) and status.reason == before.reason:
-            return
-        self.status = status
+        before = recount(self.status, counted, server_time)
+        status = conditions.invalid(message, generation=generation, before=before, now=counted.at, reason=reason)
         identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
-        await self._put(identity, status, now)
+        self.ledger = counted
+        return await self._write(identity, status, counted.at, at_once=status.reason != self._written.reason)
+
+    async def write_counters(self, cluster: Cluster, counted: Ledger, server_time: float) -> float | None:
+        """Write what `counted` has, and nothing else that is new; as `write`.
+
+        Raises:
+            ApiError: as `write`.
+            ClusterGoneError: as `write`.
+        """
+        self.ledger = counted
+        return await self._write(cluster, recount(self.status, counted, server_time), counted.at)
+
+    async def _write(self, cluster: Identity, status: Status, now: float, *, at_once: bool = False) -> float | None:
+        self.status = status
+        for part, seconds in _WRITE_PRIORITIES:
+            if part(status) != part(self._written):
+                wait = 0.0 if at_once else self._written_at + seconds - now
+                if wait <= 0 and part in (without_counters, counters):
+                    if self._allowed_at is None:
+                        self._allowed_at = self._context.live_status_limiter.reserve(cluster.namespace, now)
+                    wait = self._allowed_at - now
+                if wait > 0 and not at_once:
+                    return wait
+                await self._put(cluster, status, now)
+                break
+        if any(pool.removed and not pool.pods for pool in status.pools):
+            return _LAST_COUNT_SECONDS
+        return _COUNTERS_SECONDS if any(pool.gpus_held for pool in status.pools) else None
 
     async def write_defect(self, body: Json, message: str) -> None:
         """Write that the operator itself fails on this cluster; once, until a pass succeeds.
@@ -106,6 +136,7 @@ class StatusWriter:
 
     async def _send(self, cluster: Identity, status: Status, now: float) -> None:
         body = self._context.schema.fit(status.model_dump(mode="json", by_alias=True, exclude_none=True))
+        self._sent = status.counted_at
         try:
             version = self._copy.version
             self._copy.status_written(

@@ -19,6 +19,7 @@ from gpudask.api.untrusted_text import QUOTE_LENGTH, quote, quote_last_line, quo
 PROTOCOL = 1
 # Several times what an honest scheduler says: the preload keeps 1,000 requirements of at most 32 resources apart.
 _WORKERS, _REQUIREMENTS, _NAMED = 10_000, 2_000, 64
+OWNER_LENGTH = 63  # characters of an owner's name, as of a label's value
 _MOST = 10**15  # tasks, results, bytes, or seconds of work; far beyond what there is, and exact in a JSON number
 _LONGEST_SECONDS = 1e9  # 30 years: a moment so far away still is a date
 _NAME_LENGTH = 253  # of an object of Kubernetes, and more than Dask's workers need
@@ -69,6 +70,12 @@ Text = Annotated[
     | Annotated[_String, AfterValidator(quote)],
     _Order,
 ]
+Owner = Annotated[
+    Annotated[str, Field(strict=True, max_length=OWNER_LENGTH, pattern=_CLEAN)]
+    | Annotated[_String, AfterValidator(lambda name: quote_name(name, OWNER_LENGTH))],
+    _Order,
+]
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 LastLine = Annotated[_String, AfterValidator(quote_last_line)]
 Amounts = Annotated[dict[_String, Amount], BeforeValidator(_few), AfterValidator(_as_shown)]
 
@@ -84,6 +91,12 @@ class _RequirementRow(TypedDict):
     next_seconds: NotRequired[Duration | None]
     next_tasks: NotRequired[Count]
     lent: NotRequired[Count]
+
+
+class _OwnerRow(TypedDict):
+    owner: Owner
+    seconds: Duration
+    share: Share
 
 
 class _WorkerRow(TypedDict):
@@ -102,6 +115,8 @@ class _WorkerRow(TypedDict):
     detail: Text
     tasks_done: NotRequired[Count]  # a preload of an earlier version says nothing of these
     sick: NotRequired[Text]
+    busy_seconds: NotRequired[Duration]
+    owners: NotRequired[Annotated[list[_OwnerRow], Field(max_length=_NAMED), FailFast()]]
 
 
 class _IgnoredRow(TypedDict):
@@ -176,8 +191,21 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerTime:
+    """The seconds in which tasks of one owner kept a worker busy, and the owner's share of it now, from 0 to 1."""
+
+    owner: str
+    seconds: float
+    share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
-    """A Dask worker process, as the scheduler sees it."""
+    """A Dask worker process, as the scheduler sees it.
+
+    `busy_seconds`: in which it had work of its pool's own since it came, with `owners` as those whose it was; None
+    where an older preload does not say.
+    """
 
     name: str
     address: str = ""
@@ -194,6 +222,8 @@ class Worker:
     detail: str = ""
     tasks_done: int = 0
     sick: str = ""
+    busy_seconds: float | None = None
+    owners: tuple[OwnerTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +374,8 @@ def _worker(row: _WorkerRow) -> Worker:
         detail=row["detail"],
         tasks_done=row.get("tasks_done", 0),
         sick=row.get("sick", ""),
+        busy_seconds=row.get("busy_seconds"),
+        owners=tuple(OwnerTime(**each) for each in row.get("owners", ())),
     )
 
 

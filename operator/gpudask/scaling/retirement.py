@@ -92,8 +92,12 @@ def releases(candidate: Candidate, release_after_seconds: float | None) -> bool:
     )
 
 
+def keeps(candidate: Candidate, release_after_seconds: float | None) -> list[str]:
+    """The blockers for which `candidate` stays though it is idle for long enough."""
+    return [b for b in candidate.blockers if not (b == "data" and releases(candidate, release_after_seconds))]
+
+
 def _may_leave(candidate: Candidate, timeout_seconds: float, release_after_seconds: float | None) -> bool:
     if candidate.busy or candidate.idle_seconds < timeout_seconds:
         return False
-    keeps = [b for b in candidate.blockers if not (b == "data" and releases(candidate, release_after_seconds))]
-    return not keeps
+    return not keeps(candidate, release_after_seconds)

@@ -62,6 +62,7 @@ class Pod:
 
     `eviction_annotations`: the values of its `desired.disruption.EVICTION_ANNOTATIONS`, in that order. `gpus`: how many
     it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
+    `finished_at`: when it was first seen to have ended for good.
     `serves`: whether the cluster's Service selects it. `preload`: the ConfigMap with the code that runs in a scheduler.
     `finalizers`: those that others put there, which keep it after its deletion until they are removed. `preempted`:
     its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
@@ -97,6 +98,7 @@ class Pod:
     finalizers: tuple[str, ...] = ()
     preempted: bool = False
     made_with: MadeWith | None = None
+    finished_at: float = 0.0
     stamps: tuple[float, ...] = ()
 
     @property
@@ -180,6 +182,7 @@ def on_operator_clock(
         ended=replace(pod.ended, at=ended) if pod.ended is not None else None,
         retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
         delete_by=_delete_by(pod, before, now),
+        finished_at=_finished_at(pod, before, now),
         stamps=stamps,
     )
 
@@ -187,6 +190,12 @@ def on_operator_clock(
 def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> float:
     """The time `stamp` on the operator's clock, as far as it can be true; 0.0, which is none, stays."""
     return max(min(stamp - server_ahead, now), since) if stamp else 0.0
+
+
+def _finished_at(pod: Pod, before: Pod | None, now: float) -> float:
+    if not pod.finished:
+        return 0.0
+    return before.finished_at if before is not None and before.finished_at else now
 
 
 def _delete_by(pod: Pod, before: Pod | None, now: float) -> float:
