@@ -29,7 +29,10 @@ from gpudask.scaling import retirement
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A pod that holds `gpus` since `placed`, in seconds since the epoch. `rest`: the cause while it does not work."""
+    """A pod that holds `gpus` since `placed`, in seconds since the epoch. `rest`: the cause while it does not work.
+
+    `stamp`: the same as Kubernetes has it, by its clock; 0.0: unknown.
+    """
 
     uid: str
     pool: str
@@ -37,6 +40,7 @@ class Holder:
     gpus: int
     placed: float
     rest: Cause
+    stamp: float = 0.0
 
 
 def holders(observation: Observation, plan: Plan) -> tuple[Holder, ...]:
@@ -80,7 +84,8 @@ def holders_unplanned(pods: Iterable[Pod], first_joined: Iterable[str], gpus: di
 
 
 def _holder(pod: Pod, gpus: int, cause: Cause) -> Holder:
-    return Holder(pod.uid, pod.pool, pod.dask_name, gpus, pod.placed or pod.created, cause)
+    created, placed, *_ = pod.stamps or (0.0, 0.0)
+    return Holder(pod.uid, pod.pool, pod.dask_name, gpus, pod.placed or pod.created, cause, placed or created)
 
 
 def _on_nodes(pods: Iterable[Pod]) -> list[Pod]:

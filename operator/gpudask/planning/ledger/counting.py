@@ -197,12 +197,15 @@ def inherit(seen: Seen, status: Status) -> Ledger:
     rows = {row.name: row for row in status.pools}
     before = Ledger(since, {name: _totals(row) for name, row in rows.items()})
     adding = _Count(seen, before)
-    survivors = [holder for holder in seen.holders if holder.placed < since]
+    survivors = []
     for holder in seen.holders:
-        if holder.placed < since:
+        # Both by the API server's clock, where its stamp is known: ours may have learned of it only since.
+        was_counted = holder.stamp < counted_at if holder.stamp and counted_at else holder.placed < since
+        if was_counted:
+            survivors.append(holder)
             adding.take_over(holder)
         else:
-            adding.hold(holder, None, holder.placed)
+            adding.hold(holder, None, max(holder.placed, since))
     gap_seconds = 0.0 if counted_at is None else seen.now - since
     for name in rows.keys() | {holder.pool for holder in survivors}:
         there = sum(holder.gpus for holder in survivors if holder.pool == name)
