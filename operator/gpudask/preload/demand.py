@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
     from .blockers import Pinned
+    from .busy_time import BusyTime
     from .lookahead import Estimate
     from .pools import Pools
     from .watch import Watch
@@ -42,12 +43,13 @@ class Demand(Part):
     attributes = ("tasks", "task_prefixes", "workers", "running", "queued", "unrunnable", "replicated_tasks", "plugins")
     methods = MappingProxyType({"add_plugin": ("plugin",)})
 
-    def __init__(self, scheduler: Scheduler, pools: Pools, watch: Watch, pinned: Pinned) -> None:
+    def __init__(self, scheduler: Scheduler, pools: Pools, watch: Watch, pinned: Pinned, busy_time: BusyTime) -> None:
         self._scheduler = scheduler
         self._tasks = scheduler.tasks  # the same for as long as the scheduler lives
         self._durations = Durations(pools)
         self._watch = watch
         self._pinned = pinned
+        self._busy_time = busy_time
         self._counts = Counts(scheduler.tasks)
         self._counting: asyncio.TimerHandle | None = None  # the next slice, while there is more to count
         self._plain_then: Counter[tuple[str, str]] = Counter()  # plain tasks when all was counted last
@@ -90,6 +92,8 @@ class Demand(Part):
                 self._watch.publish(NEW)
             if len(counts.changed) >= BATCH:
                 counts.put_off()
+        if start == "processing" or finish == "processing":
+            self._busy_time.follow(key, ts)
         pinned = self._pinned
         if ts.worker_restrictions or ts.host_restrictions or (pinned.kept and ts in pinned.kept):
             pinned.follow(ts)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from .blockers import Pinned
+from .busy_time import BusyTime
 from .clients import Clients
 from .demand import Demand, IdleTime
 from .desired import BadInputError, Desired, read_pools
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gpudask.preload")
 
 _compared_of_entry = operator.itemgetter("resources", "waiting", "unrunnable", "processing", "unknown")
-# Of a worker's row all but `idle_seconds`, `detail` and `tasks_done`: they change by themselves or add nothing
+# Of a worker's row all but `idle_seconds`, `detail`, `tasks_done`, `busy_seconds` and `owners`: they change by
+# themselves or add nothing
 _compared_of_row = operator.itemgetter(
     *("name", "address", "pool", "status", "nthreads", "resources", "processing", "own", "blockers"),
     *("held_keys", "held_bytes", "retiring", "sick"),
@@ -59,7 +61,8 @@ class Preload(SchedulerPlugin):
         self.watch = Watch(self._edges, self.answer)
         self.pinned = Pinned(scheduler)
         self.idle_time = IdleTime(scheduler)
-        self.demand = Demand(scheduler, self.pools, self.watch, self.pinned)
+        self.busy_time = BusyTime(scheduler, self.pools)
+        self.demand = Demand(scheduler, self.pools, self.watch, self.pinned, self.busy_time)
         self.device_health = DeviceHealth(scheduler, self.pools, self.demand.finished)
         self.workers = Workers(scheduler, self.pools, self.demand, self.device_health, self.pinned)
         self.fence = Fence(scheduler, self.pools)
@@ -80,6 +83,7 @@ class Preload(SchedulerPlugin):
         for part in (
             self.workers,
             self.demand,
+            self.busy_time,
             self.fence,
             self.retirement,
             self.termination,
