@@ -101,8 +101,8 @@ class Reconciler:
 
     def pod_gone(self, pod: Pod) -> None:
         """Note that a pod is gone now, for the ledger."""
-        if pod.pool and pod.node and not pod.finished:
-            self._gone.append(_gone(pod, self._context.clock()))
+        if pod.pool and pod.node:
+            self._gone.append(_gone(pod, pod.finished_at or self._context.clock()))
 
     def edited(self) -> None:
         """Forget what was refused: the spec was edited."""

@@ -38,6 +38,7 @@ _GONE_KEPT = 1000  # pods that are remembered after their end: one whose label w
 
 _DIGITS = 3  # of GPU-seconds in the status
 _NEVER = -1.0
+_STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
 _MOST = 1e18  # of a sum of shares: beyond it is none
 
 Seconds = Mapping[Cause, float]  # GPU-seconds
@@ -175,8 +176,8 @@ def count(seen: Seen, before: Ledger) -> Ledger:
         known = before.pods.get(holder.uid)
         since = before.at if known is not None else max(holder.placed, before.gone.get(holder.uid, 0.0))
         adding.hold(holder, known, since)
-    ended = {gone.uid for gone in seen.gone}
-    for gone in seen.gone:
+    ended = {gone.uid: gone for gone in reversed(seen.gone)}
+    for gone in ended.values():
         known = before.pods.get(gone.uid)
         if known is not None:
             adding.end(known.holder, known, before.at, gone.at)
@@ -198,10 +199,13 @@ def inherit(seen: Seen, status: Status) -> Ledger:
     before = Ledger(since, {name: _totals(row) for name, row in rows.items()})
     adding = _Count(seen, before)
     survivors = []
-    for holder in seen.holders:
-        # Both by the API server's clock, where its stamp is known: ours may have learned of it only since.
-        was_counted = holder.stamp < counted_at if holder.stamp and counted_at else holder.placed < since
-        if was_counted:
+    room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
+    for holder in sorted(seen.holders, key=lambda each: each.placed):
+        # Both by Kubernetes' clocks, where its stamp is known: ours may have learned of them only since.
+        earlier = counted_at - holder.stamp if holder.stamp and counted_at else since - holder.placed
+        is_near = abs(earlier) <= _STAMP_SECONDS
+        if room[holder.pool] >= holder.gpus if is_near else earlier > 0:
+            room[holder.pool] -= holder.gpus
             survivors.append(holder)
             adding.take_over(holder)
         else:
@@ -321,7 +325,7 @@ class _Count:
     def _counted(self, holder: Holder, known: PodCount | None, since: float, until: float) -> PodCount:
         """The pod with its GPU-seconds from `since` until `until`, which are its pool's as well."""
         then = known.holder if known is not None else holder
-        if known is None and since > self._before.at:
+        if known is None and since >= self._before.at:
             then = replace(then, rest=Cause.STARTING)  # so each of them begins
         seconds = max(0.0, until - since)
         work = self._work(then, known, seconds, until)

@@ -1,0 +1,645 @@
+"""The ledger: each GPU-second has one cause, through restarts of everything that counts."""
+
+from __future__ import annotations
+
+from gpudask.api import Json
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudask.api.reasons import Cause
+from gpudask.api.resource import Cluster
+from gpudask.api.status import Status, iso
+from gpudask.planning.ledger import counting
+from gpudask.planning.ledger.causes import Holder, holders, holders_unplanned
+from gpudask.planning.ledger.counting import Gone, Ledger, Seen, count, inherit
+from gpudask.planning.observed.pods import Ended, Pod, Retirement
+from gpudask.planning.plan import plan
+from gpudask.planning.status import count_gpus, recount, report
+from gpudask.scaling.demand import Demand, OwnerTime, Worker
+from tests.planning.builders import NOW, busy, cluster, demand, gpu_pool, pod, scheduler_pod, seen, worker
+from tests.builders import a_pool
+
+FIXED = cluster(a_pool("gpu", gpu={"count": 1}, replicas=2))
+SCALED = cluster(gpu_pool())
+KEPT = cluster(gpu_pool())
+POD = pod(SCALED, "gpu", placed=NOW - 95)
+
+
+def an_override(**fields: Any) -> Cluster:
+    return cluster(gpu_pool(), overrides=[{"pool": "gpu", "by": "alice"} | fields])
+
+
+def with_minimum(least: int) -> Cluster:
+    pool: Json = gpu_pool()
+    return cluster(pool | {"autoscale": pool["autoscale"] | {"min": least}})
+
+
+def causes_of(of: Cluster, *pods: Pod, says: Demand | None, **fields: Any) -> list[str]:
+    observation = seen(of, scheduler_pod(of), *pods, says=says, **fields)
+    return [str(holder.rest) for holder in holders(observation, plan(observation))]
+
+
+def known(*pods: Pod) -> dict[str, float]:
+    return {each.dask_name: NOW - 50 for each in pods}
+
+
+HOLDS = worker(POD, idle_seconds=31, blockers=("data",), held_keys=1, held_bytes=8)
+
+CAUSES: list[tuple[str, Cluster, Pod, Demand | None, dict[str, Any]]] = [
+    ("waitingIdleTimeout", SCALED, POD, demand(workers=(worker(POD, idle_seconds=5),)), {}),
+    ("waitingIdleTimeout", SCALED, POD, demand(workers=(busy(POD),)), {}),
+    ("waitingIdleTimeout", SCALED, POD, demand(workers=(replace(HOLDS, idle_seconds=5.0),)), {}),
+    ("heldResult", SCALED, POD, demand(workers=(HOLDS,)), {}),
+    ("heldResult", SCALED, POD, demand(workers=(replace(HOLDS, blockers=("actor",)),)), {}),
+    ("spare", with_minimum(1), POD, demand(workers=(worker(POD),)), {}),
+    ("spare", with_minimum(1), POD, demand(workers=(HOLDS,)), {}),
+    ("heldByUser", FIXED, POD, demand(workers=(worker(POD),)), {}),
+    ("heldByUser", an_override(replicas=1), POD, demand(workers=(worker(POD),)), {}),
+    ("heldByUser", an_override(min=1, max=2), POD, demand(workers=(worker(POD),)), {}),
+    ("waitingIdleTimeout", an_override(min=0, max=2), POD, demand(workers=(worker(POD),)), {}),
+    ("starting", SCALED, replace(POD, started=0.0, ready=False), demand(), {}),
+    ("starting", SCALED, POD, demand(), {}),
+    ("starting", SCALED, replace(POD, delete_by=NOW + 9), demand(), {}),
+    ("starting", FIXED, replace(POD, ready=False), None, {}),
+    ("unhealthy", SCALED, POD, demand(workers=(busy(POD, sick="3 tasks failed"),)), {}),
+    ("unhealthy", SCALED, POD, demand(), {"first_joined": known(POD)}),
+    ("unhealthy", SCALED, replace(POD, ended=Ended("Error", 1), ready=False), demand(), {}),
+    ("unhealthy", FIXED, replace(POD, retirement=Retirement("unhealthy")), demand(), {"first_joined": known(POD)}),
+    ("draining", SCALED, replace(POD, retirement=Retirement("idle")), demand(workers=(worker(POD),)), {}),
+    ("draining", SCALED, replace(POD, delete_by=NOW + 9), demand(workers=(worker(POD),)), {}),
+    ("draining", SCALED, replace(POD, delete_by=NOW + 9), demand(), {"first_joined": known(POD)}),
+    ("draining", FIXED, replace(POD, retirement=Retirement("idle")), None, {"first_joined": known(POD)}),
+    ("draining", cluster(gpu_pool(), suspend=True), POD, demand(workers=(worker(POD),)), {}),
+    ("draining", cluster(a_pool()), replace(POD, gpus=1), demand(workers=(worker(POD),)), {}),
+    ("frozen", SCALED, POD, None, {}),
+    ("frozen", FIXED, POD, None, {}),
+    ("frozen", SCALED, POD, demand(features={"demand": "a hook is missing"}), {}),
+    ("frozen", SCALED, POD, demand(workers=(worker(POD),), features={"retire": "a hook is missing"}), {}),
+]
+
+
+@pytest.mark.parametrize(("expected", "of", "holder", "says", "fields"), CAUSES)
+def test_a_pod_that_does_not_work_holds_its_gpu_for(
+    expected: str, of: Cluster, holder: Pod, says: Demand | None, fields: dict[str, Any]
+):
+    assert causes_of(of, holder, says=says, **fields) == [expected]
+
+
+def test_each_cause_but_work_has_a_scenario():
+    assert {expected for expected, *_ in CAUSES} | {"working"} == {str(cause) for cause in Cause}
+
+
+def test_the_minimum_keeps_those_that_would_leave_last():
+    of = with_minimum(1)
+    one, two, three = (pod(of, "gpu", n) for n in range(3))
+    rows = (worker(one, idle_seconds=100), busy(two), replace(HOLDS, name=three.dask_name))
+    assert causes_of(of, one, two, three, says=demand(workers=rows)) == ["waitingIdleTimeout", "spare", "heldResult"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"node": "", "phase": "Pending", "started": 0.0}, {"phase": "Failed"}, {"phase": "Succeeded"}]
+)
+def test_a_pod_without_a_node_or_that_ended_holds_nothing(fields: dict[str, Any]):
+    assert causes_of(SCALED, replace(POD, **fields), says=demand()) == []
+
+
+def test_a_pool_without_gpus_has_no_ledger():
+    of = cluster(a_pool(replicas=1))
+    observation = seen(of, scheduler_pod(of), pod(of, "cpu"), says=demand())
+    (row,) = report(observation, plan(observation), Status(counted_at=iso(NOW - 50))).pools
+    assert (row.causes, row.owners, row.gpu_seconds_held) == ([], [], 0.0)
+
+
+# --- counting: passes over one pod or a few, in whole seconds ---
+
+
+class Operator:
+    """One operator after another that counts the GPUs of one cluster, in simulated time.
+
+    `ahead`: by how much the API server's clock is ahead of the present operator's.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.ahead = 1000.0, 0.0
+        self.ledger: Ledger | None = None
+        self.status = Status()
+        self.pods: dict[str, Holder] = {}
+        self.gone: list[Gone] = []
+        self.says: Demand | None = None
+        self.heard_at = 0.0
+        self.lifetimes = 0.0
+
+    def place(self, uid: str = "a", *, gpus: int = 1, rest: Cause = Cause.STARTING, pool: str = "gpu") -> None:
+        self.pods[uid] = Holder(uid, pool, f"demo-{uid}", gpus, self.now, rest, stamp=self.now + self.ahead)
+
+    def rests(self, cause: Cause, uid: str = "a") -> None:
+        self.pods[uid] = replace(self.pods[uid], rest=cause)
+
+    def end(self, uid: str = "a") -> None:
+        holder = self.pods.pop(uid)
+        self.gone.append(Gone(uid, holder.pool, holder.dask_name, holder.gpus, holder.placed, self.now))
+
+    def hear(self, *workers: Worker, process: str = "s") -> None:
+        self.says, self.heard_at = Demand("v", process, workers=workers), self.now
+
+    def silence(self) -> None:
+        self.says = None
+
+    def wait(self, seconds: float) -> None:
+        self.lifetimes += sum(holder.gpus for holder in self.pods.values()) * seconds
+        self.now += seconds
+
+    def count(self, *, write: bool = True) -> Status:
+        gone, self.gone = tuple(self.gone), []
+        seen = Seen(
+            tuple(self.pods.values()), self.now, self.says, self.heard_at, gone, ("gpu",), server_ahead=self.ahead
+        )
+        before = self.ledger
+        self.ledger = inherit(seen, self.status) if before is None else count(seen, before)
+        observation = a_row(self.pods)
+        counted = recount(observation, self.ledger, self.now + self.ahead)
+        if write:
+            self.status = counted
+        return counted
+
+    def restart(self, *, seconds: float = 0.0, clock: float = 0.0) -> None:
+        """Another operator, whose own clock is off by so much; what ended meanwhile nobody saw."""
+        self.wait(seconds)
+        self.ledger, self.says, self.gone = None, None, []
+        self.shift(clock)
+
+    def shift(self, clock: float) -> None:
+        self.now, self.heard_at, self.ahead = self.now + clock, self.heard_at + clock, self.ahead - clock
+        self.pods = {uid: replace(each, placed=each.placed + clock) for uid, each in self.pods.items()}
+
+    def seconds(self, status: Status | None = None) -> dict[str, float]:
+        (row,) = [row for row in (status or self.status).pools if row.name == "gpu"]
+        return {each.cause: each.gpu_seconds for each in row.causes if each.gpu_seconds}
+
+    def owners(self) -> dict[str, float]:
+        return {each.owner: each.gpu_seconds for each in self.status.pools[0].owners}
+
+
+def a_row(pods: dict[str, Holder]) -> Status:
+    names = ["gpu", *{each.pool for each in pods.values()} - {"gpu"}]
+    return Status(pools=[{"name": name} for name in names])  # type: ignore[list-item]
+
+
+def at_work(seconds: float | None, uid: str = "a", *, own: int = 1, address: str = "", **owners: Any) -> Worker:
+    """A worker that has worked for so long, and does."""
+    rows = tuple(OwnerTime(owner, part, 1.0 if own else 0.0) for owner, part in owners.items())
+    return Worker(f"demo-{uid}", address=address, own=own, busy_seconds=seconds, owners=rows)
+
+
+def test_a_pods_life_has_a_cause_each_second():
+    on = Operator()
+    on.count()
+    on.place()
+    on.wait(30)
+    on.hear(at_work(0.0, own=0))
+    on.rests(Cause.WAITING_IDLE_TIMEOUT)
+    on.count()
+    on.wait(4)
+    on.hear(at_work(0.0))
+    on.count()
+    on.wait(20)
+    on.hear(at_work(19.5, own=0))
+    on.count()
+    on.wait(8)
+    on.rests(Cause.DRAINING)
+    on.count()
+    on.wait(2)
+    on.end()
+    on.wait(5)  # its end is seen, and counted by the next pass
+    on.count()
+    assert on.seconds() == {"starting": 30, "waitingIdleTimeout": 12.5, "working": 19.5, "draining": 2}
+    assert sum(on.seconds().values()) == on.lifetimes == on.status.pools[0].gpu_seconds_held
+    assert on.status.pools[0].gpu_seconds_used == 19.5
+    assert on.status.summary.worked == "30%"
+    on.wait(100)
+    on.count()
+    assert sum(on.seconds().values()) == on.lifetimes
+
+
+def test_a_worker_with_work_is_taken_to_go_on_and_what_it_says_later_is_no_second_time():
+    on = Operator()
+    on.place()
+    on.count()
+    on.hear(at_work(0.0))
+    on.count()
+    on.wait(10)
+    on.count()
+    assert on.seconds() == {"working": 10}
+    on.hear(at_work(9.0))  # it had ended, and begun again
+    on.wait(3)
+    on.count()
+    assert on.seconds() == {"working": 12, "starting": 1}
+    on.hear(at_work(12.0, own=0))
+    on.wait(3)
+    on.count()
+    assert on.seconds() == {"working": 12, "starting": 4}
+
+
+def test_what_a_late_answer_says_counts_as_far_as_it_may_be_true():
+    on = Operator()
+    on.place(rest=Cause.SPARE)
+    on.hear(at_work(0.0, own=0))
+    on.count()
+    on.wait(10)
+    on.count()
+    on.hear(at_work(9.0, own=0))
+    on.wait(1)
+    on.count()
+    assert on.seconds() == {"spare": 10, "working": 1}
+    on.wait(10)
+    on.count()
+    assert on.seconds() == {"spare": 18, "working": 3}, "two seconds of it are carried over"
+
+
+def test_a_pod_of_four_gpus_works_with_those_whose_workers_do():
+    on = Operator()
+    on.place(gpus=4, rest=Cause.WAITING_IDLE_TIMEOUT)
+    on.count()
+    workers = [Worker(f"demo-a-{n}", own=int(n < 3), busy_seconds=0.0) for n in range(4)]
+    on.hear(*workers)
+    on.count()
+    assert [(each.cause, each.gpus) for each in on.status.pools[0].causes] == [
+        ("working", 3),
+        ("waitingIdleTimeout", 1),
+    ]
+    on.wait(10)
+    on.count()
+    assert on.seconds() == {"working": 30, "waitingIdleTimeout": 10}
+    one_for_all = Operator()
+    one_for_all.place(gpus=4, rest=Cause.WAITING_IDLE_TIMEOUT)
+    one_for_all.hear(at_work(0.0))
+    one_for_all.count()
+    one_for_all.wait(10)
+    one_for_all.count()
+    assert one_for_all.seconds() == {"working": 40}
+
+
+def test_working_seconds_are_split_by_owner():
+    on = Operator()
+    on.place()
+    on.hear(at_work(0.0, own=0))
+    on.count()
+    on.wait(10)
+    on.hear(replace(at_work(8.0, own=0), owners=(OwnerTime("a", 6.0), OwnerTime("b", 2.0))))
+    on.count()
+    assert on.owners() == {"a": 6, "b": 2}
+    on.hear(replace(at_work(8.0), owners=(OwnerTime("a", 6.0), OwnerTime("b", 2.0, 1.0))))
+    on.count()
+    on.wait(5)
+    on.count()
+    assert on.owners() == {"a": 6, "b": 7}
+    assert sum(on.owners().values()) == on.status.pools[0].gpu_seconds_used
+
+
+def test_twenty_owners_are_kept_apart():
+    on = Operator()
+    on.place()
+    on.count()
+    on.wait(100)
+    many = tuple(OwnerTime(f"team-{n:02}", 1.0) for n in range(30))
+    on.hear(replace(at_work(30.0, own=0), owners=many))
+    on.count()
+    assert len(on.owners()) == counting.OWNERS + 1
+    assert on.owners()[""] == 10
+    on.restart()
+    on.count()
+    assert on.owners()[""] == 10
+
+
+def test_an_older_preload_is_sampled():
+    on = Operator()
+    on.place(rest=Cause.SPARE)
+    on.hear(at_work(None, own=0))
+    on.count()
+    on.wait(3)
+    on.hear(at_work(None))
+    on.count()
+    on.wait(4)
+    on.hear(at_work(None, own=0))
+    on.count()
+    on.wait(5)
+    on.count()
+    assert on.seconds() == {"spare": 8, "working": 4}
+    assert on.owners() == {"": 4}
+
+
+@pytest.mark.parametrize(("process", "address"), [("other", ""), ("s", "tcp://other"), ("s", "")])
+def test_a_scheduler_or_worker_that_starts_anew_counts_from_nothing(process: str, address: str):
+    on = Operator()
+    on.place(rest=Cause.SPARE)
+    on.hear(at_work(0.0))
+    on.count()
+    on.wait(50)
+    on.hear(at_work(50.0))
+    on.count()
+    on.hear(at_work(0.0, own=0, address=address), process=process)
+    on.count()
+    on.wait(10)
+    on.hear(at_work(4.0, own=0, address=address), process=process)
+    on.count()
+    assert on.seconds() == {"working": 54, "spare": 6}
+
+
+def test_while_the_scheduler_is_silent_nothing_works_and_what_it_then_says_is_not_counted_twice():
+    on = Operator()
+    on.place(rest=Cause.FROZEN)
+    on.hear(at_work(0.0))
+    on.count()
+    on.wait(10)
+    on.silence()
+    on.count()  # until then it worked
+    on.wait(20)
+    on.count()
+    on.hear(at_work(30.0))
+    on.count()
+    on.wait(10)
+    on.hear(at_work(40.0))
+    on.count()
+    assert on.seconds() == {"working": 20, "frozen": 20}
+
+
+def test_a_worker_that_goes_has_worked_until_then():
+    on = Operator()
+    on.place(rest=Cause.UNHEALTHY)
+    on.hear(at_work(0.0, **{"team-a": 0.0}))
+    on.count()
+    on.wait(10)
+    on.hear()
+    on.count()
+    on.wait(10)
+    on.count()
+    assert on.seconds() == {"working": 10, "unhealthy": 10}
+    assert on.owners() == {"team-a": 10}
+
+
+HOSTILE = [
+    [at_work(1e9)],
+    [at_work(1e9, own=0), at_work(0.0), at_work(1e9)],
+    [at_work(float(n), address=str(n)) for n in range(500)],
+    [replace(at_work(5.0), owners=tuple(OwnerTime(str(n), 1e9, 1.0) for n in range(64)))],
+    [replace(at_work(1e9), owners=(OwnerTime("a", 0.0), OwnerTime("a", 1e9)))],
+]
+
+
+@pytest.mark.parametrize("workers", HOSTILE)
+def test_whatever_a_scheduler_says_a_pod_works_at_most_as_long_as_it_holds(workers: list[Worker]):
+    on = Operator()
+    on.place()
+    on.count()
+    for step in range(20):
+        on.hear(*(workers if step % 3 else reversed(workers)))
+        on.wait(1)
+        before = on.seconds()
+        on.count()
+        assert all(on.seconds()[cause] >= seconds for cause, seconds in before.items()), "a counter never goes back"
+        assert sum(on.seconds().values()) == pytest.approx(on.lifetimes)
+        assert sum(on.owners().values()) == pytest.approx(on.status.pools[0].gpu_seconds_used, abs=0.1)
+    assert on.status.pools[0].gpu_seconds_used <= 20
+    assert len(on.owners()) <= counting.OWNERS + 1
+
+
+def test_a_pod_that_came_and_went_between_two_passes_is_counted():
+    on = Operator()
+    on.count()
+    on.wait(1)
+    on.place()
+    on.wait(3)
+    on.end()
+    on.wait(1)
+    on.count()
+    assert on.seconds() == {"starting": 3}
+    assert list(on.ledger.ended) == ["a"]  # type: ignore[union-attr]
+
+
+def test_a_pod_whose_label_was_off_for_a_while_is_not_counted_twice():
+    on = Operator()
+    on.place()
+    on.wait(50)
+    on.count()
+    holder = on.pods["a"]
+    on.end()
+    on.count()
+    on.now += 10
+    on.pods["a"] = holder
+    on.wait(5)
+    on.count()
+    assert sum(on.seconds().values()) == 50 + 15, "what nobody saw counts from when it went"
+
+
+def test_a_pod_that_failed_is_counted_until_it_was_seen_to_and_once():
+    on = Operator()
+    on.place()
+    on.count()
+    on.wait(4)
+    on.end()
+    failed = on.gone[0]
+    for _ in range(3):  # it stays in the cache until it is deleted
+        on.gone.append(failed)
+        on.wait(2)
+        on.count()
+    assert on.seconds() == {"starting": 4}
+
+
+# --- one operator after another ---
+
+
+def test_the_next_operator_counts_the_gap_by_the_causes_of_the_last_status():
+    on = Operator()
+    for uid, rest in (("a", Cause.SPARE), ("b", Cause.SPARE), ("c", Cause.DRAINING)):
+        on.place(uid, rest=rest)
+    on.hear(at_work(0.0, "b"))
+    on.count()
+    on.restart(seconds=30)
+    on.hear(at_work(30.0, "b"), at_work(5.0, "a", own=0))
+    on.count()
+    assert on.seconds() == {"working": 30, "spare": 30, "draining": 30}
+    assert on.owners() == {"": 30}
+    on.wait(10)
+    on.hear(at_work(40.0, "b"), at_work(7.0, "a", own=0))
+    on.count()
+    assert on.seconds() == {"working": 42, "spare": 38, "draining": 40}, "what they had at first is no work of now"
+
+
+def test_counters_that_are_heard_later_begin_when_they_are_heard():
+    on = Operator()
+    on.place(rest=Cause.FROZEN)
+    on.count()
+    on.restart(seconds=10)
+    on.count()
+    on.wait(10)
+    on.hear(at_work(500.0, own=0))
+    on.count()
+    on.wait(10)
+    on.hear(at_work(505.0, own=0))
+    on.count()
+    assert on.seconds() == {"frozen": 25, "working": 5}
+
+
+def test_what_vanished_meanwhile_held_for_half_of_the_gap_and_what_came_since_it_came():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.count()
+    on.wait(2)
+    on.place("c")
+    del on.pods["b"]
+    on.restart(seconds=18)
+    on.count()
+    assert on.seconds() == {"spare": 20 + 10, "starting": 18}
+
+
+def test_what_one_operator_counted_and_did_not_write_the_next_counts():
+    on = Operator()
+    on.place(rest=Cause.SPARE)
+    on.count()
+    on.wait(7)
+    on.count(write=False)
+    on.restart(seconds=3)
+    on.count()
+    assert on.seconds() == {"spare": 10}
+
+
+@pytest.mark.parametrize("clock", [-3600.0, 0.0, 3600.0])
+def test_the_operators_own_clocks_do_not_matter(clock: float):
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.count()
+    on.wait(5)
+    on.place("b", rest=Cause.SPARE)
+    on.restart(seconds=10, clock=clock)
+    on.count()
+    assert on.seconds() == {"spare": 15, "starting": 10}
+
+
+def test_without_any_status_pods_count_from_when_they_came():
+    on = Operator()
+    on.place()
+    on.wait(10)
+    on.count()
+    assert on.seconds() == {"starting": 10}
+
+
+def test_an_older_operators_sums_are_kept():
+    on = Operator()
+    on.status = Status(
+        pools=[{"name": "gpu", "gpus_held": 2, "gpus_busy": 1, "gpu_seconds_held": 100, "gpu_seconds_used": 40}],  # type: ignore[list-item]
+        counted_at=iso(on.now),
+    )
+    on.place("a")
+    on.place("b")
+    on.pods = {uid: replace(each, placed=1.0, stamp=1.0) for uid, each in on.pods.items()}
+    on.wait(10)
+    on.count()
+    assert on.seconds() == {"working": 50, "waitingIdleTimeout": 70}
+
+
+@pytest.mark.parametrize("counted_at", ["", "garbage", iso(9e9)])
+def test_a_status_in_which_somebody_wrote_nonsense_costs_no_more_than_itself(counted_at: str):
+    on = Operator()
+    nonsense = [{"cause": "nonsense", "gpus": -5, "gpu_seconds": -7}, {"cause": "working", "gpu_seconds": 1e300}]
+    on.status = Status(pools=[{"name": "gpu", "causes": nonsense}], counted_at=counted_at)  # type: ignore[list-item]
+    on.place()
+    on.wait(10)
+    assert all(seconds >= 0 for seconds in on.seconds(on.count()).values())
+
+
+def test_a_removed_pools_row_stays_for_its_last_seconds():
+    before = Status(counted_at=iso(NOW))
+    of = cluster(a_pool(replicas=1))
+    old = pod(of, "old", gpus=1, placed=NOW - 5)
+    observation = seen(of, scheduler_pod(of), old, says=demand(workers=(worker(old),)))
+    ledger = count_gpus(observation, plan(observation), before)
+    later = seen(of, scheduler_pod(of), says=demand(), now=NOW + 20)
+    gone = (Gone(old.uid, "old", old.dask_name, 1, NOW - 5, NOW + 8),)
+    counted = count_gpus(later, plan(later), before, ledger, gone)
+    rows = {row.name: row for row in report(later, plan(later), before, counted).pools}
+    assert (rows["old"].removed, rows["old"].pods, rows["old"].gpu_seconds_held) == (True, 0, 8)
+    again = count_gpus(later, plan(later), before, counted)
+    assert "old" not in again.pools
+
+
+def test_an_invalid_spec_holds_its_gpus_on():
+    of = cluster(gpu_pool())
+    one, two = pod(of, "gpu", 0, placed=NOW - 9), pod(of, "gpu", 1, delete_by=NOW + 5, gpus=3)
+    three, scheduler = pod(of, "gpu", 2, ready=False, gpus=1), scheduler_pod(of)
+    found = holders_unplanned((one, two, three, scheduler), [], {one.uid: 2})
+    assert [(each.gpus, str(each.rest)) for each in found] == [(2, "frozen"), (3, "draining"), (1, "starting")]
+
+
+# --- the property ---
+
+ACTIONS = ["place", "end", "pass", "pass", "pass", "unwritten", "hear", "silence", "restart", "rest", "new scheduler"]
+# What happens, to which pod, after how many seconds.
+STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3), st.floats(0, 30)), max_size=60)
+
+
+class History:
+    """Steps of a cluster's life. `unseen`: GPU-seconds of pods whose end no operator saw, at most."""
+
+    def __init__(self) -> None:
+        self.on, self.made, self.process = Operator(), 0, "s"
+        self.unseen, self.written_at = 0.0, self.on.now
+        self.on.count()
+
+    def do(self, what: str, number: int, seconds: float) -> None:
+        on = self.on
+        on.wait(0.25)
+        if what == "place":
+            self.made += 1
+            on.place(f"p{self.made}", gpus=number + 1)
+        elif what == "end" and on.pods:
+            on.end(sorted(on.pods)[number % len(on.pods)])
+        elif what == "hear":
+            rows = (at_work(seconds * 10, uid, own=number % 2, team=seconds * 10) for uid in on.pods)
+            on.hear(*rows, process=self.process)
+        elif what == "rest" and on.pods:
+            on.rests(list(Cause)[1:][number], min(on.pods))
+        else:
+            self._pass(what, seconds)
+
+    def _pass(self, what: str, seconds: float) -> None:
+        on = self.on
+        if what == "silence":
+            on.silence()
+        elif what == "new scheduler":
+            self.process += "+"
+        elif what == "restart":
+            on.restart(seconds=seconds)
+        else:
+            on.wait(seconds)
+
+    def count(self, *, write: bool) -> Status:
+        status = self.on.count(write=write)
+        self.written_at = self.on.now if write else self.written_at
+        return status
+
+
+@given(STEPS)
+def test_the_causes_add_up_to_the_lifetimes(steps: list[tuple[str, int, float]]):
+    """But for the pods that ended where no operator saw it: of these, for half of that time each."""
+    history = History()
+    on, last = history.on, {}
+    for what, number, seconds in steps:
+        if what == "restart":
+            history.unseen += sum(gone.gpus * (on.now + 0.25 + seconds - history.written_at) for gone in on.gone)
+        history.do(what, number, seconds)
+        went_on = on.ledger is not None
+        status = history.count(write=what not in ("end", "unwritten"))
+        now = on.seconds(status)
+        assert abs(sum(now.values()) - on.lifetimes) <= history.unseen + 0.02
+        assert not went_on or all(now.get(cause, 0.0) >= amount for cause, amount in last.items())
+        last = now
+        (row,) = status.pools
+        assert row.gpus_held == sum(holder.gpus for holder in on.pods.values())
+        assert row.gpu_seconds_held == pytest.approx(sum(now.values()), abs=1e-3)
+        assert sum(each.gpu_seconds for each in row.owners) == pytest.approx(row.gpu_seconds_used, abs=0.05)
