@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
-# `Date` has whole seconds, and comes some time after it was written.
+# `Date` has whole seconds, and comes some time after it was written. So an answer tells between which bounds the time
+# lies; many answers, at different parts of a second, tell it to some hundredths.
 _DATE_SECONDS, _TOLERANCE_SECONDS = 1.0, 1.0
+_DRIFT = 1e-4  # by which two clocks may differ in speed: bounds that are older are wider
 # So many answers in a row have to have another time before it is believed: of several API servers one may be wrong.
 _BELIEVED_AFTER_ANSWERS = 3
 
@@ -25,20 +27,25 @@ class Clock:
         self._monotonic = monotonic
         self._wall = wall
         self._offset: float | None = None  # of `now` from `monotonic`; fixed at the first call of `now`
-        self._server_offset: float | None = None  # the same, for the API server's time
+        # The same for the API server's time: the bounds between which it lies, and when that was learnt.
+        self._bounds: tuple[float, float] | None = None
+        self._learnt_at = 0.0
         self._deviations = 0  # answers in a row that had another time
 
     def now(self) -> float:
         """The operator's time: the API server's at the first call, and as steady as `monotonic` from then on."""
         if self._offset is None:
-            self._offset = self._wall() - self._monotonic() if self._server_offset is None else self._server_offset
+            self._offset = self._wall() - self._monotonic() if self._bounds is None else self._server_offset
         return self._monotonic() + self._offset
 
     def server_ahead(self) -> float:
-        """By how many seconds the API server's clock is ahead of `now`; it changes where that clock was set."""
+        """By how many seconds the API server's clock is ahead of `now`; it changes where that clock was set.
+
+        And by less than a second while its answers tell more exactly what it is.
+        """
         self.now()
         assert self._offset is not None, "`now` fixed it"
-        return 0.0 if self._server_offset is None else self._server_offset - self._offset
+        return 0.0 if self._bounds is None else self._server_offset - self._offset
 
     def wall_ahead(self) -> float:
         """By how many seconds this machine's wall clock is ahead of `now`."""
@@ -54,11 +61,26 @@ class Clock:
             written = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, TypeError, OverflowError):
             return
-        least, most = written - self._monotonic(), written + _DATE_SECONDS - sent_at
-        known = self._server_offset
-        if known is not None and least - _TOLERANCE_SECONDS <= known <= most + _TOLERANCE_SECONDS:
-            self._deviations = 0
-            return
-        self._deviations += 1
-        if known is None or self._deviations >= _BELIEVED_AFTER_ANSWERS:
-            self._server_offset, self._deviations = (least + most) / 2, 0
+        now = self._monotonic()
+        least, most = written - now, written + _DATE_SECONDS - sent_at
+        if self._bounds is not None:
+            if least - _TOLERANCE_SECONDS <= self._server_offset <= most + _TOLERANCE_SECONDS:
+                self._narrow(least, most, now)
+                return
+            self._deviations += 1
+            if self._deviations < _BELIEVED_AFTER_ANSWERS:
+                return
+        self._bounds, self._learnt_at, self._deviations = (least, most), now, 0
+
+    @property
+    def _server_offset(self) -> float:
+        """The offset that is most likely."""
+        assert self._bounds is not None, "no answer has come"
+        return sum(self._bounds) / 2
+
+    def _narrow(self, least: float, most: float, now: float) -> None:
+        """Take the bounds of an answer that agrees into account: those that both allow, or what lies between them."""
+        assert self._bounds is not None, "no answer has come"
+        drift = (now - self._learnt_at) * _DRIFT
+        low, high = sorted((max(self._bounds[0] - drift, least), min(self._bounds[1] + drift, most)))
+        self._bounds, self._learnt_at, self._deviations = (low, high), now, 0

@@ -167,6 +167,7 @@ class Operator:
         _LOG.info("the caches are complete")
         # Connections of its own: the renewals of the Lease wait behind nothing else.
         self._lease_api = await ApiServer.connect(self.settings.kubeconfig or None)
+        self._lease_api.clock = api.clock  # which hears the time from it while there is nothing else to ask
         identity = self.settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
         election = Election(lease, identity, self._lead, self.registry.stand_by)
