@@ -18,6 +18,7 @@ from gpudask.api.untrusted_text import quote
 from gpudask.clients import scheduler as under_test
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.scheduler import ANSWER_BYTES, SchedulerClient
+from gpudask.preload import busy_time
 from gpudask.scaling.demand import Demand
 from tests.scaling.test_demand import ANSWER
 
@@ -257,6 +258,10 @@ def honest(workers: int, requirements: int) -> bytes:
     row = ANSWER["workers"][0] | {"detail": detail, "sick": sick, "blockers": ["running", "actor", "shuffle", "data"]}
     need = ANSWER["demand"][0] | {"next_seconds": 123.45678901234567, "next_tasks": 1234, "lent": 12}
     rows = [row | {"name": f"a-long-name-of-a-cluster-gpu-worker-{i}-1f3a9-0"} for i in range(workers)]
+    owner = {"owner": "team-" + 58 * "x", "seconds": 123456.78901234567, "share": 0.3333333333333333}
+    for i, each in enumerate(rows):  # as many as a preload keeps apart
+        owners = (i + 1) * busy_time.ROWS // workers - i * busy_time.ROWS // workers
+        each |= {"busy_seconds": 123456.78901234567, "owners": [owner] * min(owners, busy_time.OWNERS + 1)}
     needs = [need | {"resources": {"GPU": 1.0, f"licence-of-{i}": 1.0, "MEMORY": 1e9 + i}} for i in range(requirements)]
     return json.dumps(ANSWER | {"workers": rows, "demand": needs}).encode()
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpudask.api.untrusted_text import quote
-from gpudask.scaling.demand import Clients, UnknownProtocolError, parse, parse_health, parse_refusals
+from gpudask.scaling.demand import Clients, OwnerTime, UnknownProtocolError, parse, parse_health, parse_refusals
 from tests.documented_protocol import DEMAND
 
 ANSWER: dict[str, Any] = {
@@ -68,7 +68,8 @@ def test_each_field_of_the_documented_answer_is_read():
     for row, worker in zip(DEMAND["workers"], demand.workers, strict=True):
         used = row.keys() - {"resources"}  # what a worker offers is for people: the operator knows it by its pool
         assert {name: getattr(worker, name) for name in used} == {name: row[name] for name in used} | {
-            "blockers": tuple(row["blockers"])
+            "blockers": tuple(row["blockers"]),
+            "owners": tuple(OwnerTime(**owner) for owner in row["owners"]),
         }
     assert demand.clients is not None
     assert {name: getattr(demand.clients, name) for name in DEMAND["clients"]} == DEMAND["clients"]
@@ -136,6 +137,8 @@ OTHERS = [
     ("ignored",),
     ("demand", 0, "next_seconds"),
     ("workers", 0, "sick"),
+    ("workers", 0, "busy_seconds"),
+    ("workers", 0, "owners"),
 ]
 # Nothing of these is any field's value.
 WRONG = [True, b"x", object(), [[[]]], [None], {"a": {"b": {"c": 1}}}]
@@ -187,6 +190,33 @@ def test_durations_are_held_within_what_a_date_can_say():
     assert parse(without(ANSWER, ("workers", 0, "idle_seconds"), -0.001)).workers[0].idle_seconds == 0.0
 
 
+OWNER = {"owner": "team-a", "seconds": 1.5, "share": 1.0}
+
+
+@pytest.mark.parametrize("field", OWNER)
+@pytest.mark.parametrize("value", [None, [], math.nan, math.inf, {}])
+def test_what_is_wrong_about_an_owner_is_refused_by_its_name(field: str, value: Any):
+    with pytest.raises(UnknownProtocolError, match=field):
+        parse(without(ANSWER, ("workers", 0, "owners"), [OWNER | {field: value}]))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, "1"])
+def test_a_share_is_between_nothing_and_all(share: Any):
+    with pytest.raises(UnknownProtocolError, match="share"):
+        parse(without(ANSWER, ("workers", 0, "owners"), [OWNER | {"share": share}]))
+
+
+def test_an_older_preload_measures_no_work():
+    worker = parse(ANSWER).workers[0]
+    assert (worker.busy_seconds, worker.owners) == (None, ())
+
+
+def test_an_owners_name_is_as_long_as_a_labels_value():
+    owners = parse(without(ANSWER, ("workers", 0, "owners"), [OWNER | {"owner": FORGED}])).workers[0].owners
+    assert len(owners[0].owner) <= 63
+    assert owners[0].owner == quote(owners[0].owner)
+
+
 @pytest.mark.parametrize("answer", [None, [], 3, "x", {}, {"protocol": True}, {"protocol": [[]] * 100}])
 def test_what_is_no_answer_at_all_is_refused(answer: Any):
     with pytest.raises(UnknownProtocolError) as caught:
@@ -202,6 +232,7 @@ def test_what_is_no_answer_at_all_is_refused(answer: Any):
         (("demand", 0, "resources"), {f"R{i}": 1.0 for i in range(65)}),
         (("features",), {f"f{i}": "" for i in range(65)}),
         (("workers", 0, "blockers"), ["x"] * 65),
+        (("workers", 0, "owners"), [{"owner": "a", "seconds": 1.0, "share": 0.0}] * 65),
         (("version",), "v" * 201),
         (("version",), "v\n"),
         (("version",), "v\u202e"),
