@@ -7,6 +7,7 @@ A reason is the operator's message in a cluster's status, or Kubernetes' own on 
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +25,10 @@ IMAGE_STEP = (
     "Write image= with one that the nodes can pull, or set DASK_GPUDASK__IMAGE for every cluster; an image of a private"
     " registry takes imagePullSecrets in the template"
 )
+
+DEFINITION_STEP = "kubectl apply --server-side --force-conflicts -f charts/gpudask/crds"
+_UNKNOWN_FIELD = re.compile(r'unknown field "(spec\.[^"]+)"|\.(spec\.\S+): field not declared in schema')
+_REQUIRED_FIELD = re.compile(r"\b(spec\.[\w.\[\]]+): Required value")
 
 
 class KubeClusterError(RuntimeError):
@@ -241,3 +246,54 @@ def _why_container_waits(waiting: Json, container: Json) -> str:
 
 def _says_ready(body: Json) -> bool:
     return bool(((body.get("status") or {}).get("scheduler") or {}).get("ready"))
+
+
+# ---------------------------------------------------------------------- a definition that is older
+
+
+def name_older_definition(error: KubeClusterError) -> KubeClusterError:
+    """`error`, or one that names the upgrade where the server refuses only what this program's definition allows.
+
+    That is fields which it does not know, or the absence of one which it requires.
+    """
+    unknown = [strict or applied for strict, applied in _UNKNOWN_FIELD.findall(error.reason)]
+    required = _REQUIRED_FIELD.findall(error.reason)
+    if not (unknown or required):
+        return error
+    spec = _own_spec()
+    if not all(_field(spec, field) for field in unknown) or any(_is_required(spec, field) for field in required):
+        return error
+    fields = ", ".join(dict.fromkeys([*unknown, *required]))
+    return KubeClusterError(
+        "the definition of GpuDaskClusters on this server is older than this program",
+        reason=f"it does not have {fields} as this program writes it ({error.reason})",
+        next_step=f"Let an administrator upgrade it, from this version: {DEFINITION_STEP}",
+        status=error.status,
+    )
+
+
+def _own_spec() -> Json:
+    from gpudask.api import crd  # noqa: PLC0415 - the models take long to load
+
+    version: Json = crd.render()["spec"]["versions"][0]
+    return dict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+
+
+def _field(schema: Json, path: str) -> Json | None:
+    """The schema of a field such as `spec.pools[0].gpu`; None where there is none."""
+    for part in path.split(".")[1:]:
+        name, *indices = part.split("[")
+        found = schema.get("properties", {}).get(name)
+        for _ in indices:
+            found = found.get("items") if found else None
+        if found is None:
+            return None
+        schema = found
+    return schema
+
+
+def _is_required(schema: Json, path: str) -> bool:
+    """Whether a field has to be there here, too; so is one that is unknown here."""
+    parent, _, name = path.rpartition(".")
+    found = _field(schema, parent)
+    return found is None or name not in found.get("properties", {}) or name in found.get("required", ())

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
 
 import httpx
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import GROUP, KIND, PLURAL
-from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
+from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError, name_older_definition
 from gpudask.kubecluster.kube.config import Access, Choice, pod_namespace
 from gpudask.kubecluster.kube.credentials import Login
 from gpudask.kubecluster.kube.request import CONFLICT, FORBIDDEN, NOT_FOUND, Connection
@@ -140,7 +141,7 @@ class Server(Connection):
         name = body["metadata"]["name"]
         try:
             params = {"fieldManager": CREATOR, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-            return await self.call("create", PLURAL, body=body, params=params)
+            return await self._write("create", body=body, params=params)
         except KubeClusterError as error:
             if error.status == CONFLICT:
                 raise KubeClusterValueError(
@@ -169,9 +170,8 @@ class Server(Connection):
 
     async def apply(self, body: Json, manager: str) -> Json:
         """Server-side apply of a GpuDaskCluster as `manager`; conflicts are ours to win."""
-        return await self.call(
+        return await self._write(
             "patch",
-            PLURAL,
             body["metadata"]["name"],
             body=body,
             params={"fieldManager": manager, "force": "true"},
@@ -184,9 +184,8 @@ class Server(Connection):
         A list is replaced whole: put the `resourceVersion` that was read into `metadata`, and a write that came
         between is refused with 409.
         """
-        return await self.call(
+        return await self._write(
             "patch",
-            PLURAL,
             name,
             body=patch,
             params={"fieldManager": manager, "fieldValidation": "Strict"},
@@ -252,6 +251,16 @@ class Server(Connection):
         told = [event for event in listed["items"] if event.get("reason") in _DELETIONS]
         told.sort(key=lambda event: str(event["metadata"].get("creationTimestamp")))
         return "".join(f"the operator deleted it: {_cause(event)}" for event in told[-1:])
+
+    async def _write(self, verb: str, name: str = "", **options: Any) -> Json:
+        """A write of a GpuDaskCluster, as `call`; a definition that is older than this program is named."""
+        try:
+            return await self.call(verb, PLURAL, name, **options)
+        except KubeClusterError as error:
+            told = name_older_definition(error)
+            if told is error:
+                raise
+            raise told from error
 
     async def _no_such_cluster(self, name: str, error: KubeClusterError) -> KubeClusterError:
         try:
