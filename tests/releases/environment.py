@@ -8,6 +8,7 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -66,20 +67,24 @@ class Environment:
     python: Path
 
     @classmethod
-    def ensure(cls, release: str, of: str = CLIENT) -> Environment:
+    def ensure(cls, release: str, of: str = CLIENT, python: str = sys.executable) -> Environment:
         """Find the environment of a release of distributed, made first where it is missing: seconds.
 
-        `of`: `CLIENT` or `PRELOAD`.
+        Args:
+            release: of distributed.
+            of: `CLIENT` or `PRELOAD`.
+            python: the interpreter.
 
         Raises:
             LocalClusterError: a package cannot be installed; the text has the installer's words.
         """
         lock = requirements_of(release, of).with_suffix(".lock")
-        key = content_key(texts=[sys.version], files=[lock], relative_to=lock.parent)
+        version = sys.version if python == sys.executable else full_version(python)
+        key = content_key(texts=[version], files=[lock], relative_to=lock.parent)
         root = cache_dir() / "clients" / f"{lock.stem}-{key}"
         with exclusive(root):
             if not root.exists():
-                _make(root, lock)
+                _make(root, lock, python)
         return cls(root / "bin" / "python")
 
     @property
@@ -87,6 +92,17 @@ class Environment:
         """Its site-packages."""
         (found,) = self.python.parent.parent.glob("lib/python*/site-packages")
         return found
+
+    def start(self, *command: str, kubeconfig: str = "") -> subprocess.Popen[str]:
+        """Start Python with these arguments; its input, output and errors are pipes."""
+        return subprocess.Popen(
+            [self.python, *command],
+            env=_VARIABLES | {"KUBECONFIG": kubeconfig},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def run(self, *command: str, kubeconfig: str = "") -> Json:
         """Run Python with these arguments, and read the JSON object that it prints last."""
@@ -132,11 +148,26 @@ def run_program(release: str, kubeconfig: str, cluster: str, namespace: str) -> 
     return Environment.ensure(release).run(str(_PROGRAM), cluster, namespace, kubeconfig=kubeconfig)
 
 
-def _make(root: Path, lock: Path) -> None:
+def interpreter(version: str) -> str | None:
+    """A Python such as 3.12 on PATH, or of pyenv, whose program on PATH may do nothing; None where there is none."""
+    name = f"python{version}"
+    of_pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    candidates = [shutil.which(name), *map(str, sorted(of_pyenv.glob(f"{version}.*/bin/{name}")))]
+    return next((path for path in candidates if path and full_version(path).startswith(f"{version}.")), None)
+
+
+def full_version(python: str) -> str:
+    """What an interpreter calls its version; empty where it does not run."""
+    code = "import sys; print(sys.version)"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _make(root: Path, lock: Path, python: str) -> None:
     uv = str(Path(sys.executable).with_name("uv"))
     unfinished = root.with_name(f"{root.name}.new")
     shutil.rmtree(unfinished, ignore_errors=True)
-    run([uv, "venv", "--quiet", "--python", sys.executable, str(unfinished)])
-    python = str(unfinished / "bin" / "python")
-    run([uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(lock)])
+    run([uv, "venv", "--quiet", "--python", python, str(unfinished)])
+    made = str(unfinished / "bin" / "python")
+    run([uv, "pip", "sync", "--quiet", "--python", made, "--require-hashes", str(lock)])
     unfinished.rename(root)
