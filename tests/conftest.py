@@ -18,6 +18,7 @@ if str(ROOT) not in sys.path:
 from local.clusters.api_server import ApiServer  # noqa: E402
 from local.host.progress import QUIET  # noqa: E402
 from local.programs.binaries import ensure_commands  # noqa: E402
+from tests.isolation import isolated, watch_sockets  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 from tests.make_variables import forget_make  # noqa: E402
 from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
@@ -34,6 +35,7 @@ _LONGEST = (
 _numbers = itertools.count(1)
 
 forget_make(os.environ)
+watch_sockets()
 
 # The machine may be busy: how long an example took says nothing about the code. Properties are tried with the same
 # examples each time, so that a test which fails here fails everywhere; `make properties` draws new ones.
@@ -60,6 +62,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, value in report.user_properties:
             if name == RAN_ELSEWHERE:
                 terminalreporter.write_line(f"{report.nodeid} ran: {value}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """See `tests/isolation.py`."""
+    with isolated(request.node.nodeid):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,8 @@ from distributed import LocalCluster
 
 def KubeCluster(*, workers):
     print("a library prints what it likes")
-    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None)
+    nowhere = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, scheduler_kwargs=nowhere)
 """
 
 

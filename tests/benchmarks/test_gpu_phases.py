@@ -9,7 +9,8 @@ import pytest
 from distributed import LocalCluster
 
 from benchmarks.gpu import stand_in
-from benchmarks.gpu.programs import pipeline
+from benchmarks.gpu.programs import pipeline, session
+from benchmarks.gpu.programs.session import NO_DASHBOARD
 from benchmarks.gpu.report import summary
 
 
@@ -35,8 +36,8 @@ def test_the_pipeline_says_when_each_of_its_phases_ran(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", stand_in)
-    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
-    with LocalCluster(resources={"GPU": 1}, **options) as cluster:
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    with LocalCluster(resources={"GPU": 1}, **options, **NO_DASHBOARD) as cluster:
         address = f"--scheduler={cluster.scheduler_address}"
         monkeypatch.setattr(sys, "argv", ["pipeline", address, "--gpus=1", "--fixed", "--cpus=0", "--shrink=10000"])
         pipeline.main()
@@ -45,6 +46,12 @@ def test_the_pipeline_says_when_each_of_its_phases_ran(
     assert {"load", "largest", "refine", "summarise"} <= ran.keys()
     assert sum(ran["refine"]["tasks"]) == sum(ran["load"]["tasks"])
     assert 0 <= ran["load"]["began"] <= ran["refine"]["began"] <= ran["refine"]["ended"] <= said["seconds"] + 0.1
+
+
+@pytest.mark.dask
+def test_the_scheduler_of_a_dry_run_listens_on_this_machine_alone() -> None:
+    with session._without_devices(0, "tcp") as cluster:
+        assert cluster.scheduler.http_server.address == "127.0.0.1"
 
 
 def test_the_report_shows_them() -> None:

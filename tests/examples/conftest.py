@@ -9,7 +9,10 @@ from distributed import Scheduler, SpecCluster, Worker
 def start(workers: dict[str, dict[str, float]]) -> SpecCluster:
     """Workers by name, each with what it offers."""
     return SpecCluster(
-        scheduler={"cls": Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}},
+        scheduler={
+            "cls": Scheduler,
+            "options": {"dashboard": False, "dashboard_address": "127.0.0.1:0", "port": 0, "host": "127.0.0.1"},
+        },
         workers={
             name: {"cls": Worker, "options": {"nthreads": 1, "resources": offers, "dashboard": False}}
             for name, offers in workers.items()

@@ -15,7 +15,10 @@ from tests.kubecluster import fake_server
 def dask() -> Iterator[SpecCluster]:
     names = {"demo-cpu-worker-0-aaaaa": {}, "demo-gpu-worker-0-bbbbb-0": {"GPU": 1}}
     with SpecCluster(
-        scheduler={"cls": Scheduler, "options": {"dashboard": False, "port": 0, "host": "127.0.0.1"}},
+        scheduler={
+            "cls": Scheduler,
+            "options": {"dashboard": False, "dashboard_address": "127.0.0.1:0", "port": 0, "host": "127.0.0.1"},
+        },
         workers={
             name: {"cls": Worker, "options": {"nthreads": 1, "resources": offers, "dashboard": False}}
             for name, offers in names.items()

@@ -54,7 +54,7 @@ async def mirroring(stage: Stage, definitions: None) -> AsyncIterator[Operator]:
 @pytest.fixture
 async def scheduler(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """A Dask scheduler where the stock client would have a port-forward to one."""
-    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as running:
+    async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as running:
 
         async def address(*_: Any, **__: Any) -> str:
             return str(running.address)

@@ -9,10 +9,16 @@ import contextlib
 import errno
 import itertools
 import os
+import time
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from local.host.ports import is_free
+
+PORT = 8787
+_NOBODYS = "127.255.255.254"
+_TAKEN_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 _addresses = itertools.count(2)
 
 
@@ -20,6 +26,19 @@ def free_address() -> str:
     """A loopback address that no other scheduler of this process has."""
     number = next(_addresses)
     return f"127.{100 + os.getpid() % 100}.{number // 250}.{2 + number % 250}"
+
+
+async def _until_not_taken_everywhere() -> None:
+    """Another program may have the port at all addresses at once: to try them one after the other would use them up.
+
+    Raises:
+        TimeoutError: it keeps it.
+    """
+    deadline = time.monotonic() + _TAKEN_SECONDS
+    while not is_free(PORT, _NOBODYS):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"port {PORT} of all addresses is taken: `ss -ltnp 'sport = :{PORT}'` says by whom")
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 _FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
@@ -53,7 +72,11 @@ class FakeScheduler:
     _runner: web.AppRunner | None = None
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen, at another address where this one is taken.
+
+        Raises:
+            TimeoutError: the port is taken at all addresses, and stays so.
+        """
         app = web.Application()
         app.router.add_get("/gpudask/v1/demand", self._demand)
         app.router.add_post("/gpudask/v1/desired", self._desire)
@@ -61,11 +84,12 @@ class FakeScheduler:
         await self._runner.setup()
         while True:
             try:
-                await web.TCPSite(self._runner, self.address, 8787).start()
+                await web.TCPSite(self._runner, self.address, PORT).start()
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                self.address = free_address()  # another test run has this one
+                await _until_not_taken_everywhere()
+                self.address = free_address()  # another test run may have this one
             else:
                 return
 

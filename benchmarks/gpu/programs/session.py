@@ -15,6 +15,8 @@ from distributed import Client, LocalCluster
 
 RESULT = "RESULT "
 GPU = {"GPU": 1}
+NO_DASHBOARD = {"scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"}}
+"""Of a local cluster. With `dashboard_address=None` the scheduler's other pages take port 8787 of all addresses."""
 _DEADLINE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _PACKAGES = (
@@ -62,16 +64,16 @@ def _local(gpus: int, protocol: str) -> Any:
         n_workers=gpus,
         protocol=protocol,
         resources=GPU,
-        dashboard_address=None,
         # NVLink goes with UCX alone.
         enable_nvlink=True if protocol != "tcp" else None,
+        **NO_DASHBOARD,
     )
 
 
 def _without_devices(workers: int, protocol: str) -> Any:
     """For dry runs: `LocalCUDACluster` asks the driver, whatever the environment says."""
     cluster: Any = LocalCluster
-    return cluster(n_workers=workers, threads_per_worker=1, protocol=protocol, resources=GPU, dashboard_address=None)
+    return cluster(n_workers=workers, threads_per_worker=1, protocol=protocol, resources=GPU, **NO_DASHBOARD)
 
 
 def gpu_workers(client: Any) -> dict[str, str]:
