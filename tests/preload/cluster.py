@@ -34,12 +34,13 @@ class Cluster:
         self.client = await Client(self.scheduler.address, asynchronous=True)
 
     async def close(self):
-        await self.client.close()
-        await self.http.close()
+        """Close everything; what does not close in time is named: Dask waits for some of it for ever."""
+        await in_time(self.client.close(), "the client closes")
+        await in_time(self.http.close(), "the operator's connections close")
         for worker in self.workers:
-            await worker.close()
+            await in_time(worker.close(), f"worker {worker.name} closes")
         self.preload.stop()
-        await self.scheduler.close()
+        await in_time(self.scheduler.close(), "the scheduler closes")
 
     async def add(self, name, nthreads=1, resources=None):
         """Start a worker; `cpu-0` is pod `demo-cpu-worker-0-00000`, `gpu-0-1` its second process's."""
@@ -128,6 +129,14 @@ def digest(token):
 def pod_name(short):
     pool, number = short.split("-")
     return f"demo-{pool}-worker-{number}-00000"
+
+
+async def in_time(work, what):
+    """Await something, with a deadline."""
+    try:
+        return await asyncio.wait_for(work, DEADLINE_SECONDS)
+    except TimeoutError as late:
+        raise AssertionError(f"not in time: {what}") from late
 
 
 async def until(condition, what=""):

@@ -9,7 +9,7 @@ from distributed.core import rpc
 
 from gpudask.preload import clients as its
 
-from .cluster import until
+from .cluster import in_time, until
 
 
 def said(cluster):
@@ -103,7 +103,7 @@ async def test_a_task_that_got_itself_a_client_keeps_nothing(start, monkeypatch)
     cluster = await start()
     await cluster.add("cpu-0")
     monkeypatch.setattr(client_module, "default_client", nobody)  # as in a worker's own process
-    await cluster.client.submit(lambda: get_client().id, pure=False)
+    await in_time(cluster.client.submit(lambda: get_client().id, pure=False).result(), "the task has a client")
     assert len(cluster.scheduler.clients) == 3, "the task's stays as long as its worker"
     await cluster.client.close()
 
