@@ -19,6 +19,7 @@ from local.clusters.api_server import ApiServer  # noqa: E402
 from local.host.progress import QUIET  # noqa: E402
 from local.programs.binaries import ensure_commands  # noqa: E402
 from tests.isolation import isolated, watch_sockets  # noqa: E402
+from local.programs.prometheus import Prometheus, ensure_prometheus  # noqa: E402
 from tests.kubectl import Kubectl, find_kubectl  # noqa: E402
 from tests.make_variables import forget_make  # noqa: E402
 from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
@@ -112,3 +113,9 @@ def in_namespace(with_crd: Kubectl) -> Kubectl:
 def kubectl_local() -> Kubectl:
     """kubectl for what needs no cluster: the machine's, else built, which takes minutes the first time."""
     return Kubectl(find_kubectl() or str(ensure_commands(QUIET) / "kubectl"))
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Prometheus:
+    """Prometheus and promtool: `.server`, `.promtool`. Debian's, fetched the first time: mark its tests `registry`."""
+    return ensure_prometheus(QUIET)
