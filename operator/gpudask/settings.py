@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpudask.api import limits
+from gpudask.api import attribution, limits
 from gpudask.api.limits import Limits
 from gpudask.api.pod_template import MAX_IMAGE
 
@@ -27,7 +27,9 @@ class Settings:
     whether clusters are mirrored for the stock Dask client. `lease`: of the operators that share it one leads.
     `identity`: this operator's in the Lease; empty: a new one for this process. `network_policies`: whether each
     cluster gets one. `limits`: what users may ask for. `default_image`: of clusters whose manifest names none; empty:
-    there is none.
+    there is none. `metrics_port`: None: no metrics are served. `metrics_tls`: a directory with a certificate, tls.crt,
+    and its key, tls.key; empty: plain HTTP. `metrics_token`: a file with the token of those who may read them; empty:
+    everybody may. `attribution`: names of the labels and annotations that say whose a cluster is.
     """
 
     namespace: str = "default"
@@ -43,6 +45,10 @@ class Settings:
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
     default_image: str = ""
+    metrics_port: int | None = None
+    metrics_tls: str = ""
+    metrics_token: str = ""
+    attribution: tuple[str, ...] = ()
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -52,21 +58,22 @@ def read(environment: Mapping[str, str]) -> Settings:
         SettingsError: a value is invalid.
     """
     default = Settings()
-    port = environment.get("GPUDASK_HEALTH_PORT", str(default.health_port))
-    if not (port.isdecimal() and int(port) <= _LAST_PORT):
-        raise SettingsError(f"GPUDASK_HEALTH_PORT: expected a port number, got {port!r}")
     namespaces = (name.strip() for name in environment.get("GPUDASK_WATCH_NAMESPACES", "").split(","))
     try:
         allowed = limits.read(environment.get("GPUDASK_LIMITS", ""))
     except ValueError as error:
         raise SettingsError(f"GPUDASK_LIMITS: expected the chart's limits as JSON: {error}") from error
+    try:
+        attributed = attribution.parse(environment.get("GPUDASK_ATTRIBUTION", ""))
+    except ValueError as error:
+        raise SettingsError(f"GPUDASK_ATTRIBUTION: {error}") from error
     return Settings(
         namespace=environment.get("GPUDASK_NAMESPACE") or default.namespace,
         watch_namespaces=tuple(name for name in namespaces if name),
         key_secret=environment.get("GPUDASK_KEY_SECRET") or default.key_secret,
         log_level=_one_of(environment, "GPUDASK_LOG_LEVEL", _LEVELS, default.log_level),
         log_format=_one_of(environment, "GPUDASK_LOG_FORMAT", _FORMATS, default.log_format),
-        health_port=int(port),
+        health_port=_port(environment, "GPUDASK_HEALTH_PORT", default.health_port) or 0,
         kubeconfig=environment.get("KUBECONFIG", ""),
         mirror=_one_of(environment, "GPUDASK_MIRROR", _SWITCH, "false") == "true",
         lease=environment.get("GPUDASK_LEASE") or default.lease,
@@ -74,7 +81,20 @@ def read(environment: Mapping[str, str]) -> Settings:
         network_policies=_one_of(environment, "GPUDASK_NETWORK_POLICIES", _SWITCH, "true") == "true",
         limits=allowed,
         default_image=_image(environment),
+        metrics_port=_port(environment, "GPUDASK_METRICS_PORT", default.metrics_port),
+        metrics_tls=environment.get("GPUDASK_METRICS_TLS", ""),
+        metrics_token=environment.get("GPUDASK_METRICS_TOKEN", ""),
+        attribution=attributed,
     )
+
+
+def _port(environment: Mapping[str, str], name: str, default: int | None) -> int | None:
+    port = environment.get(name)
+    if port is None:
+        return default
+    if not (port.isdecimal() and int(port) <= _LAST_PORT):
+        raise SettingsError(f"{name}: expected a port number, got {port!r}")
+    return int(port)
 
 
 def _image(environment: Mapping[str, str]) -> str:

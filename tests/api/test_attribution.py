@@ -30,7 +30,7 @@ def test_what_cannot_be_labels_of_a_metric_is_refused(text: str, words: str | No
     if words is None:
         assert attribution.parse(text)
         return
-    with pytest.raises(ValueError, match="expected|would both") as error:
+    with pytest.raises(ValueError, match=r"expected|would both") as error:
         attribution.parse(text)
     assert words in str(error.value)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import ApiError
+from gpudask.metrics.operator import Metrics
 from gpudask.reconcile import loop as under_test
 from gpudask.reconcile.loop import ClusterLoop
 from gpudask.reconcile.supervisor import Supervisor
@@ -82,6 +83,7 @@ def context() -> Any:
         preloads=None,
         pods=None,
         dependents={"ConfigMap": None},
+        metrics=Metrics(),
     )
 
 

@@ -63,6 +63,13 @@ class FairQueue:
         self._active: Counter[str] = Counter()  # by cluster, and by namespace
         self._waiting: _Round = OrderedDict()
 
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for a slot."""
+        return sum(
+            len(each.first) + len(each.bulk) for clusters in self._waiting.values() for each in clusters.values()
+        )
+
     @asynccontextmanager
     async def slot(self, *, bulk: bool = False) -> AsyncGenerator[None]:
         """Wait for a slot for the running task's cluster, and hold it. `bulk`: after its other waiting requests."""

@@ -76,7 +76,7 @@ class Reflector(Generic[T]):
     the API server refuses, as in a namespace that was deleted with the rights in it. `settled` is set from the first
     answer on, be it a refusal: nobody has to wait for rights that may never come. `on_restore()` is called after a list
     that shows that what was known here had been undone, as by an etcd restored from a backup. `on_refusal()` is called
-    whenever the API server refuses to list, or knows no such kind.
+    whenever the API server refuses to list, or knows no such kind. `on_listed()` is called after each list of all.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Reflector(Generic[T]):
         on_synced: Callable[[], None] = lambda: None,
         on_restore: Callable[[], None] = lambda: None,
         on_refusal: Callable[[], None] = lambda: None,
+        on_listed: Callable[[], None] = lambda: None,
     ) -> None:
         self._api = api
         self.path = path
@@ -116,6 +117,7 @@ class Reflector(Generic[T]):
         self._on_synced = on_synced
         self._on_restore = on_restore
         self._on_refusal = on_refusal
+        self._on_listed = on_listed
         self._reached = 0  # the version of the last list or event
         self._written: set[str] = set()  # uids of what our own writes returned since the start of the last list
         self.synced = asyncio.Event()
@@ -134,6 +136,11 @@ class Reflector(Generic[T]):
     def unreadable(self) -> int:
         """How many objects there are that cannot be read."""
         return len(self._unreadable)
+
+    @property
+    def known_at(self) -> float:
+        """When the API server last confirmed what is known, by `clock`; 0.0: never."""
+        return self._known_at
 
     def upsert(self, body: Json) -> bool:
         """Keep what one of our own writes returned, before the watch sends it; whether it could be read."""
@@ -237,6 +244,7 @@ class Reflector(Generic[T]):
                 continue
             self._drop(uid, version, went_back=went_back)
         self._known_at, self._reached = self._clock(), _number(version)
+        self._on_listed()
         if undone:
             _LOG.warning("LIST %s: versions went back: it was restored from a backup", self.path)
             self._on_restore()

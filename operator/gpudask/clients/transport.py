@@ -32,7 +32,8 @@ class ApiServer:
     """One connection pool to the API server. Raises ApiError, and nothing else.
 
     `may_write` is asked before each request that is no GET, at the last moment: of several operators one may.
-    `clock` gets the API server's time from every answer.
+    `clock` gets the API server's time from every answer. `on_answer` is called for each request with its verb, LIST and
+    WATCH told from GET, and the HTTP status of its answer; 0: none came.
     """
 
     def __init__(self, configuration: Any) -> None:
@@ -42,6 +43,7 @@ class ApiServer:
         self._queue = FairQueue(_REQUESTS, _REQUESTS_PER_CLUSTER, _REQUESTS_PER_NAMESPACE)
         self.clock = Clock()
         self.may_write: Callable[[], bool] = _always
+        self.on_answer: Callable[[str, int], None] = lambda _verb, _status: None
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Self:
@@ -52,6 +54,11 @@ class ApiServer:
         else:
             config.load_incluster_config(client_configuration=configuration)
         return cls(configuration)
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for their turn."""
+        return self._queue.waiting
 
     async def close(self) -> None:
         """Close the connections."""
@@ -101,7 +108,7 @@ class ApiServer:
         shown = f"WATCH {path}"
         try:
             seconds = aiohttp.ClientTimeout(total=None, connect=_REQUEST_SECONDS, sock_read=_read_timeout(query))
-            response = await self._send("GET", path, query, limit=seconds, accept=accept)
+            response = await self._send("GET", path, query, limit=seconds, accept=accept, verb="WATCH")
             if response.status != HTTPStatus.OK:
                 _answer(response, await response.read(), shown)
             try:
@@ -122,7 +129,7 @@ class ApiServer:
             ApiError: as `request`.
         """
         try:
-            response = await self._send("GET", path, query, limit=_REQUEST_SECONDS, accept=accept)
+            response = await self._send("GET", path, query, limit=_REQUEST_SECONDS, accept=accept, verb="LIST")
             text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error), f"LIST {path}") from error
@@ -138,6 +145,7 @@ class ApiServer:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        verb: str = "",
     ) -> Any:
         serialized = await self._api.param_serialize(
             method,
@@ -148,7 +156,12 @@ class ApiServer:
             auth_settings=["BearerToken"],
         )
         sent_at = self.clock.request_sent()
-        response = await self._api.call_api(*serialized, _request_timeout=limit)
+        try:
+            response = await self._api.call_api(*serialized, _request_timeout=limit)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            self.on_answer(verb or method, 0)
+            raise
+        self.on_answer(verb or method, int(response.status))
         self.clock.response_received(response.headers.get("Date"), sent_at)
         return response
 

@@ -17,6 +17,7 @@ from gpudask.clients.flow_control import FairQueue, FairRateLimiter
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.clients.reflector import Caches
 from gpudask.clients.scheduler import SchedulerClient
+from gpudask.metrics.operator import Metrics
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.loop_memory import KnownStarts
 from gpudask.reconcile.namespace_limits import NamespaceLimits
@@ -46,7 +47,7 @@ class Context:
     asked for again. `deadline_seconds`: as `Retries`. `key`: empty until this operator leads for the first time.
     `operator_namespace`: whose operator pods may connect where `network_policies` are made. `limits`: what users may
     ask for. `default_image`: of clusters whose manifest names none; empty: such a cluster is refused. `schema`: the
-    resource's, as it is served.
+    resource's, as it is served. `attribution`: names of the labels and annotations that say whose a cluster is.
     """
 
     api: Kubernetes
@@ -60,6 +61,8 @@ class Context:
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
     default_image: str = ""
+    metrics: Metrics = field(default_factory=Metrics)
+    attribution: tuple[str, ...] = ()
     clock: Callable[[], float] = field(default_factory=lambda: Clock().now)
     server_ahead: Callable[[], float] = lambda: 0.0
     wall_ahead: Callable[[], float] = lambda: 0.0

@@ -14,6 +14,7 @@ from gpudask.api import Json
 from gpudask.api.addresses import DASHBOARD_PORT
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
 from gpudask.clients.flow_control import RateLimiter
+from gpudask.metrics.clusters import Feed
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.scaling.demand import Demand, is_urgent
@@ -112,6 +113,13 @@ class DemandFeed:
         if self._pod is None or self.demand is not None or self._reason:
             return 0.0
         return max(0.0, self._unanswered_since + _FIRST_ANSWER_SECONDS - self._context.clock())
+
+    def state(self) -> Feed | None:
+        """What the metrics say of the scheduler's answers; None: no scheduler runs."""
+        if self._pod is None:
+            return None
+        since = self._unanswered_since if self.demand is None else self.demand_at
+        return Feed(self.demand is not None, max(0.0, self._context.clock() - since))
 
     async def poll_now(self) -> None:
         """Get the demand as it is now: the last answer may be older than a graph that the scheduler just received."""

@@ -40,7 +40,7 @@ from gpudask.planning.observed.observation import PoolMemory
 from gpudask.planning.observed.parser import owner_key
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.loop_memory import Memory
+from gpudask.reconcile.loop_memory import Memory, reason_of
 from gpudask.reconcile.retries import Work
 
 T = TypeVar("T")
@@ -65,11 +65,14 @@ class _Outcome(Enum):
 
 
 class Executor:
-    """Executes actions for one cluster."""
+    """Executes actions for one cluster. `on_deleted` is called with what deleted a pod, once it has."""
 
-    def __init__(self, context: Context, memory: Memory) -> None:
+    def __init__(
+        self, context: Context, memory: Memory, on_deleted: Callable[[DeletePod], None] = lambda _: None
+    ) -> None:
         self._context = context
         self._memory = memory
+        self._on_deleted = on_deleted
         self._rendering = asyncio.Lock()
         self._stale_in_a_row: Counter[str] = Counter()  # in a row, by what was done
 
@@ -145,8 +148,8 @@ class Executor:
         match action:
             case DeletePod(pod, why, successor=name) if name:
                 return self._replace_scheduler(cluster, pod, why, name)
-            case DeletePod(pod, why, only_if_unchanged):
-                return self._delete(pod, why, only_if_unchanged=only_if_unchanged)
+            case DeletePod():
+                return self._delete_worker(action)
             case MarkRetiring(pod, retirement, failed):
                 if failed:
                     self._memory.record_failure(pod.pool, self._context.clock())
@@ -197,6 +200,7 @@ class Executor:
             if error.ending or error.status == 0:
                 raise
             _LOG.warning("%s: %s", cluster.key, error)
+            self._context.metrics.count_error(reason_of(error))
             self._memory.record_refusal(pool, error, self._context.clock())
             return _Outcome.REFUSED
         _LOG.info("%s: created pod %s", cluster.key, name)
@@ -225,6 +229,12 @@ class Executor:
             self._context.pods.upsert(cluster.namespace, body)
             if name not in {pod.name for pod in self._context.pods_of(cluster)}:
                 self._memory.record_unseen_name(pool, name, now)
+
+    async def _delete_worker(self, action: DeletePod) -> _StalePod | None:
+        stale = await self._delete(action.pod, action.why, only_if_unchanged=action.only_if_unchanged)
+        if stale is None:
+            self._on_deleted(action)
+        return stale
 
     async def _delete(self, pod: Pod, why: str, *, only_if_unchanged: bool) -> _StalePod | None:
         # One that may run is deleted only in the version of the plan: the present leader may have cancelled its drain.

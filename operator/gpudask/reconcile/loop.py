@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpudask.api import Json
+from gpudask.api.reasons import Reason
 from gpudask.api.resource import owner_key, parse_status
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter
@@ -21,6 +22,7 @@ from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
+from gpudask.reconcile.loop_memory import reason_of
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
 from gpudask.reconcile.resource_copy import Change, ResourceCopy
@@ -102,7 +104,8 @@ class ClusterLoop:
                 await self._context.pass_queue.slot_for_one_step()
                 self._wake.clear()
                 try:
-                    wait = await self._reconciler.reconcile()
+                    with self._context.metrics.pass_seconds.time():
+                        wait = await self._reconciler.reconcile()
                     failures = 0
                 except ClusterGoneError:
                     raise
@@ -111,11 +114,13 @@ class ClusterLoop:
                         _LOG.info("%s: its namespace is being deleted: nothing is made for it any more", self._copy.key)
                         return
                     failures += 1
+                    self._context.metrics.count_error(reason_of(error))
                     delay = backoff.delay(failures, error.retry_after_seconds)
                     _LOG.warning("%s: %s; trying again in %.1f s", self._copy.key, error, delay)
                     await self._wait_to_retry(delay)
                 except Exception as error:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
                     failures += 1
+                    self._context.metrics.count_error(Reason.OPERATOR_FAILED)
                     delay = backoff.delay(failures)
                     _LOG.exception("%s: a defect; trying again in %.1f s", self._copy.key, delay)
                     self._context.supervisor.restarts["pass"] += 1

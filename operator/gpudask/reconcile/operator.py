@@ -21,6 +21,9 @@ from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Caches, Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.clients.transport import ApiServer
+from gpudask.metrics.event_loop import EventLoopLag
+from gpudask.metrics.operator import Metrics
+from gpudask.metrics.server import MetricsServer, Options
 from gpudask.mirror.definitions import DefinitionsWatcher
 from gpudask.mirror.objects import API_VERSION as MIRROR_API_VERSION
 from gpudask.mirror.state import observe_mirror
@@ -73,6 +76,10 @@ class Operator:
         self._key_problem = ""  # why there is no key
         self._reflectors: list[Reflector[Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.metrics = Metrics()
+        self.metrics_server: MetricsServer | None = None
+        self._exporting: list[asyncio.Task[None]] = []  # the tasks of the metrics, which run while it starts, too
+        self._read_metrics()
 
     @property
     def synced(self) -> bool:
@@ -125,7 +132,10 @@ class Operator:
             ApiError: the API server refuses what the operator needs.
             ResourceMissingError: the CRD is not installed.
         """
+        self._export()
         api = await Kubernetes.connect(self.settings.kubeconfig or None)
+        api.on_answer = self.metrics.count_request
+        self.metrics.waiting_requests.set_function(lambda: float(api.waiting))
         try:
             await self._start(api)
         except BaseException:
@@ -136,8 +146,10 @@ class Operator:
     async def _start(self, api: Kubernetes) -> None:
         await _require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
+        self.metrics.clock = api.clock.now
         pods = self._caches(
             api,
+            "Pod",
             "pods",
             parse_pod,
             metadata_only=False,
@@ -145,12 +157,13 @@ class Operator:
             on_gone=self.registry.pod_gone,
         )
         dependents = {
-            kind: self._caches(api, plural, observe_owned(kind), metadata_only=True, version=version)
+            kind: self._caches(api, kind, plural, observe_owned(kind), metadata_only=True, version=version)
             for kind, (version, plural) in KINDS.items()
         }
         # With their contents, which have to match their names.
         preloads = self._caches(
             api,
+            "PreloadConfigMap",
             "configmaps",
             observe_shared,
             metadata_only=False,
@@ -169,6 +182,7 @@ class Operator:
         self._lease_api = await ApiServer.connect(self.settings.kubeconfig or None)
         self._lease_api.clock = api.clock  # which hears the time from it while there is nothing else to ask
         identity = self.settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        self._lease_api.on_answer = self.metrics.count_request
         lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
         election = Election(lease, identity, self._lead, self.registry.stand_by)
         api.may_write = election.leads
@@ -189,6 +203,8 @@ class Operator:
             network_policies=self.settings.network_policies,
             limits=self.settings.limits,
             default_image=self.settings.default_image,
+            metrics=self.metrics,
+            attribution=self.settings.attribution,
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
@@ -216,7 +232,7 @@ class Operator:
         """The watcher of the mirror's definitions, which makes and runs the mirror's caches."""
 
         def make(kind: str, refused: Callable[[], None]) -> Caches:
-            return Caches(
+            caches = Caches(
                 [
                     Reflector(
                         api,
@@ -227,11 +243,14 @@ class Operator:
                         on_delete=self.registry.mirror_deleted,
                         on_restore=self.must_restart.set,
                         on_refusal=refused,
+                        on_listed=self.metrics.relists(kind),
                         clock=api.clock.now,
                     )
                     for path in self._paths(f"apis/{MIRROR_API_VERSION}", f"{kind.lower()}s")
                 ]
             )
+            self._watch_age(api, kind, caches)
+            return caches
 
         return DefinitionsWatcher(
             api,
@@ -242,6 +261,28 @@ class Operator:
             min_interval_seconds=min(_MIN_CHECK_INTERVAL_SECONDS, self._check_interval_seconds),
         )
 
+    def _read_metrics(self) -> None:
+        """Let the metrics that are read at a moment be those of this operator."""
+        metrics = self.metrics
+        metrics.leads = lambda: self.leads
+        metrics.tasks_restarted = lambda: sum(self.supervisor.restarts.values())
+        metrics.unreadable_objects.set_function(lambda: float(self.unreadable))
+        metrics.waiting_passes.set_function(lambda: float(self._context.pass_queue.waiting if self._context else 0))
+
+    def _export(self) -> None:
+        """Serve the metrics from now on: what takes long at the start shows there."""
+        port = self.settings.metrics_port
+        if port is None or self._exporting:
+            return
+        options = Options(port, tls=self.settings.metrics_tls, token=self.settings.metrics_token)
+        self.metrics_server = MetricsServer(self.metrics, options)
+        lag = EventLoopLag()
+        self.metrics.event_loop_lag.set_function(lambda: lag.seconds)
+        self._exporting = [
+            self.supervisor.start(self.metrics_server.run, kind="metrics", name="their port"),
+            self.supervisor.start(lag.run, kind="metrics", name="lag of the event loop"),
+        ]
+
     async def stop(self) -> None:
         """End all loops, release the Lease, and close the connections. Clusters stay as they are."""
         await self._end_tasks()
@@ -251,6 +292,9 @@ class Operator:
             await self._context.api.close()
         if self._lease_api is not None:
             await self._lease_api.close()
+        for task in self._exporting:
+            task.cancel()
+        await asyncio.gather(*self._exporting, return_exceptions=True)
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -263,10 +307,19 @@ class Operator:
         return self.supervisor.start(reflector.run, kind="watch", name=reflector.path)
 
     def _caches(
-        self, api: Kubernetes, plural: str, reduce: Any, *, metadata_only: bool, version: str = "api/v1", **rest: Any
+        self,
+        api: Kubernetes,
+        kind: str,
+        plural: str,
+        reduce: Any,
+        *,
+        metadata_only: bool,
+        version: str = "api/v1",
+        **rest: Any,
     ) -> Caches:
         options: dict[str, Any] = {"label": LABEL_CLUSTER, "on_change": self.registry.owned_changed} | rest
-        return Caches(
+        listed = self.metrics.relists(kind)
+        caches = Caches(
             [
                 Reflector(
                     api,
@@ -275,11 +328,21 @@ class Operator:
                     metadata_only=metadata_only,
                     on_synced=self.registry.start_loops,
                     on_restore=self.must_restart.set,
+                    on_listed=listed,
                     clock=api.clock.now,
                     **options,
                 )
                 for path in self._paths(version, plural)
             ]
+        )
+        self._watch_age(api, kind, caches)
+        return caches
+
+    def _watch_age(self, api: Kubernetes, kind: str, caches: Caches) -> None:
+        """Export since when what is known of `kind` was not confirmed; at first, since now."""
+        now, began = api.clock.now, api.clock.now()
+        self.metrics.reflector_age.labels(kind).set_function(
+            lambda: max(0.0, now() - max(began, min(reflector.known_at for reflector in caches.reflectors)))
         )
 
     def _paths(self, version: str, plural: str) -> list[str]:

@@ -38,6 +38,7 @@ from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.loop_memory import Memory
+from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
@@ -89,11 +90,13 @@ class Reconciler:
             context.random,
             context.supervisor,
             deadline_seconds=context.deadline_seconds,
+            on_failure=context.metrics.count_error,
         )
         self._feed = DemandFeed(context, copy.body, loop.demand_changed)
+        self._measurements = Measurements(context, copy, self._feed)
         self._drift_repair = DriftRepair(context)
         self._preload = SharedPreload(context.preloads, context.pods, context.dependents["ConfigMap"])
-        self._executor = Executor(context, self._memory)
+        self._executor = Executor(context, self._memory, self._measurements.deleted)
         self._dry_runs = DryRuns(context, self._executor)
         self._status_writer = StatusWriter(context, copy)
         self._live: set[str] = set()
@@ -117,6 +120,7 @@ class Reconciler:
     async def stop(self) -> None:
         """End all that runs for this cluster; returns when it has ended."""
         self._feed.stop()
+        self._measurements.stop()
         await self._retries.stop()
 
     async def report_defect(self, error: Exception) -> None:
@@ -190,6 +194,7 @@ class Reconciler:
             self._loop.wake()
             return RESYNC_SECONDS
         self._remember(observation, planned)
+        self._measurements.planned(observation, planned)
         await self._execute(observation.cluster, planned, write_mirror=write_mirror)
         observation = self._observe(cluster)
         sent = await self._feed.send_desired(fence(cluster), retirements(observation), planned.offers)
@@ -271,6 +276,7 @@ class Reconciler:
         counted = count_gpus(observation, planned, before, counted, self._take_gone(observation.pods))
         status = report(observation, planned, before, counted)
         self._status_writer.status, self._status_writer.ledger = status, counted
+        self._measurements.passed(observation, planned, status)
         waits: list[float | None] = []
 
         async def write() -> bool:
@@ -304,6 +310,7 @@ class Reconciler:
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})
+        self._measurements.not_passed(self._status_writer.status)
         return self._soonest(RESYNC_SECONDS, *waits)
 
     def _count_unplanned(self, pods: tuple[Pod, ...]) -> tuple[Ledger, float]:

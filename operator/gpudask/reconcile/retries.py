@@ -61,7 +61,7 @@ class _Failed:
 class Retries:
     """The pieces of work of one cluster's passes, by kind and name.
 
-    `deadline_seconds`: for how long a pass waits for those that it started.
+    `deadline_seconds`: for how long a pass waits for those that it started. `on_failure` is called for each failure.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Retries:
         supervisor: Supervisor,
         *,
         deadline_seconds: float = 1.0,
+        on_failure: Callable[[Reason], None] = lambda _: None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -80,6 +81,7 @@ class Retries:
         self._backoff = Backoff(_FIRST_SECONDS, _LAST_SECONDS, random)
         self._supervisor = supervisor
         self._deadline_seconds = deadline_seconds
+        self._on_failure = on_failure
         self._running: dict[_Key, asyncio.Task[None]] = {}
         self._failed: dict[_Key, _Failed] = {}
         self._considered: set[Kind] = set()  # by the present pass
@@ -171,4 +173,6 @@ class Retries:
         now, before = self._clock(), self._failed.get(key)
         count = before.count + 1 if before is not None else 1
         delay = self._backoff.delay(count, retry_after_seconds)
-        self._failed[key] = _Failed(count, before.since if before is not None else now, now + delay, error)
+        failed = _Failed(count, before.since if before is not None else now, now + delay, error)
+        self._failed[key] = failed
+        self._on_failure(failed.reason if isinstance(error, ApiError) else Reason.OPERATOR_FAILED)
