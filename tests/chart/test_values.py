@@ -32,6 +32,10 @@ BAD_VALUES = {
     "own-label": ["--set", r"podLabels.app\.kubernetes\.io/name=x"],
     "own-label-everywhere": ["--set", r"commonLabels.helm\.sh/chart=x"],
     "label-not-a-string": ["--set", "commonLabels.cost-center=42"],
+    "attribution-twice": ["--set", r"attribution={example.com/team,example-com/team}"],
+    "attribution-no-label": ["--set", r"attribution={my team}"],
+    "metrics-of-nobody": ["--set", "metrics.enabled=false,metrics.service=true"],
+    "metrics-read-twice": ["--set", "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true"],
     "old-kubernetes": ["--kube-version", "1.28.0"],
 }
 

@@ -11,6 +11,20 @@
 {{- if .Values.mirror.enabled }}
 {{- include "gpudask.noStockOperator" . }}
 {{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}
+{{- fail "metrics: serviceMonitor and podMonitor would both read every operator: enable one of them" }}
+{{- end }}
+{{- if and (not .Values.metrics.enabled) (include "gpudask.metricsAreFound" .) }}
+{{- fail "metrics: there is nothing to read while metrics.enabled=false: set it, or switch off service, serviceMonitor, podMonitor and annotations" }}
+{{- end }}
+{{- $labels := dict }}
+{{- range .Values.attribution }}
+{{- $label := printf "label_%s" (regexReplaceAll "[^A-Za-z0-9_]" . "_") }}
+{{- if hasKey $labels $label }}
+{{- fail (printf "attribution: %s and %s would both be the metrics' label %s: leave one out, or rename it" (get $labels $label) . $label) }}
+{{- end }}
+{{- $_ := set $labels $label . }}
+{{- end }}
 {{- range .Values.extraEnv }}
 {{- if hasPrefix "GPUDASK_" .name }}
 {{- fail (printf "extraEnv: %s is the chart's own: set watchNamespaces, log or fullnameOverride instead" .name) }}

@@ -131,3 +131,51 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [patch]
 {{- end }}
 {{- end -}}
+
+{{- define "gpudask.metricsScheme" -}}
+{{ empty .Values.metrics.tls.secretName | ternary "http" "https" }}
+{{- end -}}
+
+{{/* Not empty where something tells Prometheus of the metrics' port. */}}
+{{- define "gpudask.metricsAreFound" -}}
+{{- with .Values.metrics }}
+{{- if or .annotations .service .serviceMonitor.enabled .podMonitor.enabled }}yes{{ end }}
+{{- end }}
+{{- end -}}
+
+{{/* Not empty where somebody may connect to the metrics' port. */}}
+{{- define "gpudask.metricsAreRead" -}}
+{{- if and .Values.metrics.enabled (or (include "gpudask.metricsAreFound" .) .Values.metrics.allowFrom) }}yes{{ end }}
+{{- end -}}
+
+{{/* An endpoint of a ServiceMonitor or a PodMonitor; the argument: a list of the chart's context and the monitor. */}}
+{{- define "gpudask.metricsEndpoint" -}}
+{{- $context := index . 0 }}
+{{- $monitor := index . 1 }}
+{{- $metrics := $context.Values.metrics -}}
+port: metrics
+path: /metrics
+interval: {{ $monitor.interval }}
+scheme: {{ include "gpudask.metricsScheme" $context }}
+# The labels namespace and pod of the series are the clusters'; the operator's own would take their names.
+honorLabels: true
+{{- with $metrics.tokenSecret.name }}
+authorization:
+  type: Bearer
+  credentials:
+    name: {{ . }}
+    key: {{ $metrics.tokenSecret.key }}
+{{- end }}
+{{- with $metrics.tls.secretName }}
+tlsConfig:
+  {{- if $monitor.tlsConfig }}
+  {{- toYaml $monitor.tlsConfig | nindent 2 }}
+  {{- else }}
+  serverName: {{ include "gpudask.fullname" $context }}-metrics.{{ $context.Release.Namespace }}.svc
+  ca:
+    secret:
+      name: {{ . }}
+      key: ca.crt
+  {{- end }}
+{{- end }}
+{{- end -}}
