@@ -30,11 +30,16 @@ def test_each_setting_is_read():
             "GPUDASK_NETWORK_POLICIES": "false",
             "GPUDASK_LIMITS": '{"podsPerCluster": 7}',
             "GPUDASK_DEFAULT_IMAGE": " dask:1 ",
+            "GPUDASK_METRICS_PORT": "9090",
+            "GPUDASK_METRICS_TLS": "/tls",
+            "GPUDASK_METRICS_TOKEN": "/token",
+            "GPUDASK_ATTRIBUTION": "team, example.com/project",
             "KUBECONFIG": "/k",
         }
     )
     named = {"lease": "ours", "identity": "pod_uid", "network_policies": False, "limits": Limits(pods_per_cluster=7)}
-    named |= {"default_image": "dask:1"}
+    named |= {"default_image": "dask:1", "metrics_port": 9090, "metrics_tls": "/tls", "metrics_token": "/token"}
+    named |= {"attribution": ("team", "example.com/project")}
     assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
 
 
@@ -58,6 +63,12 @@ IMAGE = "expected an image of at most 512 characters, such as registry.example/d
         ("GPUDASK_DEFAULT_IMAGE", "d" * 513, f"{IMAGE}, got '{'d' * 80}'"),
         ("GPUDASK_MIRROR", "yes", "expected one of true, false, got 'yes'"),
         ("GPUDASK_HEALTH_PORT", "http", "expected a port number, got 'http'"),
+        ("GPUDASK_METRICS_PORT", "99999", "expected a port number, got '99999'"),
+        (
+            "GPUDASK_ATTRIBUTION",
+            "a.b,a-b",
+            "a.b and a-b would both be the metrics' label label_a_b: leave one out, or rename it",
+        ),
         ("GPUDASK_HEALTH_PORT", "-1", "expected a port number, got '-1'"),
         ("GPUDASK_HEALTH_PORT", "70000", "expected a port number, got '70000'"),
     ],
