@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale import blocks, growth, latency, preload
+from benchmarks.scale import blocks, growth, latency, metrics, preload
 from benchmarks.scale.blocks import Longest
 from benchmarks.scale.growth import Grown, Memory
 from benchmarks.scale.latency import EventCost, Latency
@@ -21,12 +21,13 @@ from local.programs.binaries import KUBERNETES_VERSION
 
 Tell = Callable[[str], None]
 Rows = Iterable[tuple[str, ...]]  # cells from the left; what is missing is empty
-PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks")
+PARTS = ("clusters", "gpus", "memory", "latency", "preload", "blocks", "metrics")
 _HEAD = ("", "operator", "floor", "ratio", "wanted", "met")
 _MS = 1000.0
 # What is wanted on 2 cores.
 _RATIO, _MB_A_POD, _BASE_MB, _P50_SECONDS, _P99_SECONDS, _RATE = 1.5, 0.01, 130.0, 0.1, 1.0, 0.97
 _BLOCK_SECONDS = 0.020
+_METRICS_MB, _SCRAPE_SECONDS = 15.0, 0.3
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Sizes:
     preload_batches: int
     blocks_tasks: int
     blocks_workers: int
+    metrics_clusters: int
+    scrapes: int
 
 
 FULL = Sizes(
@@ -65,6 +68,8 @@ FULL = Sizes(
     preload_batches=400,
     blocks_tasks=1_000_000,
     blocks_workers=1000,
+    metrics_clusters=1000,
+    scrapes=20,
 )
 SMALL = Sizes(
     clusters=10,
@@ -81,6 +86,8 @@ SMALL = Sizes(
     preload_batches=2,
     blocks_tasks=5000,
     blocks_workers=20,
+    metrics_clusters=20,
+    scrapes=2,
 )
 
 
@@ -113,6 +120,7 @@ class Results:
     event_cost: EventCost | None = None
     preload_rate: float | None = None
     longest_block: Longest | None = None
+    metrics: metrics.Cost | None = None
 
     @property
     def latency(self) -> Latency | None:
@@ -132,6 +140,11 @@ def measure(sizes: Sizes, parts: Collection[str], tell: Tell) -> Results:
         longest = blocks.measure(sizes.blocks_tasks, sizes.blocks_workers, tell)
         tell("\n".join(blocks.describe(longest)))
         results = replace(results, longest_block=longest)
+    if "metrics" in parts:
+        tell(f"metrics: {sizes.metrics_clusters} clusters, read {sizes.scrapes} times")
+        cost = metrics.measure(sizes.metrics_clusters, sizes.scrapes)
+        tell("\n".join(metrics.describe(cost)))
+        results = replace(results, metrics=cost)
     return results
 
 
@@ -206,6 +219,7 @@ def last_line(results: Results) -> str:
         "p99": with_unit(latency.percentile(99) if latency else None, "s", 3),
         "preload_rate": with_unit(results.preload_rate, "x", 3),
         "longest_block": with_unit(_MS * results.longest_block.worst[1] if results.longest_block else None, "ms", 1),
+        "scrape": with_unit(results.metrics.median_seconds if results.metrics else None, "s", 3),
     }
     return one_line("scale", values)
 
@@ -220,6 +234,7 @@ def table(results: Results) -> str:
         *_event_cost_rows(results.event_cost),
         *_preload_rows(results.preload_rate),
         *_longest_rows(results.longest_block),
+        *_metrics_rows(results.metrics),
     ]
     return markdown(_HEAD, rows)
 
@@ -293,6 +308,22 @@ def _longest_rows(longest: Longest | None) -> Rows:
         what = f"(g) the preload's longest block of the loop, {longest.tasks} tasks, {longest.workers} workers"
         met = is_met(seconds <= _BLOCK_SECONDS)
         yield what, f"{_MS * seconds:.1f} ms, {name}", "", "", f"<= {_MS * _BLOCK_SECONDS:.0f} ms", met
+
+
+def _metrics_rows(cost: metrics.Cost | None) -> Rows:
+    if cost is not None:
+        what, mb, seconds = f"(h) metrics of {cost.clusters} clusters", cost.resident_mb, cost.median_seconds
+        yield f"{what}: memory", f"{mb:.1f} MB", "", "", f"< {_METRICS_MB:.0f} MB", is_met(mb < _METRICS_MB)
+        met = is_met(seconds < _SCRAPE_SECONDS)
+        yield (
+            f"{what}: median of {len(cost.seconds)} scrapes",
+            f"{seconds:.3f} s",
+            "",
+            "",
+            f"< {_SCRAPE_SECONDS} s",
+            met,
+        )
+        yield f"{what}: CPU of a scrape of {cost.series} series", f"{cost.cpu_seconds:.3f} s"
 
 
 def _work(work: Work) -> str:

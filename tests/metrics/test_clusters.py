@@ -9,7 +9,8 @@ import pytest
 from gpudask.api.status import CauseSeconds, Condition, Demand, OwnerSeconds, PoolStatus, Status
 from gpudask.api.attribution import VALUE_LENGTH
 from gpudask.metrics import families
-from gpudask.metrics.clusters import SERIES_PER_CLUSTER, ClusterMetrics, Feed, PoolLimits, Report
+from gpudask.metrics.clusters import MAX_SERIES, ClusterMetrics, Feed, Report
+from gpudask.metrics.pools import PoolLimits
 from tests.metrics.reading import Series, names, read_cluster, value
 
 AT = 1_800_000_000.0
@@ -169,7 +170,7 @@ def test_the_series_of_a_cluster_are_bounded_whatever_its_status_says():
     )
     cluster.set_report(Report(status, AT, limits))
     found = read_cluster(cluster, AT)
-    assert 1000 < len(found) <= SERIES_PER_CLUSTER
+    assert 1000 < len(found) <= MAX_SERIES
     assert max(len(text) for _, has in found for _, text in has) <= VALUE_LENGTH
     assert all(text.isprintable() for _, has in found for _, text in has)
 

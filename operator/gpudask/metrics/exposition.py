@@ -38,13 +38,11 @@ def sample(name: str, of: str, value: float) -> str:
 
 def number(value: float) -> str:
     """A value as Go reads it."""
-    if isinstance(value, int):
-        return str(value)
+    if isinstance(value, int) or math.isfinite(value):
+        return repr(value)
     if math.isnan(value):
         return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value)
+    return "+Inf" if value > 0 else "-Inf"
 
 
 def utf8(lines: Iterable[str]) -> bytes:

@@ -131,7 +131,7 @@ class Metrics:
     def _samples(self, cluster: ClusterMetrics, family: Family, now: float) -> list[str]:
         """The samples of a cluster; none where they cannot be made: the others' are read all the same."""
         try:
-            return list(cluster.samples(family, now))
+            return cluster.samples(family, now)
         except Exception:  # noqa: BLE001 - no cluster may stop the metrics of all others
             _LOG.exception("%s of one cluster: a defect; it is not exported until its next pass", family.name)
             self._clusters = {key: other for key, other in self._clusters.items() if other is not cluster}

@@ -10,8 +10,9 @@ from gpudask.api.pool import Pool
 from gpudask.api.resource import owner_key
 from gpudask.api.spec import Override
 from gpudask.api.status import Status
-from gpudask.metrics.clusters import ClusterMetrics, PoolLimits, Report
+from gpudask.metrics.clusters import ClusterMetrics, Report
 from gpudask.metrics.families import TERMINATIONS
+from gpudask.metrics.pools import PoolLimits
 from gpudask.planning import overrides
 from gpudask.planning.actions import DeletePod, Plan
 from gpudask.planning.first_demand import FirstDemand, advance
