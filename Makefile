@@ -66,7 +66,7 @@ images: ## build all images, push them to REGISTRY=... [TAG=...], print the helm
 lint: setup ## ruff, mypy strict, import contracts, sizes of files and rooms
 	@.venv/bin/ruff check --quiet $(CHECKED)
 	@.venv/bin/ruff format --quiet --check $(CHECKED)
-	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py images/publish.py images/notices.py
+	@.venv/bin/mypy operator/gpudask local benchmarks charts/render.py charts/dashboards images/publish.py images/notices.py
 	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
 	@$(PY) -m pytest -q --no-header tests/docs/test_architecture.py
 
@@ -152,4 +152,5 @@ generate: setup ## write what is made from the models: crds/, the chart's copy, 
 	@$(MAKE) --no-print-directory manifests
 
 manifests: setup ## write the plain manifests, rendered from the chart
+	@$(PY) -m charts.dashboards
 	@PATH="$$($(PY) -m local commands):$$PATH" $(PY) charts/render.py

@@ -1,0 +1,122 @@
+"""The expressions of rules and dashboards, as Prometheus gets them, and the names in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.alerts.exposed import METRICS
+
+FILES = Path(__file__).resolve().parents[2] / "charts" / "gpudask" / "files"
+ALERTS = FILES / "alerts.yaml"
+DASHBOARDS = sorted((FILES / "dashboards").glob("*.json"))
+# Of the target that is scraped, beside the series' own.
+TARGET_LABELS = {"namespace", "job", "instance", "pod"}
+# What Grafana puts in, for a Prometheus that lives for some seconds.
+GRAFANA = {
+    "$__rate_interval": "10s",
+    "$__range:5m": "30s:1s",
+    "$__range": "30s",
+    "$namespace": "lab",
+    "$cluster": "demo",
+    "$by": "label_team",
+}
+
+_STRING = re.compile(r'"[^"]*"|\'[^\']*\'')
+_NAME = re.compile(r"\b(?:[a-z][a-z0-9_]*:gpudask_[a-z0-9_:]+|gpudask_[a-z0-9_]+)")
+_SELECTOR = re.compile(rf"(?P<metric>{_NAME.pattern})\{{(?P<matchers>[^}}]*)\}}")
+_MATCHER = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
+_GROUPED = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\((?P<labels>[^)]*)\)")
+
+
+@dataclass(frozen=True)
+class PanelQuery:
+    """A query of a panel; printed it says where it stands."""
+
+    dashboard: str
+    panel: str
+    reference: str
+    expression: str
+
+    def __str__(self) -> str:
+        return f"{self.dashboard}: {self.panel}, {self.reference}"
+
+    def filled(self, values: Mapping[str, str] = GRAFANA) -> str:
+        """The expression as Grafana sends it; `values` for its variables, the longer names first."""
+        return filled(self.expression, values)
+
+
+def filled(text: str, values: Mapping[str, str] = GRAFANA) -> str:
+    """`text` with values for Grafana's variables."""
+    for variable in sorted(values, key=len, reverse=True):
+        text = text.replace(variable, values[variable])
+    return text
+
+
+def groups() -> list[dict[str, Any]]:
+    """The groups of rules."""
+    return list(yaml.safe_load(ALERTS.read_text())["groups"])
+
+
+def rules(kind: str) -> dict[str, dict[str, Any]]:
+    """The rules by name; `kind` is alert or record."""
+    return {rule[kind]: rule for group in groups() for rule in group["rules"] if kind in rule}
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """The panels of a dashboard that show something."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def panel_queries() -> list[PanelQuery]:
+    """Every query of every panel."""
+    return [
+        PanelQuery(path.stem, panel["title"], target["refId"], target["expr"])
+        for path in DASHBOARDS
+        for panel in panels(json.loads(path.read_text()))
+        for target in panel["targets"]
+    ]
+
+
+@cache
+def known() -> dict[str, frozenset[str]]:
+    """The labels of everything that can be asked for: what operators expose, and what the rules record of it."""
+    found = {
+        name: frozenset(metric.labels | ({"le"} if name.endswith("_bucket") else set()) | TARGET_LABELS)
+        for metric in METRICS
+        for name in metric.names
+    }
+    for name, rule in rules("record").items():  # in the order in which one stands on the other
+        bare = _STRING.sub('""', rule["expr"])
+        grouped = {label for match in _GROUPED.finditer(bare) for label in _split(match["labels"])}
+        of_parts = {label for part in metrics(bare) for label in found.get(part, ())}
+        found[name] = frozenset(grouped or of_parts)
+    return found
+
+
+def metrics(expression: str) -> set[str]:
+    """The metrics and recorded series that an expression reads."""
+    return set(_NAME.findall(_STRING.sub('""', expression)))
+
+
+def unknown(expression: str) -> list[str]:
+    """The metrics that nobody exposes or records, and the labels that no series there has."""
+    bare = _STRING.sub('""', expression)
+    wrong = [name for name in sorted(metrics(bare)) if name not in known()]
+    for match in _SELECTOR.finditer(bare):
+        labels = set(_MATCHER.findall(match["matchers"]))
+        wrong += [f"{match['metric']}{{{label}}}" for label in sorted(labels - known().get(match["metric"], labels))]
+    anywhere = {label for name in metrics(bare) for label in known().get(name, ())}
+    grouped = {label for match in _GROUPED.finditer(bare) for label in _split(match["labels"])}
+    return wrong + sorted(grouped - anywhere)
+
+
+def _split(labels: str) -> list[str]:
+    return [label.strip() for label in labels.split(",") if label.strip()]

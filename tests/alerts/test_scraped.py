@@ -1,0 +1,58 @@
+"""A real Prometheus scrapes what operators expose: its rules work, and every query of every panel has an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from local.programs.prometheus import Prometheus
+from tests.alerts.exposed import CLUSTERS
+from tests.alerts.queries import PanelQuery, panel_queries, rules
+from tests.alerts.scraping import QueryError, Server, stand_ins
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.registry
+
+
+@pytest.fixture(scope="module")
+def server(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("prometheus")
+    with stand_ins() as targets, Server.running(prometheus.server, targets, directory) as running:
+        yield running
+
+
+@pytest.mark.parametrize("query", panel_queries(), ids=str)
+def test_a_query_of_a_panel_has_an_answer(server: Server, query: PanelQuery):
+    eventually(lambda: server.query(query.filled()), f"{query} has an answer: {query.filled()}", seconds=30)
+    assert server.over_time(query.filled())
+
+
+@pytest.mark.parametrize("name", rules("record"))
+def test_a_rule_records_something(server: Server, name: str):
+    eventually(lambda: server.query(name), f"{name} is recorded", seconds=30, show=server.rules)
+
+
+def test_all_rules_are_loaded_and_can_be_computed(server: Server):
+    found = eventually(
+        lambda: [rule for rule in server.rules() if rule["health"] == "ok"],
+        "rules are evaluated",
+        show=server.rules,
+    )
+    assert {rule["name"] for rule in found} == {*rules("alert"), *rules("record")}
+
+
+def test_a_cluster_keeps_its_namespace_beside_the_operators(server: Server):
+    """Scraped without honorLabels, all clusters would be in the operator's namespace."""
+    clusters = "count by (namespace, cluster) (gpudask_cluster_info)"
+    found = eventually(lambda: server.query(clusters), "clusters are scraped")
+    assert {(row["metric"]["namespace"], row["metric"]["cluster"]) for row in found} == {
+        (cluster["namespace"], cluster["cluster"]) for cluster in CLUSTERS
+    }
+    [leader] = eventually(lambda: server.query("gpudask_leader == 1"), "one leads")
+    assert leader["metric"]["namespace"] == "gpudask-system"
+
+
+def test_a_query_that_is_wrong_is_refused(server: Server):
+    with pytest.raises(QueryError, match="parse error"):
+        server.query("sum(")
