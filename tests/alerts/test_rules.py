@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpudask.cli.main import COMMANDS
 from local.programs.prometheus import Prometheus
 from tests.alerts.exposed import METRICS
 from tests.alerts.queries import ALERTS, groups, known, metrics, rules, unknown
@@ -19,6 +20,7 @@ from tests.conftest import ROOT
 UNIT_TESTS = sorted((Path(__file__).resolve().parent / "rules").glob("*.yaml"))
 PAGE = ROOT / "docs" / "alerts.md"
 _SECTION = re.compile(r"^### (GpuDask\w+)$", re.MULTILINE)
+_COMMAND = re.compile(r"`gpudask ([a-z]+)")
 
 
 def tried() -> list[dict[str, Any]]:
@@ -76,6 +78,10 @@ def test_a_section_says_what_it_means_what_to_look_at_and_what_to_do(alert: str)
     section = re.split(r"^##", rest, maxsplit=1, flags=re.MULTILINE)[0]
     assert re.findall(r"^\*\*(\w+)", section, re.MULTILINE) == ["Means", "Look", "Do"]
     assert "kubectl " in section or "gpudask " in section
+
+
+def test_the_page_names_commands_that_there_are():
+    assert set(_COMMAND.findall(PAGE.read_text())) <= COMMANDS.keys()
 
 
 @pytest.mark.parametrize("name", [*rules("alert"), *rules("record")])

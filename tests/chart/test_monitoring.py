@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from tests.chart.conftest import Helm, Manifest
 
 _URL = "https://wiki.example/gpudask"
-# The value belongs to what is exported: here it only has to fit.
-_UNCHECKED = "--skip-schema-validation"
+
+
+def attributed(*names: str) -> tuple[str, ...]:
+    """Options for these names; whether a name is one is not asked here."""
+    return "--set-json", f"attribution={json.dumps(names)}", "--skip-schema-validation"
+
+
+AS_IN_THE_FILES = attributed("team", "project", "user")
 
 
 def dashboards(helm: Helm, *options: str) -> list[Manifest]:
@@ -32,7 +38,8 @@ def test_neither_is_there_unless_it_is_asked_for(helm: Helm) -> None:
 
 
 def test_the_rules_are_those_of_the_file(helm: Helm) -> None:
-    rule = helm.the("PrometheusRule", "--set", "alerts.enabled=true,alerts.labels.release=prometheus")
+    options = ("--set", "alerts.enabled=true,alerts.labels.release=prometheus")
+    rule = helm.the("PrometheusRule", *options, *AS_IN_THE_FILES)
     assert rule["spec"] == yaml.safe_load(ALERTS.read_text())
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     assert rule["metadata"]["namespace"] == "gpudask-system"
@@ -46,7 +53,8 @@ def test_a_runbook_is_found_where_the_chart_is_told(helm: Helm) -> None:
 
 
 def test_each_dashboard_is_a_config_map_that_the_sidecar_takes(helm: Helm) -> None:
-    made = dashboards(helm, "--set", "dashboards.labels.team=a,dashboards.annotations.grafana_folder=gpudask")
+    options = ("--set", "dashboards.labels.team=a,dashboards.annotations.grafana_folder=gpudask")
+    made = dashboards(helm, *options, *AS_IN_THE_FILES)
     assert [each["metadata"]["name"] for each in made] == [f"gpudask-dashboard-{path.stem}" for path in DASHBOARDS]
     for each, path in zip(made, DASHBOARDS, strict=True):
         assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -66,12 +74,14 @@ def test_labels_of_the_chart_win_over_those_that_are_given(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("names", "labels"),
     [
-        ('["cost-center","example.com/team"]', ["label_cost_center", "label_example_com_team"]),
-        ("[]", []),
+        (["cost-center", "example.com/team"], ["label_cost_center", "label_example_com_team"]),
+        ([], []),
     ],
 )
-def test_clusters_are_attributed_by_the_names_that_the_chart_lists(helm: Helm, names: str, labels: list[str]) -> None:
-    options = ("--set-json", f"attribution={names}", "--set", "alerts.enabled=true", _UNCHECKED)
+def test_clusters_are_attributed_by_the_names_that_the_chart_lists(
+    helm: Helm, names: list[str], labels: list[str]
+) -> None:
+    options = ("--set", "alerts.enabled=true", *attributed(*names))
     rules = [rule for group in helm.the("PrometheusRule", *options)["spec"]["groups"] for rule in group["rules"]]
     [expression] = [rule["expr"] for rule in rules if rule.get("record") == "cluster_cause:gpudask_gpus:mean5m"]
     assert f"group_left ({', '.join(labels)})" in expression
