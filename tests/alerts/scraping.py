@@ -122,13 +122,13 @@ def stand_ins() -> Iterator[list[Target]]:
     def standby() -> str:
         return exposition(60 + time.monotonic() - began, leads=False)
 
-    with _serving(leader) as first, _serving(standby) as second:
+    with serving(leader) as first, serving(standby) as second:
         yield [Target(first, "gpudask-0"), Target(second, "gpudask-1")]
 
 
 @contextmanager
-def _serving(text: Callable[[], str]) -> Iterator[str]:
-    """An HTTP server of this process; its address as `host:port`."""
+def serving(text: Callable[[], str]) -> Iterator[str]:
+    """An HTTP server of this process that answers with `text()`; its address as `host:port`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
