@@ -82,6 +82,13 @@ _ETCD = Program("etcd", "etcd-server")
 API_ONLY = Requirements((_ETCD,))
 DEVICE_PLUGIN_BUILD = Requirements((Program("gcc", "gcc"), Program("/usr/include/stdlib.h", "libc6-dev")))
 """The device plugin calls the driver's library: the one program that takes a C compiler."""
+BROWSER = Requirements(
+    (
+        Program("chromium", "chromium"),
+        Program("/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf", "fonts-liberation"),
+    )
+)
+"""A browser without a screen, and letters for it: the tests look at the page that `gpudask report` writes."""
 IMAGES = Requirements(
     (Program("buildah", "buildah"), Program("runc", "runc"), Program("debootstrap", "debootstrap")),
     (_ROOT, _SPACE),

@@ -17,6 +17,7 @@ from typing import Any, Self
 from aiohttp import WSMsgType, web
 
 CLUSTERS = "/apis/gpudask.dev/v1alpha1/namespaces/lab/gpudaskclusters"
+RECORDS = "/apis/gpudask.dev/v1alpha1/namespaces/lab/gpudaskrecords"
 PODS = "/api/v1/namespaces/lab/pods"
 
 
@@ -47,6 +48,8 @@ class FakeServer:
     """The status of every answer about clusters and pods, as while a server restarts; 0: the connection is reset."""
     events: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
+    records: list[Json] | None = field(default_factory=list)
+    """GpuDaskRecords; None: the server knows no such kind."""
     ingresses: list[Json] = field(default_factory=list)
     services: dict[str, Json] = field(default_factory=dict)
     watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
@@ -144,6 +147,8 @@ class FakeServer:
         app.router.add_get("/version", self._version)
         app.router.add_get(CLUSTERS, self._list)
         app.router.add_get(CLUSTERS.replace("/namespaces/lab", ""), self._list)
+        app.router.add_get(RECORDS, self._list_records)
+        app.router.add_get(RECORDS.replace("/namespaces/lab", ""), self._list_records)
         app.router.add_post(CLUSTERS, self._create)
         app.router.add_delete(CLUSTERS + "/{name}", self._delete)
         app.router.add_get(PODS + "/{name}/log", self._log)
@@ -192,6 +197,15 @@ class FakeServer:
         if "watch" in request.query:
             return await self._watch(request)
         return web.json_response({"items": list(self.clusters.values())})
+
+    async def _list_records(self, request: web.Request) -> web.Response:
+        if refusal := self._refuse(request):
+            return refusal
+        if self.records is None:
+            return _status(404, "the server could not find the requested resource")
+        begin, size = int(request.query.get("continue", "0")), int(request.query.get("limit", "1000"))
+        more = {"continue": str(begin + size)} if begin + size < len(self.records) else {}
+        return web.json_response({"metadata": more, "items": self.records[begin : begin + size]})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -35,6 +35,7 @@ COMMANDS = {
     "wait": ("wait", "Wait until a cluster is as it should be."),
     "logs": ("logs", "Print logs of the scheduler or of workers."),
     "top": ("top", "Show pools, GPUs and demand live."),
+    "cost": ("cost", "Show what GPUs cost, and what of it worked."),
     "dashboard": ("connect", "Forward a port to the dashboard."),
     "connect": ("connect", "Forward a port to the scheduler."),
     "convert": ("convert", "Turn the stock operator's manifests into ours."),
