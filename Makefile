@@ -8,7 +8,7 @@ STAMP := .venv/.locked-$(shell cat requirements/dev.lock pyproject.toml | sha256
 COMPILE := $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header
 CHECKED := operator local images benchmarks charts docs/modules.py examples tests
 # Needs no cluster, no server and no network.
-FAST := -m "not api and not dask and not e2e and not registry"
+FAST := -m "not api and not dask and not e2e and not registry and not browser"
 # A file's tests stay together: they share what they start. The real cluster is one, so its tests are no part of this.
 # Half of the time they wait: three at a time are fast on two CPUs, and still get what they need to be in time.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder

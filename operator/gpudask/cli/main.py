@@ -36,6 +36,7 @@ COMMANDS = {
     "logs": ("logs", "Print logs of the scheduler or of workers."),
     "top": ("top", "Show pools, GPUs and demand live."),
     "cost": ("cost", "Show what GPUs cost, and what of it worked."),
+    "report": ("report", "Write a page about one cluster."),
     "dashboard": ("connect", "Forward a port to the dashboard."),
     "connect": ("connect", "Forward a port to the scheduler."),
     "convert": ("convert", "Turn the stock operator's manifests into ours."),

@@ -19,6 +19,7 @@ LARGEST = 1e12
 """Of amounts: as GPU-seconds thirty thousand years of one GPU."""
 MOST_ITEMS = 1000
 _NAME_LENGTH = 253
+_MOST_INDENT = 16
 
 
 def field(body: object, *path: str) -> Any:
@@ -67,11 +68,12 @@ def text(body: object, *path: str, length: int = 200) -> str:
 
 
 def lines(body: object, *path: str, most: int = 40, length: int = 400) -> str:
-    """The last `most` lines of the text at `path`, each quoted."""
+    """The last `most` lines of the text at `path`, each quoted behind its indentation."""
     value = field(body, *path)
     if not isinstance(value, str):
         return ""
-    return "\n".join(quote(line, length) for line in value[-most * length :].rstrip().split("\n")[-most:])
+    found = value[-most * length :].rstrip().split("\n")[-most:]
+    return "\n".join(" " * min(len(line) - len(line.lstrip(" ")), _MOST_INDENT) + quote(line, length) for line in found)
 
 
 def time(body: object, *path: str) -> float | None:

@@ -61,13 +61,14 @@ class Charge:
 
 @dataclass(frozen=True)
 class Row:
-    """One row, rounded. Hours are GPU-hours; money is None without prices, and 0 where none fits."""
+    """One row, rounded, but for `gpu_seconds`. Hours are GPU-hours; money is None without prices, 0 where none fits."""
 
     keys: tuple[str, ...]
     hours_worked: Decimal
     hours_idle: Decimal
     money_worked: Decimal | None
     money_idle: Decimal | None
+    gpu_seconds: float
     share: float
     """What worked of what was held, 0 to 1, before rounding."""
 
@@ -146,7 +147,7 @@ def _order(by: Sequence[str], keys: tuple[str, ...], charges: list[Charge]) -> t
     """Causes in the ledger's order, else the largest first, so that what matters is on top."""
     if tuple(by) == ("cause",):
         return (rank(keys[0]), keys)
-    return (-math.fsum(charge.gpu_seconds for charge in charges), keys)
+    return (-_seconds(charges), keys)
 
 
 def _rows(groups: list[list[Charge]], keys: list[tuple[str, ...]], *, with_money: bool) -> list[Row]:
@@ -157,7 +158,15 @@ def _rows(groups: list[list[Charge]], keys: list[tuple[str, ...]], *, with_money
     hours = [column(_hours, worked=worked) for worked in (True, False)]
     money = [column(_price, worked=worked) if with_money else [None] * len(groups) for worked in (True, False)]
     return [
-        Row(keys[index], hours[0][index], hours[1][index], money[0][index], money[1][index], _share(group))
+        Row(
+            keys[index],
+            hours[0][index],
+            hours[1][index],
+            money[0][index],
+            money[1][index],
+            _seconds(group),
+            _share(group),
+        )
         for index, group in enumerate(groups)
     ]
 
@@ -173,6 +182,7 @@ def _total(rows: list[Row], charges: list[Charge]) -> Row:
         add(row.hours_idle for row in rows),
         add(row.money_worked for row in rows) if has_money else None,
         add(row.money_idle for row in rows) if has_money else None,
+        _seconds(charges),
         _share(charges),
     )
 
@@ -185,12 +195,13 @@ def _price(charge: Charge) -> Decimal:
     return _hours(charge) * (charge.per_gpu_hour or Decimal())
 
 
-def _share(charges: Iterable[Charge]) -> float:
-    held, worked = 0.0, 0.0
-    for charge in charges:
-        held += charge.gpu_seconds
-        worked += charge.gpu_seconds if charge.cause == WORKING else 0.0
-    return worked / held if held else 0.0
+def _seconds(charges: Iterable[Charge]) -> float:
+    return math.fsum(charge.gpu_seconds for charge in charges)
+
+
+def _share(charges: Sequence[Charge]) -> float:
+    held = _seconds(charges)
+    return min(1.0, _seconds(charge for charge in charges if charge.cause == WORKING) / held) if held else 0.0
 
 
 def as_json(made: Statement) -> list[dict[str, object]]:

@@ -1,0 +1,107 @@
+"""`gpudask report`: one page about a cluster, as an HTML file that loads nothing else."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpudask.api import Json
+from gpudask.cli import client, output, untrusted
+from gpudask.cli.commands.cost import PriceFile, read_prices
+from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
+from gpudask.cli.output import CliError, Exit
+
+if TYPE_CHECKING:
+    from gpudask.cli.cost.prices import Prices
+    from gpudask.cli.report.sections import Subject
+    from gpudask.kubecluster.kube.server import Server
+
+
+def report_command(
+    *,
+    name: Name,
+    file: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is standard output.")
+    ] = None,
+    prices_file: PriceFile = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Write a page about one cluster.
+
+    It shows where the GPU time went, whose tasks ran, sizes and demand over time, slow starts, what held GPUs idle,
+    pods that ended with the last lines that they wrote, tasks and events, and with --prices what it cost. It is one
+    HTML file, for any browser and for paper, which loads nothing. A cluster that ended is reported by its record, as
+    long as that is kept: the last one of the name, or any by the record's own name.
+
+    \b
+    Example:
+      gpudask report demo
+      gpudask report demo -o report.html --prices prices.yaml
+    """  # noqa: D301
+    prices = read_prices(prices_file)
+
+    async def read(server: Server) -> Subject:
+        return await read_subject(server, name)
+
+    subject = client.run(client.Target(kubeconfig, context, namespace), read)
+    text = as_html(subject, datetime.now(UTC).timestamp(), prices)
+    path = file or f"{name}.html"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(path).write_text(text, "utf-8")
+    except OSError as error:
+        raise CliError(f"cannot write {path}: {error.strerror}") from error
+    output.write_message(f"wrote {path}")
+
+
+def as_html(subject: Subject, now: float, prices: Prices | None = None) -> str:
+    """The page about a cluster at `now`, seconds since 1970."""
+    from gpudask.cli.report.page import render  # noqa: PLC0415 - help does without
+    from gpudask.cli.report.sections import page  # noqa: PLC0415
+
+    return render(page(subject, now, prices), now, metadata.version("gpudask"))
+
+
+async def read_subject(server: Server, name: str) -> Subject:
+    """The cluster of this name and its record; of one that is gone the record alone.
+
+    Raises:
+        CliError: there is neither.
+        KubeClusterError: the server refuses.
+    """
+    from gpudask.cli.cost.ledgers import merged, of_cluster, of_record  # noqa: PLC0415
+    from gpudask.cli.records import read_records  # noqa: PLC0415
+    from gpudask.cli.report.record import parse  # noqa: PLC0415
+    from gpudask.cli.report.sections import Subject  # noqa: PLC0415
+
+    def of_name(body: Json) -> Json | None:
+        named = (untrusted.name(body, "record", "cluster", "name"), untrusted.name(body, "metadata", "name"))
+        return body if name in named else None
+
+    body = await server.find(name)
+    records = [record for record in await read_records(server, of_name) if record is not None]
+    if body is not None:
+        uid = untrusted.name(body, "metadata", "uid")
+        records = [record for record in records if untrusted.name(record, "record", "cluster", "uid") == uid]
+    elif not records:
+        raise CliError(
+            f"no cluster {name!r} in namespace {server.namespace!r}, and no record of one: gpudask cost lists all",
+            Exit.NOT_FOUND,
+        )
+    # A record's own name is one cluster's alone; of those of a cluster's name the last counts.
+    records.sort(key=lambda record: untrusted.time(record, "record", "cluster", "created") or 0.0)
+    record = records[-1] if records else None
+    if body is None:
+        assert record is not None
+        return Subject(of_record(record), None, parse(record))
+    written = [of_record(record)] if record is not None else []
+    return Subject(merged([of_cluster(body)], written)[0], body, parse(record) if record is not None else None)

@@ -1,0 +1,30 @@
+"""The page as HTML: the template filled with its sections, every text of which is escaped by jinja2."""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gpudask.cli.cost.causes import CAUSES
+from gpudask.cli.report.sections import Page
+from gpudask.cli.report.wording import stamp
+
+
+def render(page: Page, made: float, version: str) -> str:
+    """The page as one file that loads nothing else.
+
+    Args:
+        page: what it says.
+        made: when, in seconds since 1970.
+        version: this program's.
+    """
+    # No name of the template's could be forgotten, and none of a tenant's texts be taken for markup.
+    environment = Environment(
+        loader=PackageLoader("gpudask.cli.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.get_template("page.html")
+    return template.render(page=page, made=stamp(made), version=version, stamp=stamp, causes=list(CAUSES))
