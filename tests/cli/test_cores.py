@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from gpudask.api.reasons import Cause
 from gpudask.cli import cluster_tables
+from gpudask.cli.cost.causes import CAUSES, UNKNOWN
 from gpudask.cli.commands import scale
 from gpudask.cli.commands.connect import client_line
 from gpudask.cli.commands.delete import loss
@@ -234,7 +236,7 @@ def test_a_cluster_is_a_row():
     status = {
         "phase": "Running",
         "reason": "fine",
-        "summary": {"cpu": "1/1", "gpu": "0/2"},
+        "summary": {"cpu": "1/1", "gpu": "0/2", "worked": "63%"},
         "scheduler": {"address": "tcp://x"},
     }
     columns, rows = cluster_tables.cluster_rows([a_body(status)], NOW, wide=True, namespaces=True)
@@ -245,6 +247,7 @@ def test_a_cluster_is_a_row():
         "PHASE": "Running",
         "CPU": "1/1",
         "GPU": "0/2",
+        "WORKED": "63%",
         "AGE": "2m",
         "ADDRESS": "tcp://x",
         "REASON": "fine",
@@ -266,6 +269,42 @@ def test_a_pool_is_a_row_with_its_reasons():
 
     assert rows == [["demo", "gpu", "1/2", "1", "1/2", "5", "1", "autoscale", "5 tasks wait; image is pulled"]]
     assert len(columns) == len(rows[0])
+
+
+def test_a_pool_with_gpus_is_a_row_with_what_they_do_and_how_much_of_them_worked():
+    causes = [
+        {"cause": "spare", "gpus": 0, "gpuSeconds": 20.0},
+        {"cause": "heldResult", "gpus": 1, "gpuSeconds": 10.0},
+        {"cause": "working", "gpus": 2, "gpuSeconds": 60.0},
+        {"cause": "newer", "gpus": 3, "gpuSeconds": 10.0},
+    ]
+    pools = [
+        {"name": "cpu", "ready": 1},
+        {"name": "gpu", "causes": causes},
+        {"name": "big", "causes": [{"cause": "starting", "gpus": 1}]},
+        {"name": "old", "causes": [{"cause": "working", "gpuSeconds": 1.0}]},
+    ]
+    columns, rows = cluster_tables.cause_rows([a_body({"pools": pools}), a_body()], namespaces=True)
+
+    assert columns == ["NAMESPACE", "CLUSTER", "POOL", "WORKED", "GPUS ARE"]
+    assert [row[2:] for row in rows] == [
+        ["gpu", "60%", "2 working, 1 kept by a result, 3 newer"],
+        ["big", "-", "1 starting"],
+        ["old", "100%", "-"],
+    ]
+
+
+@pytest.mark.parametrize("junk", [None, 3, "x", [None, 3], [{"cause": 1, "gpus": "2"}], {"cause": "working"}], ids=repr)
+def test_junk_for_causes_hides_no_other_pool(junk: object):
+    pools = [{"name": "bad", "causes": junk}, {"name": "gpu", "causes": [{"cause": "spare", "gpus": 1}]}]
+
+    assert [row[1:] for row in cluster_tables.cause_rows([a_body({"pools": pools})])[1]] == [["gpu", "-", "1 spare"]]
+
+
+def test_the_causes_are_those_that_the_operator_writes_and_each_is_explained():
+    assert list(CAUSES) == [*Cause, UNKNOWN]
+    assert all(cause.meaning.endswith(".") for cause in CAUSES.values())
+    assert [name for name, cause in CAUSES.items() if not cause.advice] == [Cause.WORKING, UNKNOWN]
 
 
 def test_pools_without_any_status_are_rows_too():

@@ -227,10 +227,12 @@ def test_a_wait_that_is_over_returns_and_one_that_is_not_says_why(demo: Shell):
 
 def test_top_prints_once_where_there_is_no_terminal(demo: Shell):
     pool = {"name": "gpu", "ready": 1, "desired": 2, "gpusHeld": 2, "gpusBusy": 1, "sizeSetBy": "autoscale"}
-    demo.report({"pools": [pool | {"reason": "5 tasks wait", "demand": {"waiting": 5}}]})
+    causes = [{"cause": "working", "gpus": 1, "gpuSeconds": 30.0}, {"cause": "spare", "gpus": 1, "gpuSeconds": 10.0}]
+    demo.report({"pools": [pool | {"reason": "5 tasks wait", "demand": {"waiting": 5}, "causes": causes}]})
     text = demo.ok("top", "demo")
 
     assert "GPUs held 2, busy 1" in text
+    assert "demo gpu 75% 1 working, 1 spare".split() in [line.split() for line in text.splitlines()]
     assert any(line.split()[:4] == ["demo", "gpu", "1/2", "0"] for line in text.splitlines())
 
 

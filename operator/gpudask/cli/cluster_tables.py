@@ -5,10 +5,13 @@ Columns have no lines, as kubectl's, and stay readable in a narrow terminal. The
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpudask.api import Json
+from gpudask.cli import untrusted
+from gpudask.cli.cost.causes import WORKING, rank, words
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -16,26 +19,28 @@ if TYPE_CHECKING:
 
 Rows = tuple[list[str], list[list[str]]]
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_MOST_CAUSES = 32
 # What a pool's status leaves out is zero: a program finds it all the same.
 _NUMBERS = dict.fromkeys(("desired", "pods", "ready", "workers", "gpusHeld", "gpusBusy"), 0)
 _GOOD_WHEN_FALSE = {"Degraded"}
-_WIDTHS = {"NAMESPACE": 12, "NAME": 16, "PHASE": 10, "CPU": 5, "GPU": 5, "AGE": 4, "ADDRESS": 44}
+_WIDTHS = {"NAMESPACE": 12, "NAME": 16, "PHASE": 10, "CPU": 5, "GPU": 5, "WORKED": 6, "AGE": 4, "ADDRESS": 44}
 _GAP = 3
-_MESSAGES = ("WHY", "REASON")
+_MESSAGES = ("WHY", "REASON", "GPUS ARE")
 _MIN_MESSAGE_COLUMNS = 30  # columns in which a message can be read
 _KEYS = ("NAMESPACE", "NAME", "CLUSTER", "POOL")
 
 
 def cluster_rows(bodies: list[Json], now: datetime, *, wide: bool = False, namespaces: bool = False) -> Rows:
     """A row for each cluster; `now` is for their ages."""
-    columns = [*(["NAMESPACE"] if namespaces else []), "NAME", "PHASE", "CPU", "GPU", "AGE"]
-    columns += ["ADDRESS", "REASON"] if wide else []
+    columns = [*(["NAMESPACE"] if namespaces else []), "NAME", "PHASE", "CPU", "GPU"]
+    columns += ["WORKED", "AGE", "ADDRESS", "REASON"] if wide else ["AGE"]
     rows = []
     for body in bodies:
         metadata, status = body["metadata"], body.get("status") or {}
         summary, scheduler = status.get("summary") or {}, status.get("scheduler") or {}
         row = [metadata["namespace"]] if namespaces else []
         row += [metadata["name"], status.get("phase", ""), summary.get("cpu", ""), summary.get("gpu", "")]
+        row += [untrusted.text(summary, "worked", length=_WIDTHS["WORKED"])] if wide else []
         row += [age(metadata.get("creationTimestamp", ""), now)]
         row += [scheduler.get("address", ""), status.get("reason", "")] if wide else []
         rows.append(row)
@@ -56,6 +61,33 @@ def pool_rows(bodies: list[Json], *, clusters: bool = False, namespaces: bool = 
             row += [body["metadata"]["name"]] if clusters else []
             rows.append(row + _pool(pool, _gpus(body, pool["name"])))
     return columns, rows
+
+
+def cause_rows(bodies: list[Json], *, namespaces: bool = False) -> Rows:
+    """A row for each pool that holds GPUs or has held some: the share that worked so far, and what they do now."""
+    columns = [*(["NAMESPACE"] if namespaces else []), "CLUSTER", "POOL", "WORKED", "GPUS ARE"]
+    rows = []
+    for body in bodies:
+        for pool in untrusted.objects(body, "status", "pools"):
+            causes = untrusted.objects(pool, "causes", most=_MOST_CAUSES)
+            total = math.fsum(untrusted.amount(item, "gpuSeconds") for item in causes)
+            if not total and not any(untrusted.whole(item, "gpus") for item in causes):
+                continue
+            worked = math.fsum(
+                untrusted.amount(item, "gpuSeconds") for item in causes if untrusted.name(item, "cause") == WORKING
+            )
+            row = [body["metadata"]["namespace"]] if namespaces else []
+            row += [body["metadata"]["name"], untrusted.name(pool, "name")]
+            rows.append([*row, f"{worked / total:.0%}" if total else "-", _held_for(causes) or "-"])
+    return columns, rows
+
+
+def _held_for(causes: list[Json]) -> str:
+    """`2 working, 1 kept by a result`, in the ledger's order."""
+    now = [(untrusted.name(item, "cause"), untrusted.whole(item, "gpus")) for item in causes]
+    return ", ".join(
+        f"{gpus} {words(cause)}" for cause, gpus in sorted(now, key=lambda each: rank(each[0])) if gpus > 0
+    )
 
 
 def snapshot(bodies: list[Json], now: datetime, version: str) -> Json:

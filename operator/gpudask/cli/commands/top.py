@@ -38,7 +38,8 @@ def top_command(
 ) -> None:
     """Show pools, GPUs and demand live.
 
-    Pods are ready of desired, GPUs busy of held; tasks wait or run. ctrl-C ends it.
+    Pods are ready of desired, GPUs busy of held; tasks wait or run. Of pools with GPUs it shows which share of their
+    time has worked so far, and what each GPU that is held does now. ctrl-C ends it.
 
     \b
     Example:
@@ -100,9 +101,11 @@ def picture(bodies: list[Json], now: datetime, width: int, *, namespaces: bool =
     head = f"{now:%H:%M:%S} UTC   clusters {len(bodies)}   GPUs held {held}, busy {busy}"
     lines = [f"{body['metadata']['name']}: {line}" for body in bodies for line in cluster_tables.troubles(body)]
     columns, rows = cluster_tables.pool_rows(bodies, clusters=True, namespaces=namespaces)
+    causes = cluster_tables.cause_rows(bodies, namespaces=namespaces)
     return Group(
         Text(head),
         Text(),
         *cluster_tables.table(columns, rows, width).renderables,
+        *([Text(), *cluster_tables.table(*causes, width).renderables] if causes[1] else []),
         *(Text(line) for line in (["", *lines] if lines else [])),
     )
