@@ -232,8 +232,18 @@ def test_top_prints_once_where_there_is_no_terminal(demo: Shell):
     text = demo.ok("top", "demo")
 
     assert "GPUs held 2, busy 1" in text
-    assert "demo gpu 75% 1 working, 1 spare".split() in [line.split() for line in text.splitlines()]
+    assert ["demo", "gpu", "75%", "1", "working,", "1", "spare"] in [line.split() for line in text.splitlines()]
     assert any(line.split()[:4] == ["demo", "gpu", "1/2", "0"] for line in text.splitlines())
+
+
+def test_what_gpus_cost_is_read_from_a_status(demo: Shell):
+    causes = [{"cause": "working", "gpuSeconds": 5400.0}, {"cause": "starting", "gpuSeconds": 1800.0}]
+    owners = [{"owner": "ada", "gpuSeconds": 3600.0}, {"owner": "", "gpuSeconds": 1800.0}]
+    demo.report({"pools": [{"name": "gpu", "causes": causes, "owners": owners}], "summary": {"worked": "75%"}})
+
+    told = json.loads(demo.ok("cost", "demo", "--by", "owner", "-o", "json"))
+    assert {row["owner"]: row["gpuHours"] for row in told["rows"]} == {"ada": 1.0, "": 0.5, "(idle)": 0.5}
+    assert "75%" in demo.ok("get", "-o", "wide")
 
 
 def test_top_answers_programs_once_and_in_numbers(demo: Shell):

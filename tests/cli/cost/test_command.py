@@ -14,6 +14,9 @@ from gpudask.cli.output import CliError, Exit
 from gpudask.cli.commands.cost import read_start
 from tests.cli.cost.builders import a_cluster, a_ledger, a_record, a_sample
 from tests.cli.invoke import invoke
+from tests.cli.report.builders import a_days_record
+from tests.conftest import ROOT
+from tests.docs.pages import BLOCK
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
@@ -216,3 +219,20 @@ def test_a_beginning_is_so_long_ago_or_a_date(text: str, at: datetime):
 def test_what_is_no_beginning_is_refused(text: str):
     with pytest.raises(CliError):
         read_start(text, NOW)
+
+
+PAGE = ROOT / "docs" / "cost.md"
+
+
+def test_the_page_shows_what_its_price_file_and_its_command_give(lab: fake_server.FakeServer):
+    blocks = list(BLOCK.finditer(PAGE.read_text()))
+    (prices,) = [block["text"] for block in blocks if block["language"] == "yaml"]
+    command, shown = blocks[0]["text"].split(), blocks[1]["text"]
+    Path("prices.yaml").write_text(prices)
+    lab.clusters.clear()
+    lab.records = [
+        a_days_record("pipeline"),
+        a_record(a_ledger(working=10.8, starting=1.6), name="train", cluster={"attribution": {"team": "speech"}}),
+        a_record(a_ledger(heldByUser=3), name="forgotten"),
+    ]
+    assert [line.split() for line in shown.splitlines()] == table(*command[2:])

@@ -65,10 +65,14 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    async def picture(self, *, scale: float = 1, height: float | None = None) -> bytes:
-        """A picture of the whole page, or of its first `height` pixels, as PNG."""
+    async def picture(self, first: str = "body", last: str = "") -> bytes:
+        """A picture of the page from one element to the end of another, as PNG; selectors of CSS."""
+        place = "document.querySelector('{}').getBoundingClientRect().{}"
+        begin = await self.value(place.format(first, "top"))
+        end = await self.value(place.format(last or first, "bottom"))
+        margin = 0 if first == "body" else 20
         size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": scale}
+        clip = {"x": 0, "y": begin - margin, "width": size["width"], "height": end - begin + 2 * margin, "scale": 1}
         answer = await self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(answer["data"])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from gpudask.cli.commands.report import as_html
 from gpudask.cli.cost.prices import Prices
@@ -16,6 +18,7 @@ from local.programs.requirements import BROWSER, ensure_requirements
 from tests.cli.cost.builders import NOON
 from tests.cli.report.browser import Browser, started
 from tests.cli.report.builders import PRICES, a_days_record, a_hostile_record, of_record
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.browser
 _SHAPES = """[...document.querySelectorAll('svg')].map(svg => ({
@@ -123,3 +126,30 @@ async def test_an_own_script_would_not_run_either(browser: Browser, with_script:
 
     assert "Content Security Policy" in " ".join(browser.told)
     assert await browser.value("document.title") == "demo in lab: GPU report"
+
+
+# What docs/cost.md shows: part of the page, its width in pixels, and its reader's liking.
+PICTURES = {
+    "report-light.png": ("header", "#ledger", 1000, "light"),
+    "report-dark.png": ("#sizes", "#sizes", 1000, "dark"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+async def test_the_docs_have_pictures_of_it(browser: Browser, file: Path, name: str, *, update_golden: bool):
+    """Browsers draw letters differently, so that no pixel is compared: whoever changes the page makes them anew."""
+    first, last, width, scheme = PICTURES[name]
+    await browser.open(file, width=width, scheme=scheme)
+    drawn = Image.open(io.BytesIO(await browser.picture(first, last)))
+    if update_golden:
+        drawn.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            ROOT / "docs" / name, optimize=True
+        )
+    kept = Image.open(ROOT / "docs" / name)
+
+    assert kept.width == width
+    assert abs(kept.height - drawn.height) < 0.1 * drawn.height, "it looks different by now: --update-golden"
+
+
+def test_the_pictures_are_small():
+    assert sum((ROOT / "docs" / name).stat().st_size for name in PICTURES) < 150_000

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from gpudask.api import Json
+from gpudask.api.untrusted_text import quote
 from gpudask.cli import untrusted
 from gpudask.cli.cost.causes import UNKNOWN, WORKING
 
@@ -246,4 +247,5 @@ def _samples(record: object) -> tuple[Sample, ...]:
 
 
 def _cut(labels: Mapping[str, str]) -> dict[str, str]:
-    return {key: value[:_LABEL_LENGTH] for key, value in labels.items()}
+    """Values as records and metrics have them, so that those of the living and of the dead are one."""
+    return {key: quote(value, _LABEL_LENGTH) for key, value in labels.items()}
