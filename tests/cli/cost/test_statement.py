@@ -68,6 +68,12 @@ def test_hours_and_money_by_what_one_asks_for(by: list[str], rows: dict[tuple[st
     assert {row.keys: (row.hours, row.hours_worked, row.money, row.money_idle) for row in made.rows} == rows
 
 
+def test_nobody_passes_their_hours_off_as_idle():
+    made = statement([a_ledger("a", a_pool("gpu", {IDLE: 3}, working=3, spare=1))], ["owner"])
+
+    assert {row.keys[0]: (row.hours, row.share) for row in made.rows} == {f"'{IDLE}'": (3, 1), IDLE: (1, 0)}
+
+
 def test_the_total_is_of_all_and_the_share_is_of_hours():
     total = statement(LEDGERS, ["cluster"], PRICES).total
 

@@ -32,7 +32,7 @@ _SHAPES = """[...document.querySelectorAll('svg')].map(svg => ({
 _TOO_WIDE = """[...document.querySelectorAll('body *')]
     .filter(each => !each.closest('.wide, svg') && each.getBoundingClientRect().right > innerWidth + 1)
     .map(each => each.outerHTML.slice(0, 200))"""
-# The contrast of each text with what it stands on, as WCAG counts it; gradients and pictures there are none.
+# Contrasts as WCAG counts them: of each text with what it stands on, 4.5 at least, and of each shape, 3 at least.
 _PALE = """(() => {
     const light = colour => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(part => part / 255)
         .map(part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
@@ -40,10 +40,16 @@ _PALE = """(() => {
     const ground = each => { for (let at = each; at; at = at.parentElement) {
         const colour = getComputedStyle(at).backgroundColor;
         if (!colour.startsWith('rgba(0, 0, 0, 0')) return colour; } return 'rgb(255, 255, 255)'; };
-    return [...document.querySelectorAll('body *')].filter(each => !each.closest('svg')
-        && [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim())).map(each => {
-        const [a, b] = [light(getComputedStyle(each).color), light(ground(each))].sort((x, y) => y - x);
-        return [(a + 0.05) / (b + 0.05), each.outerHTML.slice(0, 120)]; }).filter(([contrast]) => contrast < 4.5);
+    const contrast = (one, other) => { const [a, b] = [light(one), light(other)].sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05); };
+    const texts = [...document.querySelectorAll('body *')].filter(each => !each.closest('svg')
+        && [...each.childNodes].some(node => node.nodeType === 3 && node.data.trim()));
+    const shapes = [...document.querySelectorAll('.bar rect, .plot path.line')];
+    const colour = each => { const style = getComputedStyle(each);
+        return each.matches('path') ? style.stroke : style.fill; };
+    return texts.filter(each => contrast(getComputedStyle(each).color, ground(each)) < 4.5)
+        .concat(shapes.filter(each => contrast(colour(each), ground(each.closest('section'))) < 3))
+        .map(each => each.outerHTML.slice(0, 120));
 })()"""
 
 

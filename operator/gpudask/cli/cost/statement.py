@@ -139,7 +139,8 @@ def _charges(ledger: ClusterLedger, prices: Prices | None) -> list[Charge]:
 
 
 def _parts(pool: PoolLedger) -> list[tuple[str, str, float]]:
-    worked = [(WORKING, owner, seconds) for owner, seconds in pool.owned().items()]
+    # Whoever calls their tasks' owner so shall not pass their hours off as nobody's.
+    worked = [(WORKING, f"'{IDLE}'" if owner == IDLE else owner, seconds) for owner, seconds in pool.owned().items()]
     return worked + [(cause, IDLE, seconds) for cause, seconds in pool.causes.items() if cause != WORKING]
 
 
