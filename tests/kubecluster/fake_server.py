@@ -149,6 +149,7 @@ class FakeServer:
         app.router.add_get(CLUSTERS.replace("/namespaces/lab", ""), self._list)
         app.router.add_get(RECORDS, self._list_records)
         app.router.add_get(RECORDS.replace("/namespaces/lab", ""), self._list_records)
+        app.router.add_get(RECORDS + "/{name}", self._get_record)
         app.router.add_post(CLUSTERS, self._create)
         app.router.add_delete(CLUSTERS + "/{name}", self._delete)
         app.router.add_get(PODS + "/{name}/log", self._log)
@@ -203,9 +204,15 @@ class FakeServer:
             return refusal
         if self.records is None:
             return _status(404, "the server could not find the requested resource")
+        wanted = dict(term.split("=") for term in request.query.get("labelSelector", "").split(",") if term)
+        items = [body for body in self.records if wanted.items() <= body["metadata"]["labels"].items()]
         begin, size = int(request.query.get("continue", "0")), int(request.query.get("limit", "1000"))
-        more = {"continue": str(begin + size)} if begin + size < len(self.records) else {}
-        return web.json_response({"metadata": more, "items": self.records[begin : begin + size]})
+        more = {"continue": str(begin + size)} if begin + size < len(items) else {}
+        return web.json_response({"metadata": more, "items": items[begin : begin + size]})
+
+    async def _get_record(self, request: web.Request) -> web.Response:
+        named = [body for body in self.records or [] if body["metadata"]["name"] == request.match_info["name"]]
+        return self._refuse(request) or (web.json_response(named[0]) if named else _status(404, "not found"))
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

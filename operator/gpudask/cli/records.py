@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION
+from gpudask.api.resource import API_VERSION, LABEL_CLUSTER
 from gpudask.cli import untrusted
 from gpudask.cli.output import write_message
 from gpudask.kubecluster.errors import KubeClusterError
@@ -22,11 +22,17 @@ Reduced = TypeVar("Reduced")
 
 
 async def read_records(
-    server: Server, reduce: Callable[[Json], Reduced], *, all_namespaces: bool = False
+    server: Server, reduce: Callable[[Json], Reduced], *, cluster: str = "", all_namespaces: bool = False
 ) -> list[Reduced]:
     """The records of a namespace, or of all, each reduced as it comes.
 
     Where there is no such kind there are none. Where they may not be read that is said, and the rest goes on.
+
+    Args:
+        server: where.
+        reduce: what is kept of each.
+        cluster: of the clusters of this name alone; of all where it is empty.
+        all_namespaces: of every namespace.
 
     Raises:
         KubeClusterError: the API server cannot be reached.
@@ -36,6 +42,7 @@ async def read_records(
     position = ""
     for _ in range(_MOST_PAGES):
         params = {"limit": str(_PAGE)} | ({"continue": position} if position else {})
+        params |= {"labelSelector": f"{LABEL_CLUSTER}={cluster}"} if cluster else {}
         try:
             answer = await server.call("list", PLURAL, version=API_VERSION, namespace=where, params=params)
         except KubeClusterError as error:
@@ -51,3 +58,13 @@ async def read_records(
             return found
     write_message(f"there are more than {len(found)} records: the rest is left out")
     return found
+
+
+async def find_record(server: Server, name: str) -> Json | None:
+    """The record of this name of its own; None where there is none, or it may not be read."""
+    try:
+        return await server.call("get", PLURAL, name, version=API_VERSION)
+    except KubeClusterError as error:
+        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            return None
+        raise

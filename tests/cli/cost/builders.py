@@ -37,7 +37,7 @@ def a_record(*pools: Json, name: str = "old", created: float = -10, ended: float
     cluster = {"name": name, "uid": f"uid-of-{name}", "created": at(created), **fields.pop("cluster", {})}
     record = {"cluster": cluster, "began": at(created), "ended": "" if ended is None else at(ended)}
     return {
-        "metadata": {"name": f"{name}-00000000", "namespace": "lab"},
+        "metadata": {"name": f"{name}-00000000", "namespace": "lab", "labels": {"gpudask.dev/cluster": name}},
         "record": record | {"pools": list(pools)} | fields,
     }
 

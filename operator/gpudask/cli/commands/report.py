@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudask.api import Json
 from gpudask.cli import client, output, untrusted
 from gpudask.cli.commands.cost import PriceFile, read_prices
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
@@ -78,26 +77,25 @@ async def read_subject(server: Server, name: str) -> Subject:
         CliError: there is neither.
         KubeClusterError: the server refuses.
     """
-    from gpudask.cli.cost.ledgers import merged, of_cluster, of_record  # noqa: PLC0415
-    from gpudask.cli.records import read_records  # noqa: PLC0415
+    from gpudask.cli.cost.ledgers import merged, of_cluster, of_record  # noqa: PLC0415 - help does without
+    from gpudask.cli.records import find_record, read_records  # noqa: PLC0415
     from gpudask.cli.report.record import parse  # noqa: PLC0415
     from gpudask.cli.report.sections import Subject  # noqa: PLC0415
 
-    def of_name(body: Json) -> Json | None:
-        named = (untrusted.name(body, "record", "cluster", "name"), untrusted.name(body, "metadata", "name"))
-        return body if name in named else None
-
     body = await server.find(name)
-    records = [record for record in await read_records(server, of_name) if record is not None]
+    records = await read_records(server, lambda record: record, cluster=name)
     if body is not None:
         uid = untrusted.name(body, "metadata", "uid")
         records = [record for record in records if untrusted.name(record, "record", "cluster", "uid") == uid]
     elif not records:
-        raise CliError(
-            f"no cluster {name!r} in namespace {server.namespace!r}, and no record of one: gpudask cost lists all",
-            Exit.NOT_FOUND,
-        )
-    # A record's own name is one cluster's alone; of those of a cluster's name the last counts.
+        named = await find_record(server, name)
+        if named is None:
+            raise CliError(
+                f"no cluster {name!r} in namespace {server.namespace!r}, and no record of one: gpudask cost lists all",
+                Exit.NOT_FOUND,
+            )
+        records = [named]
+    # Of several that had the name the last one counts.
     records.sort(key=lambda record: untrusted.time(record, "record", "cluster", "created") or 0.0)
     record = records[-1] if records else None
     if body is None:
