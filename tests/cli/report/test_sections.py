@@ -157,6 +157,12 @@ def test_a_pool_without_a_price_is_told():
     assert the_page(a_days_record(), prices).notes == ("Without a price, counted as 0: demo/gpu",)
 
 
+def test_errors_are_told_also_where_no_task_was_counted():
+    body = a_record(errors=[{"key": "embed-7f2c", "exception": "MemoryError()"}])
+
+    assert "embed-7f2c" in as_html(Subject(*of_record(body)), NOON)
+
+
 def test_no_markup_of_a_tenant_reaches_the_page():
     html = as_html(Subject(*of_record(a_hostile_record())), NOON)
 
