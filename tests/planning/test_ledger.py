@@ -521,6 +521,47 @@ def test_the_operators_own_clocks_do_not_matter(clock: float):
     assert on.seconds() == {"spare": 15, "starting": 10}
 
 
+@pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])
+def test_an_operator_that_saw_the_last_count_come_and_pods_go_needs_no_clock_but_its_own(step: float):
+    """The API server's clock is set, or its answers tell another time for a while, just when the leader changes."""
+    on = Operator()
+    for uid in "abc":
+        on.place(uid, rest=Cause.SPARE)
+    on.count()
+    counted_at = on.now
+    on.wait(4)
+    on.end("a")
+    on.place("d")
+    on.wait(6)
+    on.end("d")
+    on.place("e")
+    on.wait(10)
+    gone, ledger = tuple(on.gone), on.ledger
+    on.ahead += step
+    seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, gone, ("gpu",), server_ahead=on.ahead)
+    on.ledger = inherit(seen, on.status, counted_at)
+    counted = {cause: amount for cause, amount in on.ledger.of("gpu").seconds.items() if amount}
+    assert counted == {Cause.SPARE: 4 + 20 + 20, Cause.STARTING: 6 + 10}
+    assert ledger is not None
+    assert sum(count(seen, on.ledger).of("gpu").seconds.values()) == 60, "what is gone is counted once"
+
+
+def test_a_pod_that_had_failed_before_an_operator_came_is_no_pod_of_its_time():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.end("a")
+    on.count()
+    gone = Gone("a", "gpu", "demo-a", 1, 1000.0, on.now)
+    assert on.seconds() == {"starting": 10}
+    on.restart(seconds=5)
+    for _ in range(3):  # it stays in the cache
+        on.gone.append(gone)
+        on.wait(5)
+        on.count()
+    assert on.seconds() == {"starting": 10}
+
+
 def test_without_any_status_pods_count_from_when_they_came():
     on = Operator()
     on.place()
@@ -561,7 +602,7 @@ def test_a_removed_pools_row_stays_for_its_last_seconds():
     ledger = count_gpus(observation, plan(observation), before)
     later = seen(of, scheduler_pod(of), says=demand(), now=NOW + 20)
     gone = (Gone(old.uid, "old", old.dask_name, 1, NOW - 5, NOW + 8),)
-    counted = count_gpus(later, plan(later), before, ledger, gone)
+    counted = count_gpus(later, plan(later), before, ledger, gone=gone)
     rows = {row.name: row for row in report(later, plan(later), before, counted).pools}
     assert (rows["old"].removed, rows["old"].pods, rows["old"].gpu_seconds_held) == (True, 0, 8)
     again = count_gpus(later, plan(later), before, counted)

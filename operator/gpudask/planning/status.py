@@ -33,11 +33,17 @@ _COUNTERS = {"gpu_seconds_held", "gpu_seconds_used", "owners"}
 
 
 def count_gpus(
-    observation: Observation, plan: Plan, before: Status, counted: Ledger | None = None, gone: tuple[Gone, ...] = ()
+    observation: Observation,
+    plan: Plan,
+    before: Status,
+    counted: Ledger | None = None,
+    *,
+    gone: tuple[Gone, ...] = (),
+    counted_at: float | None = None,
 ) -> Ledger:
     """The ledger after this pass. `counted`: what this process has counted so far; None: `before` is another one's.
 
-    `gone`: the pods that ended since.
+    `gone`: the pods that ended since. `counted_at`: as `inherit`'s.
     """
     seen = Seen(
         holders(observation, plan),
@@ -48,7 +54,7 @@ def count_gpus(
         frozenset(pool.name for pool in observation.cluster.spec.pools),
         observation.server_ahead,
     )
-    return inherit(seen, before) if counted is None else count(seen, counted)
+    return inherit(seen, before, counted_at) if counted is None else count(seen, counted)
 
 
 def report(observation: Observation, plan: Plan, before: Status, counted: Ledger | None = None) -> Status:

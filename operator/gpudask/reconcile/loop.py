@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpudask.api import Json
@@ -33,6 +35,8 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot b
 _COUNTS_SECONDS = 0.2
 # Passes of one cluster, whatever wakes it: what a tenant makes flap costs others so much and no more.
 _PASSES_PER_SECOND, _PASSES_BURST = 5.0, 30.0
+# Of pods that go while another operator leads the last ones are remembered, until this one may lead.
+_GONE_KEPT = 1000
 
 
 class ClusterLoop:
@@ -67,9 +71,13 @@ class ClusterLoop:
             self._timer.cancel()
             self._timer = None
 
+    def inherit(self, counted_at: float, gone: Iterable[tuple[Pod, float]]) -> None:
+        """As the reconciler's."""
+        self._reconciler.inherit(counted_at, gone)
+
     def pod_gone(self, pod: Pod) -> None:
         """Note when a pod of this cluster was gone; the pass that follows counts it."""
-        self._reconciler.pod_gone(pod)
+        self._reconciler.pod_gone(pod, self._context.clock())
 
     def preloads_changed(self, now: SharedByName) -> None:
         """Make a pass if this cluster misses its reference in the shared ConfigMaps, which are so now."""
@@ -149,6 +157,12 @@ class ClusterLoop:
         self._wake.set()
 
 
+def _counted_at(body: Json) -> str:
+    status = body.get("status")
+    text = status.get("countedAt") if isinstance(status, dict) else ""
+    return text if isinstance(text, str) else ""
+
+
 class Registry:
     """The loops of all clusters, by `owner_key`. The uid is a part of it: one deleted and applied again is another one.
 
@@ -156,10 +170,15 @@ class Registry:
     once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._context: Context | None = None
         self._definitions: Definitions | None = None
         self._leads = False
+        self._clock = clock  # by which that is noted which stands here alone:
+        self._counted: dict[
+            str, tuple[str, float | None]
+        ] = {}  # key -> a status' countedAt, and when it was seen to come
+        self._gone: deque[tuple[Pod, float]] = deque(maxlen=_GONE_KEPT)  # pods without a loop, and when they were gone
         self._bodies: dict[str, Json] = {}  # by key
         self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
         self._loops: dict[str, ClusterLoop] = {}
@@ -196,6 +215,7 @@ class Registry:
         key = owner_key(metadata["namespace"], metadata["uid"])
         self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
         self._bodies[key] = body
+        self._note_count(key, body)
         if key in self._loops:
             self._loops[key].resource_changed(body)
         else:
@@ -209,11 +229,24 @@ class Registry:
         if task is not None:
             task.cancel()
 
+    def _note_count(self, key: str, body: Json) -> None:
+        """Note when the status was seen to be counted anew: the next leader need not ask any other clock for that."""
+        counted_at, known = _counted_at(body), self._counted.get(key)
+        if known is None:
+            self._counted[key] = counted_at, None
+        elif known[0] != counted_at:
+            self._counted[key] = counted_at, self._clock()
+
     def _start_loop(self, key: str, body: Json) -> None:
         metadata, context = body["metadata"], self._context
         if not self._leads or key in self._loops or context is None or not context.knows(metadata["namespace"]):
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
+        _, counted_at = self._counted[key]
+        if counted_at is not None:
+            now, ahead = self._clock(), context.clock() - self._clock()
+            gone = [(pod, min(at, now) + ahead) for pod, at in self._gone if pod.owner == key and at > counted_at]
+            loop.inherit(counted_at + ahead, gone)
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -229,6 +262,8 @@ class Registry:
         loop = self._loops.get(pod.owner)
         if loop is not None:
             loop.pod_gone(pod)
+        else:
+            self._gone.append((pod, self._clock()))
 
     def wake_all(self) -> None:
         """Wake all loops: something changed that concerns every cluster."""
@@ -266,4 +301,5 @@ class Registry:
 
     def _forget(self, key: str) -> None:
         self._bodies.pop(key, None)
+        self._counted.pop(key, None)
         self._named = {name: known for name, known in self._named.items() if known != key}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
@@ -102,10 +102,16 @@ class Reconciler:
         self._live: set[str] = set()
         self._gone: list[Gone] = []  # since the last count
 
-    def pod_gone(self, pod: Pod) -> None:
-        """Note that a pod is gone now, for the ledger."""
+    def inherit(self, counted_at: float, gone: Iterable[tuple[Pod, float]]) -> None:
+        """Note when another operator's status was seen to come, and which pods were gone since then, and when."""
+        self._status_writer.counted_at = counted_at
+        for pod, at in gone:
+            self.pod_gone(pod, at)
+
+    def pod_gone(self, pod: Pod, at: float) -> None:
+        """Note for the ledger that a pod is gone since `at`."""
         if pod.pool and pod.node:
-            self._gone.append(_gone(pod, pod.finished_at or self._context.clock()))
+            self._gone.append(_gone(pod, pod.finished_at or at))
 
     def edited(self) -> None:
         """Forget what was refused: the spec was edited."""
@@ -272,15 +278,17 @@ class Reconciler:
             self._status_writer.adopt()
         if self._status_writer.is_inherited and (soon := self._feed.first_answer_in):
             return soon  # a new leader knows less than the status has, for a moment
-        before, counted = self._status_writer.status, self._status_writer.ledger
-        counted = count_gpus(observation, planned, before, counted, self._take_gone(observation.pods))
-        status = report(observation, planned, before, counted)
-        self._status_writer.status, self._status_writer.ledger = status, counted
+        writer, gone = self._status_writer, self._take_gone(observation.pods)
+        counted = count_gpus(
+            observation, planned, writer.status, writer.ledger, gone=gone, counted_at=writer.counted_at
+        )
+        status = report(observation, planned, writer.status, counted)
+        writer.status, writer.ledger = status, counted
         self._measurements.passed(observation, planned, status)
         waits: list[float | None] = []
 
         async def write() -> bool:
-            waits.append(await self._write_status(self._status_writer.write(cluster, observation, status)))
+            waits.append(await self._write_status(writer.write(cluster, observation, status)))
             return False
 
         await self._retries.run(Kind.STATUS, {"status": write})
@@ -326,8 +334,9 @@ class Reconciler:
             frozenset(pool.name for pool in writer.status.pools),
             ahead,
         )
-        counted = inherit(seen, writer.status) if writer.ledger is None else count(seen, writer.ledger)
-        return counted, now + ahead
+        if writer.ledger is None:
+            return inherit(seen, writer.status, writer.counted_at), now + ahead
+        return count(seen, writer.ledger), now + ahead
 
     def _take_gone(self, pods: tuple[Pod, ...]) -> tuple[Gone, ...]:
         """The pods that held GPUs, and do not since the last count."""

@@ -13,8 +13,8 @@ counter that was overtaken by its own estimate adds nothing until it is there, a
 whose causes are written counts only as far as `_CARRIED_SECONDS`. Such counters are a tenant's: whatever they say, a
 worker works at most for as long as its pod holds its GPUs.
 
-Where an operator begins with what another one wrote (`inherit`), the time since its `countedAt` has the causes that the
-GPUs had then. Pods that are gone since have held theirs for half of it: nobody saw when they ended.
+Where an operator begins with what another one wrote (`inherit`), the time since then has the causes that the GPUs had
+then. Of pods that are gone since, and whose end nobody saw, it has half: that is off by no more than the other half.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ class Gone:
     gpus: int
     placed: float
     at: float
+
+    @property
+    def holder(self) -> Holder:
+        """The pod, of which no pass knew: it came and went between two."""
+        return Holder(self.uid, self.pool, self.dask_name, self.gpus, self.placed, Cause.STARTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +186,8 @@ def count(seen: Seen, before: Ledger) -> Ledger:
         known = before.pods.get(gone.uid)
         if known is not None:
             adding.end(known.holder, known, before.at, gone.at)
-        elif gone.uid not in before.gone:  # it came and went between two passes
-            holder = Holder(gone.uid, gone.pool, gone.dask_name, gone.gpus, gone.placed, Cause.STARTING)
-            adding.end(holder, None, gone.placed, gone.at)
+        elif gone.uid not in before.gone:
+            adding.end(gone.holder, None, gone.placed, gone.at)
     holding = {holder.uid for holder in seen.holders}
     for uid, known in before.pods.items():
         if uid not in holding and uid not in ended:  # nobody saw its end: it may be no longer this cluster's
@@ -191,33 +195,50 @@ def count(seen: Seen, before: Ledger) -> Ledger:
     return adding.ledger()
 
 
-def inherit(seen: Seen, status: Status) -> Ledger:
-    """The ledger up to now, where another process wrote `status`, or none did."""
-    counted_at = epoch(status.counted_at)
-    since = _NEVER if counted_at is None else min(counted_at - seen.server_ahead, seen.now)
-    rows = {row.name: row for row in status.pools}
-    before = Ledger(since, {name: _totals(row) for name, row in rows.items()})
+def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledger:
+    """The ledger up to now, where another process wrote `status`, or none did.
+
+    `counted_at`: when that was, by this operator's clock, where it saw it come; else what the status says is compared
+    with the API server's time. `seen.gone`: the pods whose end it saw; those since `counted_at` count until then.
+    """
+    written = epoch(status.counted_at)
+    since = written - seen.server_ahead if counted_at is None and written is not None else counted_at
+    since = _NEVER if since is None else min(since, seen.now)
+    before = Ledger(since, {row.name: _totals(row) for row in status.pools})
     adding = _Count(seen, before)
-    survivors = []
     room = Counter({name: sum(pool.gpus.values()) for name, pool in before.pools.items()})
+    rests: defaultdict[str, Counter[Cause]] = defaultdict(Counter)  # pool -> the causes of these pods' GPUs now
+    gap: defaultdict[str, float] = defaultdict(float)  # pool -> GPU-seconds since then of the pods that were there then
     for holder in sorted(seen.holders, key=lambda each: each.placed):
-        # Both by Kubernetes' clocks, where its stamp is known: ours may have learned of them only since.
-        earlier = counted_at - holder.stamp if holder.stamp and counted_at else since - holder.placed
-        is_near = abs(earlier) <= _STAMP_SECONDS
-        if room[holder.pool] >= holder.gpus if is_near else earlier > 0:
+        # Both by Kubernetes' clocks, where neither was seen: ours may have learned of them only since.
+        by_stamps = counted_at is None and written is not None and holder.stamp
+        earlier = written - holder.stamp if by_stamps and written is not None else since - holder.placed
+        if _was_counted(earlier, holder.gpus, room[holder.pool]):
             room[holder.pool] -= holder.gpus
-            survivors.append(holder)
+            rests[holder.pool][holder.rest] += holder.gpus
+            gap[holder.pool] += holder.gpus * (seen.now - since)
             adding.take_over(holder)
         else:
             adding.hold(holder, None, max(holder.placed, since))
-    gap_seconds = 0.0 if counted_at is None else seen.now - since
-    for name in rows.keys() | {holder.pool for holder in survivors}:
-        there = sum(holder.gpus for holder in survivors if holder.pool == name)
-        then = before.of(name).gpus
-        held = sum(then.values())
-        causes = then if held else Counter({holder.rest: holder.gpus for holder in survivors if holder.pool == name})
-        adding.add_gap(name, causes, (there + max(0, held - there) / 2) * gap_seconds)
+    for gone in seen.gone:
+        if since < gone.at and _was_counted(since - gone.placed, gone.gpus, room[gone.pool]):
+            room[gone.pool] -= gone.gpus
+            gap[gone.pool] += gone.gpus * (gone.at - since)
+            adding.forget(gone.uid, gone.at)
+        elif since < gone.at:
+            adding.end(gone.holder, None, max(gone.placed, since), gone.at)
+        else:
+            adding.forget(gone.uid, gone.at)
+    for name, left in (+room).items():
+        gap[name] += left * (seen.now - since) / 2
+    for name, gpu_seconds in gap.items():
+        adding.add_gap(name, before.of(name).gpus or rests[name], gpu_seconds)
     return adding.ledger()
+
+
+def _was_counted(earlier: float, gpus: int, room: int) -> bool:
+    """Whether a pod that got its node so many seconds before a count is one of those that held the `room` GPUs then."""
+    return room >= gpus if abs(earlier) <= _STAMP_SECONDS else earlier > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +312,12 @@ class _Count:
     def end(self, holder: Holder, known: PodCount | None, since: float, until: float) -> None:
         """Count a pod that held its GPUs from `since` until `until`, and holds them no more."""
         self._ended[holder.uid] = self._counted(holder, known, since, until)
-        self._gone.pop(holder.uid, None)
-        self._gone[holder.uid] = max(since, until)
+        self.forget(holder.uid, max(since, until))
+
+    def forget(self, uid: str, at: float) -> None:
+        """Count a pod no more until it is seen to hold GPUs again."""
+        self._gone.pop(uid, None)
+        self._gone[uid] = at
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
 
