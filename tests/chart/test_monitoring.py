@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from local.programs.prometheus import Prometheus
 from tests.alerts.queries import ALERTS, DASHBOARDS
 
 if TYPE_CHECKING:
@@ -88,6 +91,18 @@ def test_clusters_are_attributed_by_the_names_that_the_chart_lists(
     fleet = json.loads(dashboards(helm, *options)[1]["data"]["gpudask-fleet.json"])
     [by] = [variable for variable in fleet["templating"]["list"] if variable["name"] == "by"]
     assert by["query"] == ", ".join(["namespace", *labels])
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("names", [["cost-center"], []], ids=["other names", "no names"])
+def test_rules_for_other_names_are_valid(helm: Helm, prometheus: Prometheus, tmp_path: Path, names: list[str]) -> None:
+    path = tmp_path / "rules.yaml"
+    rule = helm.the("PrometheusRule", "--set", "alerts.enabled=true", *attributed(*names))
+    path.write_text(yaml.safe_dump(rule["spec"]))
+    checked = subprocess.run(
+        [str(prometheus.promtool), "check", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_what_is_given_to_a_release_fits_into_it() -> None:
