@@ -15,8 +15,9 @@ from pathlib import Path
 
 CHARTS = Path(__file__).resolve().parent
 CHART = CHARTS / "gpudask"
-CRD_SOURCE = CHARTS.parent / "crds" / "gpudaskclusters.yaml"
-CRD_COPY = CHART / "crds" / CRD_SOURCE.name
+CRDS = ("gpudaskclusters.yaml", "gpudaskrecords.yaml")
+CRD_SOURCES = CHARTS.parent / "crds"
+CRD_COPIES = CHART / "crds"
 MIRROR_SOURCE = CHARTS.parent / "crds" / "mirror.yaml"
 MIRROR_COPY = CHART / "files" / MIRROR_SOURCE.name
 TARGET = CHARTS / "rendered" / "gpudask.yaml"
@@ -67,8 +68,9 @@ def write_version() -> None:
 
 def main() -> None:
     """Bring the files up to date."""
-    CRD_COPY.parent.mkdir(exist_ok=True)
-    shutil.copyfile(CRD_SOURCE, CRD_COPY)
+    CRD_COPIES.mkdir(exist_ok=True)
+    for name in CRDS:
+        shutil.copyfile(CRD_SOURCES / name, CRD_COPIES / name)
     write_version()
     MIRROR_COPY.parent.mkdir(exist_ok=True)
     shutil.copyfile(MIRROR_SOURCE, MIRROR_COPY)

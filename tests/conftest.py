@@ -25,6 +25,7 @@ from tests.make_variables import forget_make  # noqa: E402
 from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
+RECORD_CRD = ROOT / "crds" / "gpudaskrecords.yaml"
 _REAL_DASK = {"preload", "kubecluster", "examples", "histories"}  # folders whose tests start schedulers and workers
 # One looks at a cluster that does nothing for a minute, another runs the preload's tests under other releases of
 # distributed, two minutes, the third random histories for a minute: nobody should wait for them alone.
@@ -98,6 +99,7 @@ def kubectl(api_server: ApiServer) -> Kubectl:
 def with_crd(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that knows GpuDaskCluster."""
     kubectl.define(CRD)
+    kubectl.define(RECORD_CRD)
     return kubectl
 
 

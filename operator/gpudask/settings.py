@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 from gpudask.api import attribution, limits
+from gpudask.api.base import Model, seconds
 from gpudask.api.limits import Limits
 from gpudask.api.pod_template import MAX_IMAGE
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LAST_PORT = 65535
+_DAY_SECONDS, _DAY_DIGITS = 86400.0, 4
 _FORMATS = ("plain", "json")
 _SWITCH = ("true", "false")
 
 
 class SettingsError(ValueError):
     """A variable with an invalid value; the message names it and what it expects."""
+
+
+class HistorySettings(Model):
+    """The records of clusters, `history` of the chart.
+
+    `keep`: for how long they stay after a cluster's end at most, as `7d` or a duration. `per_namespace`: so many of
+    clusters that ended.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: Annotated[bool, Field(strict=True)] = True
+    keep: Annotated[str, AfterValidator(lambda text: text if _days_or_less(text) else "")] = "7d"
+    per_namespace: Annotated[int, Field(strict=True, ge=1)] = 100
+
+    @property
+    def keep_seconds(self) -> float:
+        """`keep` in seconds."""
+        return _days_or_less(self.keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +54,8 @@ class Settings:
     cluster gets one. `limits`: what users may ask for. `default_image`: of clusters whose manifest names none; empty:
     there is none. `metrics_port`: None: no metrics are served. `metrics_tls`: a directory with a certificate, tls.crt,
     and its key, tls.key; empty: plain HTTP. `metrics_token`: a file with the token of those who may read them; empty:
-    everybody may. `attribution`: names of the labels and annotations that say whose a cluster is.
+    everybody may. `attribution`: names of the labels and annotations that say whose a cluster is. `history`: what
+    stays of clusters.
     """
 
     namespace: str = "default"
@@ -49,6 +75,7 @@ class Settings:
     metrics_tls: str = ""
     metrics_token: str = ""
     attribution: tuple[str, ...] = ()
+    history: HistorySettings = field(default_factory=HistorySettings)
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -85,6 +112,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         metrics_tls=environment.get("GPUDASK_METRICS_TLS", ""),
         metrics_token=environment.get("GPUDASK_METRICS_TOKEN", ""),
         attribution=attributed,
+        history=_history(environment.get("GPUDASK_HISTORY", "")),
     )
 
 
@@ -95,6 +123,22 @@ def _port(environment: Mapping[str, str], name: str, default: int | None) -> int
     if not (port.isdecimal() and int(port) <= _LAST_PORT):
         raise SettingsError(f"{name}: expected a port number, got {port!r}")
     return int(port)
+
+
+def _history(text: str) -> HistorySettings:
+    """The chart's `history` as JSON; of an empty text, the default."""
+    try:
+        return HistorySettings.model_validate(json.loads(text) if text else {})
+    except ValueError as error:
+        raise SettingsError(f"GPUDASK_HISTORY: expected the chart's history as JSON: {error}") from error
+
+
+def _days_or_less(text: str) -> float:
+    """`7d`, or a duration as everywhere else, such as `36h`, in seconds."""
+    digits, unit = text[:-1], text[-1:]
+    if unit == "d" and digits.isascii() and digits.isdecimal() and len(digits) <= _DAY_DIGITS:
+        return int(digits) * _DAY_SECONDS
+    return seconds(text)
 
 
 def _image(environment: Mapping[str, str]) -> str:

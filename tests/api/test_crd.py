@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.crd import dump, reference, render
+from gpudask.api.crd import dump, reference, render, render_record
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
-    "crds/gpudaskclusters.yaml": dump,
-    "charts/gpudask/crds/gpudaskclusters.yaml": dump,
+    "crds/gpudaskclusters.yaml": lambda: dump(render()),
+    "charts/gpudask/crds/gpudaskclusters.yaml": lambda: dump(render()),
+    "crds/gpudaskrecords.yaml": lambda: dump(render_record()),
+    "charts/gpudask/crds/gpudaskrecords.yaml": lambda: dump(render_record()),
     "docs/reference.md": reference,
 }
 
@@ -33,19 +35,28 @@ def _nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _schema() -> dict[str, Any]:
-    return render()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return _schema_of(render())
 
 
-def test_every_node_has_a_type():
-    for path, node in _nodes(_schema()):
+def _schema_of(definition: dict[str, Any]) -> dict[str, Any]:
+    return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+BOTH = pytest.mark.parametrize("made", [render, render_record])
+
+
+@BOTH
+def test_every_node_has_a_type(made: Any):
+    for path, node in _nodes(_schema_of(made())):
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
         assert not {"$ref", "anyOf", "title", "const"} & set(node), path
 
 
-def test_every_field_is_described():
+@BOTH
+def test_every_field_is_described(made: Any):
     undescribed = [
         f"{path}.{name}"
-        for path, node in _nodes(_schema())
+        for path, node in _nodes(_schema_of(made()))
         for name, child in node.get("properties", {}).items()
         if not child.get("description") and not f"{path}.{name}".startswith(".metadata")
     ]
@@ -68,6 +79,11 @@ def _is_bounded(node: dict[str, Any]) -> bool:
 def test_every_list_map_and_string_of_the_spec_has_a_bound():
     unbounded = [path for path, node in _nodes(_schema()["properties"]["spec"]) if not _is_bounded(node)]
     assert unbounded == []
+
+
+def test_every_list_map_and_string_of_a_record_has_a_bound():
+    record = _schema_of(render_record())["properties"]["record"]
+    assert [path for path, node in _nodes(record) if not _is_bounded(node)] == []
 
 
 def test_neither_kind_of_size_has_a_default():

@@ -125,6 +125,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.history.enabled }}
+# What stays of clusters, with the last lines of the logs of pods that ended; removed when it is old.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskrecords]
+  verbs: [get, list, create, update, delete]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
 {{- if .Values.mirror.enabled }}
 # What the stock Dask client reads, and what people change there.
 - apiGroups: [kubernetes.dask.org]

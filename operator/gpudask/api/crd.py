@@ -1,7 +1,8 @@
 """The CustomResourceDefinition and the reference page of the resource, rendered from the models.
 
-`python -m gpudask.api.crd` prints the definition, with `reference` the page; `make generate` writes them to crds/ and
-docs/reference.md, and a test fails on drift. Descriptions of fields belong into the models, not here.
+`python -m gpudask.api.crd` prints the definition, with `record` that of GpuDaskRecord, with `reference` the page. `make
+generate` writes them to crds/ and docs/reference.md, and a test fails on drift. Descriptions of fields belong into the
+models, not here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from gpudask.api.record import Record
 from gpudask.api.resource import (
     API_VERSION,
     CLUSTER_NAME,
@@ -22,6 +24,10 @@ from gpudask.api.resource import (
     NAME_ADVICE,
     NAME_LENGTH_ADVICE,
     PLURAL,
+    RECORD_KIND,
+    RECORD_PLURAL,
+    RECORD_SHORT,
+    RECORD_SINGULAR,
     SHORT,
     SINGULAR,
     VERSION,
@@ -67,6 +73,12 @@ _COLUMNS = (
     ("Address", "string", ".status.scheduler.address", 1),
     ("Worked", "string", ".status.summary.worked", 1),
     ("Reason", "string", ".status.reason", 1),
+)
+_RECORD_COLUMNS = (
+    ("Cluster", "string", ".record.cluster.name", 0),
+    ("Began", "date", ".record.began", 0),
+    ("Ended", "date", ".record.ended", 0),
+    ("Updated", "date", ".record.updated", 1),
 )
 _HEAD = f"""\
 <!-- Made by `make generate` from operator/gpudask/api. Do not edit. -->
@@ -151,36 +163,68 @@ def render() -> Schema:
     schema = _schema()
     properties = schema["properties"]
     schema = schema | {"properties": properties | {"spec": _without_defaults_in_items(properties["spec"])}}
+    names = _names(KIND, PLURAL, SINGULAR, SHORT) | {"categories": ["dask"]}
+    return _definition(names, {"subresources": {"status": {}}}, _COLUMNS, schema)
+
+
+def render_record() -> Schema:
+    """The CRD of GpuDaskRecord as an object. All of it has defaults, which are the operator's to know."""
+    record = _without_defaults(structural(Record.model_json_schema(by_alias=True, mode="serialization")))
+    schema = {
+        "type": "object",
+        "description": "What stays of a GpuDaskCluster after its pods are gone, and after it is gone itself.",
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+            "kind": {"type": "string", "description": RECORD_KIND},
+            "metadata": {"type": "object"},
+            "record": record,
+        },
+    }
+    names = _names(RECORD_KIND, RECORD_PLURAL, RECORD_SINGULAR, RECORD_SHORT)
+    return _definition(names, {}, _RECORD_COLUMNS, schema)
+
+
+def _names(kind: str, plural: str, singular: str, short: str) -> Schema:
+    return {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": singular, "shortNames": [short]}
+
+
+def _definition(names: Schema, more: Schema, columns: tuple[tuple[str, str, str, int], ...], schema: Schema) -> Schema:
+    """A CRD; `more`: of its version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{names['plural']}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": SINGULAR,
-                "shortNames": [SHORT],
-                "categories": ["dask"],
-            },
+            "names": names,
             "versions": [
                 {
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    **more,
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path} | ({"priority": wide} if wide else {})
-                        for name, kind, path, wide in _COLUMNS
+                        for name, kind, path, wide in columns
                     ],
                     "schema": {"openAPIV3Schema": schema},
                 }
             ],
         },
     }
+
+
+def _without_defaults(schema: Schema) -> Schema:
+    """A schema in which nothing is filled in, or required, and lists are replaced whole: one writer writes it."""
+    left_out = ("default", "required", "x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+    result = {key: value for key, value in schema.items() if key not in left_out}
+    for key in ("items", "additionalProperties"):
+        if isinstance(result.get(key), dict):
+            result[key] = _without_defaults(result[key])
+    if "properties" in result:
+        result["properties"] = {name: _without_defaults(child) for name, child in result["properties"].items()}
+    return result
 
 
 def _root(spec: Schema, status: Schema) -> Schema:
@@ -210,10 +254,10 @@ def _root(spec: Schema, status: Schema) -> Schema:
     }
 
 
-def dump() -> str:
-    """The CRD as the text of crds/gpudaskclusters.yaml."""
+def dump(definition: Schema) -> str:
+    """A CRD as the text of its file in crds/."""
     header = "# Made by `make generate` from operator/gpudask/api. Do not edit.\n"
-    return header + yaml.dump(render(), Dumper=_Plain, sort_keys=False, width=110)
+    return header + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=110)
 
 
 class _Plain(yaml.SafeDumper):
@@ -327,4 +371,10 @@ def _code(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference() if sys.argv[1:] == ["reference"] else dump())
+    match sys.argv[1:]:
+        case ["reference"]:
+            sys.stdout.write(reference())
+        case ["record"]:
+            sys.stdout.write(dump(render_record()))
+        case _:
+            sys.stdout.write(dump(render()))

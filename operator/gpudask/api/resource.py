@@ -42,6 +42,16 @@ ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 ANNOTATION_CREATION = f"{GROUP}/creation-id"  # on the cluster: by it a client knows what it made without an answer
 
+# Of the records of clusters, whose models are `record`'s.
+RECORD_KIND = "GpuDaskRecord"
+RECORD_PLURAL = "gpudaskrecords"
+RECORD_SINGULAR = "gpudaskrecord"
+RECORD_SHORT = "gdr"
+ANNOTATION_ENDED = f"{GROUP}/ended"  # the cluster's end: records whose time has come are found without reading them
+ANNOTATION_KEEP = f"{GROUP}/keep-seconds"  # after it
+ANNOTATION_UID = f"{GROUP}/cluster-uid"
+_UID_DIGITS = 8  # of a cluster's uid, in its record's name
+
 # Conventions of the stock Dask client: the labels that it looks for, and the pool that is meant where none is named.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
@@ -95,6 +105,11 @@ def owner_key(namespace: str, uid: str) -> str:
     own namespace alone.
     """
     return f"{namespace}/{uid}"
+
+
+def record_name(cluster: Identity) -> str:
+    """The name of the record of `cluster`: its name, and the beginning of its uid."""
+    return f"{cluster.name}-{cluster.uid[:_UID_DIGITS].strip('-').lower()}"
 
 
 def default_pool(pools: Mapping[str, bool]) -> str:

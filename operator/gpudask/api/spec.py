@@ -146,6 +146,38 @@ class Idle(Model):
         return None if self.shutdown_after_disconnect is None else seconds(self.shutdown_after_disconnect)
 
 
+class History(Model):
+    """What stays of the cluster in its GpuDaskRecord, after its pods are gone and after it is gone itself."""
+
+    rules = (
+        Rule(
+            f"!has(self.keep) || type(self.keep) != string || !self.keep.matches('{DURATION_PATTERN}')"
+            " || duration(self.keep) >= duration('1m')",
+            "a record that is gone at once tells nobody anything: write at least 1m, such as 48h, or leave it out",
+            lambda history: history.keep_seconds is None or history.keep_seconds >= MINUTE,
+            ".keep",
+        ),
+    )
+
+    performance_report: Annotated[
+        bool,
+        Field(
+            description="have the scheduler keep Dask's task stream, which costs time on every task, and write Dask's"
+            " performance report before the operator ends or suspends the cluster"
+        ),
+    ] = False
+    keep: Duration | None = Field(
+        default=None,
+        description="for how long the record stays after the cluster's end; the operator's chart has the longest"
+        " (history.keep), which is the default",
+    )
+
+    @property
+    def keep_seconds(self) -> float | None:
+        """`keep` in seconds; None: as long as the operator keeps any."""
+        return None if self.keep is None else seconds(self.keep)
+
+
 class Override(Model):
     """A size, or limits for autoscaling, set by a person or a client, apart from what the manifest's owner wrote."""
 
@@ -233,6 +265,7 @@ class Spec(Model):
     ] = "WhenIdle"
     suspend: Annotated[bool, Field(description="retire every pod once its tasks end, keep the resource")] = False
     idle: Idle = Field(default_factory=lambda: Idle.model_validate({}))
+    history: History = Field(default_factory=lambda: History.model_validate({}))
     pools: Annotated[
         list[Pool], Field(min_length=1, max_length=MAX_POOLS, description="the worker pools, each with its own size")
     ]

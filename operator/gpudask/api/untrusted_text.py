@@ -55,6 +55,20 @@ def quote(text: str, length: int = QUOTE_LENGTH) -> str:
     return cleaned if whole else f"{cleaned[: length - 1].rstrip()}\u2026"
 
 
+def quote_lines(text: str, length: int) -> str:
+    """The end of `text`, at most `length` characters, in its lines: each without terminal sequences, and visible."""
+    cleaned = text[-_LOOKED_AT * length :]
+    if not (cleaned.isascii() and cleaned.isprintable()):
+        cleaned = _PILE.sub(r"\1", _TERMINAL.sub("", cleaned).replace("\t", "    "))
+        cleaned = "\n".join(line.translate(_VISIBLE).rstrip() for line in cleaned.splitlines())
+    cleaned = cleaned.strip("\n")
+    if len(cleaned) <= length and len(text) <= _LOOKED_AT * length:
+        return cleaned
+    kept = cleaned[-(length - 1) :]
+    _, newline, whole = kept.partition("\n")
+    return f"\u2026{whole if newline and len(whole) >= length // 2 else kept}"
+
+
 def quote_last_line(text: str, length: int = QUOTE_LENGTH) -> str:
     """The last line of `text` that is not blank, quoted: of a traceback the error."""
     end = text.rstrip()

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gpudask.api import Json
+from gpudask.api.record import MAX_MESSAGE, RecordedEvent
 from gpudask.api.resource import API_VERSION, KIND, Identity
+from gpudask.api.status import iso
+from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
@@ -44,10 +48,21 @@ class _Budget:
         return True
 
 
+def _recorded(reason: str, message: str, *, warning: bool, now: float) -> RecordedEvent:
+    """The event as a cluster's record has it."""
+    return RecordedEvent(
+        at=iso(now, to="seconds"),
+        type="Warning" if warning else "Normal",
+        reason=reason,
+        message=quote(message, MAX_MESSAGE),
+    )
+
+
 class EventRecorder:
     """Records events on clusters. A failure is logged and costs nothing else.
 
-    Where the budget is spent the count of a series goes on, and its next event has it.
+    Where the budget is spent the count of a series goes on, and its next event has it. `on_record` is told of each
+    event, written or not.
     """
 
     def __init__(self, api: Kubernetes, instance: str) -> None:
@@ -55,11 +70,13 @@ class EventRecorder:
         self._instance = instance
         self._counts: dict[str, int] = {}  # the last used last, as the next
         self._budgets: dict[tuple[str, bool], _Budget] = {}  # by the cluster's uid, and whether for warnings
+        self.on_record: Callable[[Identity, RecordedEvent], None] = lambda _cluster, _event: None
 
     async def record(
         self, cluster: Identity, reason: str, message: str, *, series: str, warning: bool, now: float
     ) -> None:
         """Record what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds."""
+        self.on_record(cluster, _recorded(reason, message, warning=warning, now=now))
         time = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         digest = hashlib.sha256(f"{cluster.uid}/{reason}/{series}".encode()).hexdigest()[:16]
         name = f"{cluster.name}.{digest}"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, NoReturn
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, PLURAL, Identity
+from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL, Identity
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.transport import ApiServer
+from gpudask.desired.pod import MAIN_CONTAINER
 
 Marks = dict[str, str | None]
 
 FIELD_MANAGER = "gpudask"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_PAGE = "500"  # of objects without their contents
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -89,6 +93,57 @@ class Kubernetes(ApiServer):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
 
+    async def read_log(self, namespace: str, name: str, *, lines: int, at_most: int, previous: bool) -> str:
+        """The last lines of a pod's main container, of the `previous` one where it was started again.
+
+        `at_most`: bytes, counted from the first of these lines, so it should be many.
+        """
+        query = {"container": MAIN_CONTAINER, "tailLines": str(lines), "limitBytes": str(at_most)}
+        query |= {"previous": "true"} if previous else {}
+        return await self.text(f"/api/v1/namespaces/{namespace}/pods/{name}/log", query=query)
+
+    def follow_log(
+        self, namespace: str, name: str, *, lines: int, at_most: int, seconds: float
+    ) -> AsyncGenerator[bytes]:
+        """The last lines of a pod's main container, and what it writes from now on until it ends; as `read_log`."""
+        query = {"container": MAIN_CONTAINER, "tailLines": str(lines), "limitBytes": str(at_most), "follow": "true"}
+        return self.chunks(f"/api/v1/namespaces/{namespace}/pods/{name}/log", query=query, seconds=seconds)
+
+    async def get_record(self, namespace: str, name: str) -> Json:
+        """Get a GpuDaskRecord."""
+        return await self.request("GET", _records(namespace, name))
+
+    async def put_record(self, body: Json) -> Json:
+        """Create a GpuDaskRecord, or replace the one of the version that `body` names.
+
+        What the installed definition does not know of it is dropped, as where the operator is newer.
+        """
+        metadata = body["metadata"]
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Ignore"}
+        if "resourceVersion" in metadata:
+            path = _records(metadata["namespace"], metadata["name"])
+            return await self.request("PUT", path, query=query, body=body, bulk=True)
+        return await self.request("POST", collection(body), query=query, body=body, bulk=True)
+
+    async def delete_record(self, namespace: str, name: str, *, uid: str, version: str) -> None:
+        """Delete this very GpuDaskRecord, if it did not change since."""
+        preconditions = {"uid": uid, "resourceVersion": version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        await self.request("DELETE", _records(namespace, name), body=body)
+
+    async def records(self, namespace: str) -> AsyncGenerator[Json]:
+        """The metadata of all GpuDaskRecords of `namespace`, page by page; of all namespaces where it is empty."""
+        where = f"namespaces/{namespace}/" if namespace else ""
+        path, query = f"/apis/{API_VERSION}/{where}{RECORD_PLURAL}", {"limit": _PAGE}
+        while True:
+            page = await self.list_page(path, query=query, accept=METADATA_LIST)
+            for body in page.get("items") or ():
+                yield body
+            proceed = page["metadata"].get("continue")
+            if not proceed:
+                return
+            query = query | {"continue": proceed}
+
     async def get_cluster(self, namespace: str, name: str) -> Json:
         """Get a GpuDaskCluster."""
         return await self.request("GET", _clusters(namespace, name))
@@ -158,6 +213,10 @@ def collection(body: Json) -> str:
     group = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = _PLURALS.get(body["kind"], f"{body['kind'].lower()}s")
     return f"{group}/namespaces/{namespace}/{plural}"
+
+
+def _records(namespace: str, name: str) -> str:
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/{RECORD_PLURAL}/{name}"
 
 
 def _clusters(namespace: str, name: str) -> str:

@@ -27,6 +27,8 @@ from aiohttp.streams import StreamReader
 from gpudask.api import Json
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
+from gpudask.history.tasks import TaskHistory
+from gpudask.history.tasks import parse as parse_history
 from gpudask.scaling.demand import PROTOCOL, Demand, UnknownProtocolError, parse, parse_health, parse_refusals
 
 _CONNECT_SECONDS = 5.0
@@ -98,6 +100,20 @@ class SchedulerClient:
         answer, _ = await self._request("POST", f"{base}/gpudask/v1/desired", token, _DESIRE_SECONDS, json=body)
         try:
             return parse_refusals(answer)
+        except UnknownProtocolError as error:
+            raise SchedulerError(SchedulerTrouble.PROTOCOL, str(error)) from error
+
+    async def history(
+        self, base: str, token: str, *, namespace: str, now: float, seconds: float = _DESIRE_SECONDS
+    ) -> TaskHistory:
+        """Get what the scheduler tells of its tasks. `now`: the API server's time; `seconds`: until it has to answer.
+
+        Raises:
+            SchedulerError: no answer, or not the preload's; so it is where that is of an earlier version.
+        """
+        answer, _ = await self._request("GET", f"{base}/gpudask/v1/history", token, seconds, namespace=namespace)
+        try:
+            return parse_history(answer, now)
         except UnknownProtocolError as error:
             raise SchedulerError(SchedulerTrouble.PROTOCOL, str(error)) from error
 

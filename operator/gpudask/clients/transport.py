@@ -122,6 +122,43 @@ class ApiServer:
             # No status of a lost connection: going on from the same version would meet the same event for ever.
             raise ApiError(HTTPStatus.BAD_GATEWAY, "Unreadable", str(error), shown) from error
 
+    async def text(self, path: str, *, query: dict[str, str]) -> str:
+        """A text of the API server, such as a log; it waits behind the other requests of its cluster.
+
+        Raises:
+            ApiError: as `request`.
+        """
+        shown = f"GET {path}"
+        async with self._queue.slot(bulk=True):
+            try:
+                response = await self._send("GET", path, query, limit=_REQUEST_SECONDS, accept="*/*")
+                text = await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise ApiError(0, type(error).__name__, str(error), shown) from error
+        if response.status != HTTPStatus.OK:
+            _answer(response, text, shown)
+        return bytes(text).decode(errors="replace")
+
+    async def chunks(self, path: str, *, query: dict[str, str], seconds: float) -> AsyncGenerator[bytes]:
+        """The bytes of a text that grows, such as a log that is followed, until the server ends it.
+
+        Raises:
+            ApiError: it could not be started, broke off, or went on for `seconds`.
+        """
+        shown = f"FOLLOW {path}"
+        try:
+            limit = aiohttp.ClientTimeout(total=seconds, connect=_REQUEST_SECONDS)
+            response = await self._send("GET", path, query, limit=limit, accept="*/*")
+            if response.status != HTTPStatus.OK:
+                _answer(response, await response.read(), shown)
+            try:
+                async for chunk in response.response.content.iter_any():
+                    yield chunk
+            finally:
+                response.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, type(error).__name__, str(error), shown) from error
+
     async def list_page(self, path: str, *, query: dict[str, str], accept: str) -> Json:
         """One page of a list, in the form that `accept` names.
 

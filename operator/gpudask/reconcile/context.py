@@ -22,6 +22,7 @@ from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.loop_memory import KnownStarts
 from gpudask.reconcile.namespace_limits import NamespaceLimits
 from gpudask.reconcile.preload_configmaps import Preloads
+from gpudask.reconcile.records.store import Records
 from gpudask.reconcile.served_schema import ServedSchema
 from gpudask.reconcile.supervisor import Supervisor
 
@@ -48,6 +49,7 @@ class Context:
     `operator_namespace`: whose operator pods may connect where `network_policies` are made. `limits`: what users may
     ask for. `default_image`: of clusters whose manifest names none; empty: such a cluster is refused. `schema`: the
     resource's, as it is served. `attribution`: names of the labels and annotations that say whose a cluster is.
+    `records`: of what becomes of clusters; None: none are written.
     """
 
     api: Kubernetes
@@ -60,6 +62,7 @@ class Context:
     operator_namespace: str = "default"
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
+    records: Records | None = None
     default_image: str = ""
     metrics: Metrics = field(default_factory=Metrics)
     attribution: tuple[str, ...] = ()

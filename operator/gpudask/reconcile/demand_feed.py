@@ -144,7 +144,7 @@ class DemandFeed:
             return True
         try:
             refused = await self._context.schedulers.desire(
-                _base(self._pod), self._context.token(self._uid), {**wanted, "version": version}
+                base_url(self._pod), self._context.token(self._uid), {**wanted, "version": version}
             )
         except SchedulerError as error:
             _LOG.warning("%s: the desired state could not be sent: %s", self._key, error)
@@ -174,7 +174,7 @@ class DemandFeed:
 
     async def _poll(self, pod: Pod, *, known_version: str, wait_seconds: float) -> Demand:
         return await self._context.schedulers.demand(
-            _base(pod),
+            base_url(pod),
             self._context.token(self._uid),
             known_version=known_version,
             wait_seconds=wait_seconds,
@@ -229,7 +229,8 @@ class DemandFeed:
         self.refused = frozenset()
 
 
-def _base(pod: Pod) -> str:
+def base_url(pod: Pod) -> str:
+    """The URL of a scheduler's HTTP server."""
     host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
     return f"http://{host}:{DASHBOARD_PORT}"
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
-from gpudask.api.resource import owner_key, parse_status
+from gpudask.api.record import RecordedEvent
+from gpudask.api.resource import Identity, owner_key, parse_status
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter
 from gpudask.mirror.definitions import Definitions
@@ -27,6 +28,7 @@ from gpudask.reconcile.context import Context
 from gpudask.reconcile.loop_memory import reason_of
 from gpudask.reconcile.preload_configmaps import SharedByName
 from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
+from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import Change, ResourceCopy
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +55,9 @@ class ClusterLoop:
         self._limiter = RateLimiter(_PASSES_PER_SECOND, _PASSES_BURST)
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
-        self._reconciler = Reconciler(context, self._copy, self.mirror, self)
+        cluster = Identity(metadata["name"], self._namespace, metadata["uid"])
+        self.record = ClusterRecord(context, cluster, str(metadata.get("creationTimestamp", "")))
+        self._reconciler = Reconciler(context, self._copy, self.mirror, self, self.record)
 
     def resource_changed(self, body: Json) -> None:
         """Keep a newer copy of the resource. Our own status writes come back here too: those cause no pass."""
@@ -175,14 +179,15 @@ class Registry:
         self._definitions: Definitions | None = None
         self._leads = False
         self._clock = clock  # by which that is noted which stands here alone:
-        self._counted: dict[
-            str, tuple[str, float | None]
-        ] = {}  # key -> a status' countedAt, and when it was seen to come
+        # key -> a status' countedAt, and when it was seen to come
+        self._counted: dict[str, tuple[str, float | None]] = {}
         self._gone: deque[tuple[Pod, float]] = deque(maxlen=_GONE_KEPT)  # pods without a loop, and when they were gone
         self._bodies: dict[str, Json] = {}  # by key
         self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
         self._loops: dict[str, ClusterLoop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._deleted: set[str] = set()  # clusters that were deleted while their loop runs
+        self._closing: set[asyncio.Task[None]] = set()  # records that are written for the last time
 
     def lead(self, context: Context, definitions: Definitions | None = None) -> None:
         """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
@@ -208,6 +213,10 @@ class Registry:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        closing = list(self._closing)
+        for task in closing:
+            task.cancel()
+        await asyncio.gather(*closing, return_exceptions=True)
 
     def cluster_changed(self, body: Json) -> None:
         """A cluster was created or changed: start its loop, or hand it the new copy."""
@@ -227,6 +236,7 @@ class Registry:
         self._forget(key)
         task = self._tasks.get(key)
         if task is not None:
+            self._deleted.add(key)
             task.cancel()
 
     def _note_count(self, key: str, body: Json) -> None:
@@ -258,12 +268,23 @@ class Registry:
             loop.wake()
 
     def pod_gone(self, pod: Pod) -> None:
-        """A pod does not exist any more: it held its GPUs until now."""
+        """A pod does not exist any more: it held its GPUs until now, and was as it was last seen."""
         loop = self._loops.get(pod.owner)
         if loop is not None:
             loop.pod_gone(pod)
+            loop.record.last_seen(pod)
         else:
             self._gone.append((pod, self._clock()))
+
+    def event_recorded(self, cluster: Identity, event: RecordedEvent) -> None:
+        """An event was recorded on a cluster."""
+        loop = self._loops.get(cluster.owner_key)
+        if loop is not None:
+            loop.record.note_event(event)
+
+    def has(self, cluster: Identity) -> bool:
+        """Whether this cluster is there, as far as is known here."""
+        return cluster.owner_key in self._bodies
 
     def wake_all(self) -> None:
         """Wake all loops: something changed that concerns every cluster."""
@@ -291,13 +312,25 @@ class Registry:
             loop.mirror.deleted(item)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+        is_gone = key in self._deleted or not task.cancelled()
+        self._deleted.discard(key)
         if self._tasks.get(key) is task:
+            self._end_record(self._loops[key].record, key, is_gone=is_gone and self._leads)
             del self._loops[key], self._tasks[key]
         if task.cancelled():
             return
         self._forget(key)
         if task.exception() is not None:
             _LOG.critical("a cluster's loop failed: this is a defect", exc_info=task.exception())
+
+    def _end_record(self, record: ClusterRecord, key: str, *, is_gone: bool) -> None:
+        """Write the end of a cluster that is gone; of one that others go on with, end what runs for its record."""
+        if self._context is None:
+            return
+        work = record.close if is_gone else record.stop
+        task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _forget(self, key: str) -> None:
         self._bodies.pop(key, None)

@@ -35,6 +35,8 @@ from gpudask.reconcile.drift_repair import KINDS, observe_owned
 from gpudask.reconcile.election import Election
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
+from gpudask.reconcile.records.keeper import RecordKeeper
+from gpudask.reconcile.records.store import Records
 from gpudask.reconcile.served_schema import ServedSchema
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
@@ -119,6 +121,9 @@ class Operator:
     def notes(self) -> list[str]:
         """What somebody should mend, though the operator works: for its health page."""
         notes = [f"the resource definition lacks {field}" for field in self.schema.missing]
+        records = self._context.records if self._context is not None else None
+        if records is not None and records.off:
+            notes.append(records.off)
         if self._mirror is not None and (refusal := self._mirror.definitions.refusal):
             notes.append(f"no mirror: {refusal}")
         return notes
@@ -186,10 +191,13 @@ class Operator:
         lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
         election = Election(lease, identity, self._lead, self.registry.stand_by)
         api.may_write = election.leads
+        recorder = EventRecorder(api, socket.gethostname())
+        recorder.on_record = self.registry.event_recorded
+        records = self._records(api)
         self._context = Context(
             api=api,
             schedulers=SchedulerClient(election.leads),
-            events=EventRecorder(api, socket.gethostname()),
+            events=recorder,
             pods=pods,
             dependents=dependents,
             preloads=Preloads(api, preloads, files(), api.clock.now),
@@ -205,11 +213,15 @@ class Operator:
             default_image=self.settings.default_image,
             metrics=self.metrics,
             attribution=self.settings.attribution,
+            records=records,
         )
         self._election = election
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
         follow = partial(self.schema.run, api)
         self._tasks.append(self.supervisor.start(follow, kind="schema", name="of the resource"))
+        if records is not None:
+            keeper = RecordKeeper(api, records, self.registry.has, election.leads, self.settings.watch_namespaces)
+            self._tasks.append(self.supervisor.start(keeper.run, kind="records", name="of all clusters"))
         if self._mirror is not None:
             self._tasks.append(self.supervisor.start(self._mirror.run, kind="schema", name="of the mirror"))
 
@@ -227,6 +239,12 @@ class Operator:
                 await asyncio.sleep(_RETRY_SECONDS)
         self._key_problem = ""
         self.registry.lead(self._context, self._mirror.definitions if self._mirror is not None else None)
+
+    def _records(self, api: Kubernetes) -> Records | None:
+        """The records of clusters; None where the settings want none."""
+        if not self.settings.history.enabled:
+            return None
+        return Records(api, self.settings.history, lambda: api.clock.now() + api.clock.server_ahead())
 
     def _definitions_watcher(self, api: Kubernetes) -> DefinitionsWatcher:
         """The watcher of the mirror's definitions, which makes and runs the mirror's caches."""

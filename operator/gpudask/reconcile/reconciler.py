@@ -40,6 +40,7 @@ from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.measurements import Measurements
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
+from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
@@ -77,7 +78,7 @@ class Loop(Protocol):
 class Reconciler:
     """Makes the passes of one cluster, and owns what they share."""
 
-    def __init__(self, context: Context, copy: ResourceCopy, mirror: Mirror, loop: Loop) -> None:
+    def __init__(self, context: Context, copy: ResourceCopy, mirror: Mirror, loop: Loop, record: ClusterRecord) -> None:
         self._context = context
         self._copy = copy
         self._mirror = mirror
@@ -99,6 +100,7 @@ class Reconciler:
         self._executor = Executor(context, self._memory, self._measurements.deleted)
         self._dry_runs = DryRuns(context, self._executor)
         self._status_writer = StatusWriter(context, copy)
+        self._record = record
         self._live: set[str] = set()
         self._gone: list[Gone] = []  # since the last count
 
@@ -144,6 +146,13 @@ class Reconciler:
 
     async def reconcile(self) -> float:
         """Make a pass; its requeue_after, in seconds."""
+        self._record.look(cluster_gone="deletionTimestamp" in self._copy.body["metadata"])
+        seconds = await self._pass()
+        await self._retries.run(Kind.RECORD, self._record.work(), wait=False)
+        later = (self._record.requeue_after(), self._retries.requeue_after())
+        return max(0.01, min(seconds, *(each for each in later if each is not None)))
+
+    async def _pass(self) -> float:
         if self._copy.has_older_spec:
             self._loop.resource_changed(await self._copy.refresh())
         try:
@@ -201,6 +210,7 @@ class Reconciler:
             return RESYNC_SECONDS
         self._remember(observation, planned)
         self._measurements.planned(observation, planned)
+        await self._record.before(planned)
         await self._execute(observation.cluster, planned, write_mirror=write_mirror)
         observation = self._observe(cluster)
         sent = await self._feed.send_desired(fence(cluster), retirements(observation), planned.offers)
@@ -285,6 +295,7 @@ class Reconciler:
         status = report(observation, planned, writer.status, counted)
         writer.status, writer.ledger = status, counted
         self._measurements.passed(observation, planned, status)
+        self._record.note_status(cluster, status, observation.demand)
         waits: list[float | None] = []
 
         async def write() -> bool:

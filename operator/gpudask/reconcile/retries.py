@@ -33,6 +33,7 @@ class Kind(StrEnum):
     PODS = "pods"
     DELETION = "deletion"
     STATUS = "status"
+    RECORD = "record"
 
 
 _Key = tuple[Kind, str]
@@ -87,8 +88,10 @@ class Retries:
         self._considered: set[Kind] = set()  # by the present pass
         self._end: Exception | None = None
 
-    async def run(self, kind: Kind, work: Mapping[str, Work]) -> None:
+    async def run(self, kind: Kind, work: Mapping[str, Work], *, wait: bool = True) -> None:
         """Do what is due of `work`, concurrently. It is all the work of its kind: other failures are forgotten.
+
+        `wait`: whether the pass waits for it, for a while; else it goes on beside the passes at once.
 
         Raises:
             ClusterGoneError: the cluster does not exist any more.
@@ -98,7 +101,7 @@ class Retries:
         self._failed = {key: failed for key, failed in self._failed.items() if key[0] != kind or key[1] in work}
         started = [self._start((kind, what), do) for what, do in work.items() if self._is_due((kind, what))]
         if started:
-            _, late = await asyncio.wait(started, timeout=self._deadline_seconds)
+            _, late = await asyncio.wait(started, timeout=self._deadline_seconds if wait else 0.0)
             for task in late:
                 task.add_done_callback(lambda _: self._wake())
         if self._end is not None:

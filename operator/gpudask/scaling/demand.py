@@ -143,6 +143,7 @@ class _Answer(TypedDict):
     idle_seconds: NotRequired[Duration | None]
     clients: NotRequired[_Clients | None]
     ignored: NotRequired[Annotated[list[_IgnoredRow], Field(max_length=_NAMED), FailFast()]]
+    erred: NotRequired[Count]
 
 
 class _RefusedRow(TypedDict):
@@ -250,6 +251,7 @@ class Demand:
     idle_seconds: float | None = None  # without any work; None where an older preload does not say
     clients: Clients | None = None  # None where an older preload does not say
     ignored: tuple[str, ...] = ()  # messages for people: tasks whose `resources=` is no demand that anybody could serve
+    erred: int = 0  # tasks that failed for good since the scheduler started; 0 where an older preload does not say
     answer_bytes: int = field(default=0, compare=False)
     _by_pod: dict[str, tuple[Worker, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -292,6 +294,7 @@ def parse(answer: Any, *, answer_bytes: int = 0) -> Demand:
         idle_seconds=read.get("idle_seconds"),
         clients=None if (clients := read.get("clients")) is None else Clients(**clients),
         ignored=tuple(_ignored(row) for row in read.get("ignored", ())),
+        erred=read.get("erred", 0),
         answer_bytes=answer_bytes,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpudask.api import Json
-from gpudask.api.resource import GROUP, PLURAL
+from gpudask.api.resource import GROUP, PLURAL, RECORD_PLURAL
 from gpudask.mirror import objects
 
 
@@ -44,6 +44,11 @@ OPERATOR = (
     *_rights("networking.k8s.io", ("networkpolicies",), "list", "watch", "create", "patch", "delete"),
     *_rights("events.k8s.io", ("events",), "create", "patch"),
 )
+HISTORY = (
+    *_rights(GROUP, (RECORD_PLURAL,), "get", "list", "create", "update", "delete"),
+    *_rights("", ("pods/log",), "get"),
+)
+"""For what stays of clusters: the chart's `history`."""
 CLEAN_UP = _rights(GROUP, (PLURAL,), "delete")
 """For clusters that ask to be deleted: the chart's `deleteAfter`, which an administrator may switch off."""
 MIRROR = (
@@ -59,6 +64,7 @@ USER = {
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "delete"), "delete"),
     **dict.fromkeys(_rights("", ("pods",), "list"), "logs, connect, dashboard"),
     **dict.fromkeys(_rights("", ("pods/log",), "get"), "logs"),
+    **dict.fromkeys(_rights(GROUP, (RECORD_PLURAL,), "get", "list"), "history"),
     **dict.fromkeys(_rights("", ("pods/portforward",), "get", "create"), "connect, dashboard"),
 }
 """A user's rights, each with the commands that it is for. Who may not watch is served by asking again and again."""

@@ -97,6 +97,9 @@ def parse_pod(body: Json) -> Pod:
         serves=bool(labels.get(resource.LABEL_SERVES)),
         preload=sys.intern(_preload(spec)),
         preempted=_preempted(status, conditions.get("DisruptionTarget", {})),
+        disruption=_disruption(conditions.get("DisruptionTarget", {})),
+        status_reason=sys.intern(fields.text(status, "reason", _LABEL_LENGTH)),
+        status_message=_end_of(status),
         finalizers=tuple(sys.intern(item) for item in fields.strings(metadata, "finalizers")[:_FINALIZERS]),
         eviction_annotations=tuple(
             sys.intern(fields.text(annotations, name, _LABEL_LENGTH)) for name in EVICTION_ANNOTATIONS
@@ -143,12 +146,12 @@ def _waiting(container: Json) -> str:
 
 def _ended(container: Json, status: Json) -> Ended | None:
     last, now = fields.mapping(container, "lastState"), fields.mapping(container, "state")
-    ended = fields.mapping(last, "terminated") or fields.mapping(now, "terminated")
+    ended = fields.mapping(now, "terminated") or fields.mapping(last, "terminated")
     if ended:
         at, code = fields.time(ended, "finishedAt"), fields.number(ended, "exitCode") or 0
         return Ended(fields.text(ended, "reason"), code, _end_of(ended), at)
     if status.get("phase") == "Failed":
-        return Ended(fields.text(status, "reason"), 0, _end_of(status))
+        return Ended(fields.text(status, "reason"), 0, _end_of(status), is_container=False)
     return None
 
 
@@ -173,6 +176,11 @@ def _preempted(status: Json, disruption: Json) -> bool:
     if reason == "Evicted":
         return fields.text(status, "message").startswith(_NODE_PRESSURE)
     return reason in _PREEMPTIONS
+
+
+def _disruption(condition: Json) -> str:
+    """The reason of the condition DisruptionTarget, where it holds: who ends the pod for another's sake."""
+    return sys.intern(fields.text(condition, "reason", _LABEL_LENGTH)) if condition.get("status") == "True" else ""
 
 
 def _retirement(text: Any) -> Retirement | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from gpudask.desired.scheduler import MadeWith
 
 _DIGITS = 9  # of a worker pod's number
+_ENDED = 3  # the place of a container's termination among a pod's stamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,16 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last termination of the main container; `at`: seconds since the epoch."""
+    """The last termination of the main container; `at`: seconds since the epoch.
+
+    `is_container`: whether the container's own end is known, and not the pod's alone.
+    """
 
     reason: str = ""
     exit_code: int = 0
     message: str = ""
     at: float = 0.0
+    is_container: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ class Pod:
     `serves`: whether the cluster's Service selects it. `preload`: the ConfigMap with the code that runs in a scheduler.
     `finalizers`: those that others put there, which keep it after its deletion until they are removed. `preempted`:
     its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
-    an older operator made it.
+    an older operator made it. `disruption`: the reason of its condition DisruptionTarget, where that holds.
+    `status_reason`, `status_message`: the kubelet's, of a pod as a whole.
     """
 
     uid: str
@@ -99,6 +105,9 @@ class Pod:
     preempted: bool = False
     made_with: MadeWith | None = None
     finished_at: float = 0.0
+    disruption: str = ""
+    status_reason: str = ""
+    status_message: str = ""
     stamps: tuple[float, ...] = ()
 
     @property
@@ -135,6 +144,11 @@ class Pod:
     def ran(self) -> bool:
         """True if its container runs or ran: there was a worker in it."""
         return self.running or self.restarts > 0 or self.ended is not None
+
+    @property
+    def ended_stamp(self) -> float:
+        """The kubelet's own time of the container's last termination, which is the same for every operator."""
+        return self.stamps[_ENDED] if self.stamps else self.ended.at if self.ended is not None else 0.0
 
     @property
     def number(self) -> int:

@@ -1,0 +1,141 @@
+"""The keeper of all records: it notes the end of clusters that ended unseen, and removes what is old or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from gpudask.api.record import RecordedEvent
+from gpudask.api.resource import Identity
+from gpudask.api.status import iso
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.history.record import Notes
+from gpudask.history.retention import Kept, Sweep, parse, sweep
+from gpudask.reconcile.records.store import Records, Subject, wait_for_turn
+
+_LOG = logging.getLogger(__name__)
+_UNSEEN = "EndedUnseen"
+
+
+class RecordKeeper:
+    """Sweeps over the records while this operator leads.
+
+    `knows(cluster)`: whether a cluster is there for sure. `interval_seconds`: between two sweeps; `soon_seconds`: after
+    news of a namespace.
+    """
+
+    def __init__(
+        self,
+        api: Kubernetes,
+        records: Records,
+        knows: Callable[[Identity], bool],
+        leads: Callable[[], bool],
+        namespaces: tuple[str, ...],
+        *,
+        interval_seconds: float = 600.0,
+        soon_seconds: float = 10.0,
+    ) -> None:
+        self._api = api
+        self._records = records
+        self._knows = knows
+        self._leads = leads
+        self._namespaces = namespaces or ("",)
+        self._interval_seconds = interval_seconds
+        self._soon_seconds = soon_seconds
+        self._news: set[str] = set()  # namespaces in which a record was made, or ended
+        self._wake = asyncio.Event()
+        records.on_write = self._note
+
+    async def run(self) -> None:
+        """Sweep at the start, then at intervals, and soon after news; never returns."""
+        wait = self._soon_seconds
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            if self._wake.is_set():
+                await asyncio.sleep(self._soon_seconds)
+            self._wake.clear()
+            if not self._leads():
+                wait = self._soon_seconds
+                continue
+            news, self._news = self._news, set()
+            wait = min([self._interval_seconds, *[await self.sweep(where) for where in self._due(news)]])
+
+    async def sweep(self, namespace: str) -> float:
+        """Sweep over the records of `namespace`, of all where it is empty; in how many seconds again."""
+        try:
+            found = [kept async for body in self._api.records(namespace) if (kept := parse(body)) is not None]
+        except ApiError as error:
+            if error.not_found or error.forbidden:
+                self._records.set_off(error)
+            else:
+                _LOG.warning("the records of clusters: %s", error)
+            return self._interval_seconds
+        self._records.set_on()
+        settings = self._records.settings
+        plan = sweep(
+            found,
+            now=self._records.now(),
+            keep_seconds=settings.keep_seconds,
+            per_namespace=settings.per_namespace,
+        )
+        await self._carry_out(plan)
+        return max(1.0, plan.requeue_after) if plan.requeue_after is not None else self._interval_seconds
+
+    def _note(self, namespace: str) -> None:
+        self._news.add(namespace)
+        self._wake.set()
+
+    def _due(self, news: set[str]) -> tuple[str, ...]:
+        """The namespaces to sweep over: those with news; without any, all of them."""
+        return tuple(sorted(news)) or self._namespaces
+
+    async def _carry_out(self, plan: Sweep) -> None:
+        for kept in plan.expired:
+            await self._remove(kept)
+        for kept in plan.unended:
+            assert kept.cluster is not None, "of others nobody can tell"
+            if not self._knows(kept.cluster):
+                await self._complete(kept, kept.cluster)
+
+    async def _remove(self, kept: Kept) -> None:
+        await wait_for_turn(self._records.limiter, kept.namespace)
+        try:
+            await self._api.delete_record(kept.namespace, kept.name, uid=kept.uid, version=kept.version)
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                _LOG.warning("record %s/%s: %s", kept.namespace, kept.name, error)
+        else:
+            _LOG.info("record %s/%s: removed", kept.namespace, kept.name)
+
+    async def _complete(self, kept: Kept, cluster: Identity) -> None:
+        """Note the end of a cluster that is gone, which nobody saw; where it is there after all, nothing."""
+        await wait_for_turn(self._records.limiter, kept.namespace)
+        try:
+            if await self._exists(cluster):
+                return
+            ended = iso(self._records.now(), to="seconds")
+            why = "it was deleted while no operator watched: when is not known"
+            notes = Notes(ended=ended, events=[RecordedEvent(at=ended, reason=_UNSEEN, message=why)])
+            keep = kept.keep_seconds if kept.keep_seconds is not None else self._records.settings.keep_seconds
+            await self._records.go_on(Subject(cluster, "", keep), notes, only_existing=True)
+        except ApiError as error:
+            _LOG.info("record %s/%s: %s", kept.namespace, kept.name, error)
+
+    async def _exists(self, cluster: Identity) -> bool:
+        """Whether this very cluster is there.
+
+        Raises:
+            ApiError: nobody can tell.
+        """
+        try:
+            body = await self._api.get_cluster(cluster.namespace, cluster.name)
+        except ApiError as error:
+            if error.object_not_found:
+                return False
+            raise
+        return bool(body["metadata"]["uid"] == cluster.uid)

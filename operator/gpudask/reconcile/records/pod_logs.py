@@ -1,0 +1,152 @@
+"""The last lines of pods' logs: read once where a container has ended, followed where a pod is about to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from functools import partial
+
+from gpudask.api.record import MAX_LOG
+from gpudask.clients.errors import ApiError
+from gpudask.clients.kubernetes import Kubernetes
+from gpudask.history.ends import LogSource, PodEnd, with_log
+from gpudask.planning.observed.pods import Pod
+from gpudask.reconcile.supervisor import Supervisor
+
+_LOG = logging.getLogger(__name__)
+_LINES = 60
+# The API server counts bytes from the first of the lines that are asked for: with few the end would be missing.
+_READ_BYTES, _FOLLOWED_BYTES = 262_144, 4_194_304
+_KEPT_BYTES = 4 * MAX_LOG
+_FOLLOWED_AT_ONCE = 16  # logs of one cluster: each is a connection to its node
+_AFTER_GRACE_SECONDS = 30.0
+# After a pod is gone the end of its log is on its way for a moment, and no longer.
+_REST_SECONDS = 1.0
+_MANY = "no log: many pods ended at once"
+
+
+class _Followed:
+    """A log that is being followed: its end so far."""
+
+    def __init__(self) -> None:
+        self.end = bytearray()
+        self.error = ""
+        self.task: asyncio.Task[None] | None = None
+
+    def add(self, chunk: bytes) -> None:
+        self.end += chunk
+        if len(self.end) > 2 * _KEPT_BYTES:
+            del self.end[:-_KEPT_BYTES]
+
+    @property
+    def text(self) -> str:
+        return bytes(self.end).decode(errors="replace")
+
+
+class PodLogs:
+    """The logs of one cluster's pods."""
+
+    def __init__(self, api: Kubernetes, supervisor: Supervisor, cluster: str) -> None:
+        self._api = api
+        self._supervisor = supervisor
+        self._cluster = cluster
+        self._followed: dict[str, _Followed] = {}  # by the pod's uid
+
+    def follow(self, pod: Pod) -> None:
+        """Read the log of a pod that is about to be gone, until its container ends."""
+        if pod.uid in self._followed or len(self._running) >= _FOLLOWED_AT_ONCE:
+            return
+        followed = self._followed[pod.uid] = _Followed()
+        follow = partial(self._follow, pod, followed)
+        followed.task = self._supervisor.start(follow, kind="log", name=f"{self._cluster}: {pod.name}", may_end=True)
+
+    async def complete(self, end: PodEnd) -> PodEnd:
+        """`end` with the last lines of its log, or with why there are none. It never fails."""
+        followed = self._followed.pop(end.pod.uid, None) if not end.restarted else None
+        if end.source is LogSource.KNOWN:
+            await self._end(followed)
+            return end
+        if followed is not None and end.source is not LogSource.NONE:
+            await self._end(followed)
+            if followed.end:
+                return with_log(end, followed.text)
+        if end.source is LogSource.FOLLOWED:
+            return with_log(end, "", followed.error if followed is not None and followed.error else _why(end.pod))
+        if end.source in (LogSource.CURRENT, LogSource.PREVIOUS):
+            return await self.read(end, previous=end.source is LogSource.PREVIOUS)
+        return end
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a log is being followed that has not ended."""
+        return bool(self._running)
+
+    @property
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [item.task for item in self._followed.values() if item.task is not None and not item.task.done()]
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for the ends of the logs that are followed, for so long at most."""
+        if running := self._running:
+            await asyncio.wait(running, timeout=seconds)
+
+    def so_far(self, end: PodEnd) -> PodEnd:
+        """`end` with what was read of its log by now."""
+        if end.source in (LogSource.KNOWN, LogSource.NONE):
+            return end
+        followed = self._followed.get(end.pod.uid)
+        if followed is None:
+            return with_log(end, "", _MANY)
+        return with_log(end, followed.text, followed.error)
+
+    async def read(self, end: PodEnd, *, previous: bool = False) -> PodEnd:
+        """`end` with the last lines of the log as it is now."""
+        pod = end.pod
+        try:
+            log = await self._api.read_log(
+                pod.namespace, pod.name, lines=_LINES, at_most=_READ_BYTES, previous=previous
+            )
+        except ApiError as error:
+            return with_log(end, "", _no_log(error))
+        return with_log(end, log)
+
+    async def stop(self) -> None:
+        """Follow no log any more; returns when that has ended."""
+        for followed in list(self._followed.values()):
+            await self._end(followed, seconds=0.0)
+        self._followed.clear()
+
+    async def _end(self, followed: _Followed | None, seconds: float = _REST_SECONDS) -> None:
+        """Wait a moment for the end of a log whose pod has ended, and read no more of it."""
+        if followed is None or followed.task is None:
+            return
+        if seconds:
+            await asyncio.wait([followed.task], timeout=seconds)
+        followed.task.cancel()
+        await asyncio.wait([followed.task])
+
+    async def _follow(self, pod: Pod, followed: _Followed) -> None:
+        seconds = pod.grace_seconds + _AFTER_GRACE_SECONDS
+        reading = self._api.follow_log(pod.namespace, pod.name, lines=_LINES, at_most=_FOLLOWED_BYTES, seconds=seconds)
+        try:
+            async with aclosing(reading) as chunks:
+                async for chunk in chunks:
+                    followed.add(chunk)
+        except ApiError as error:
+            followed.error = _no_log(error)
+            _LOG.info("%s: the log of %s: %s", self._cluster, pod.name, error)
+
+
+def _why(pod: Pod) -> str:
+    return _MANY if pod.deleting else "no log: it was gone at once"
+
+
+def _no_log(error: ApiError) -> str:
+    if error.status == 0:
+        return "no log: the API server did not answer"
+    if error.forbidden:
+        return "no log: the operator may not read logs (its role lacks get of pods/log)"
+    if error.not_found:
+        return "no log: the pod was gone at once"
+    return "no log: its node has it no more, or does not answer"

@@ -1,0 +1,276 @@
+"""What the passes of one cluster see of it is noted here, and written into its record beside them.
+
+An ended pod is written within about two seconds, with the last lines of its log; sizes, events and tasks once a minute.
+What cannot be written is noted on, within bounds, and tried again; it holds up nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from gpudask.api.record import RecordedEvent, Sample
+from gpudask.api.resource import Cluster, Identity
+from gpudask.api.status import Status, iso
+from gpudask.clients.errors import ApiError, SchedulerError
+from gpudask.clients.flow_control import Backoff, RateLimiter
+from gpudask.history import pools, record, samples
+from gpudask.history.ends import LogSource, PodEnd, PodWatch, with_state
+from gpudask.history.record import Notes, recorded_pod
+from gpudask.history.tasks import TaskHistory
+from gpudask.planning.actions import DeletePod, Plan
+from gpudask.planning.observed.pods import Pod, current_scheduler
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.demand_feed import base_url
+from gpudask.reconcile.records.pod_logs import PodLogs
+from gpudask.reconcile.records.store import Records, Subject, wait_for_turn
+from gpudask.reconcile.retries import Work
+from gpudask.scaling.demand import Demand
+
+_LOG = logging.getLogger(__name__)
+_INTERVAL_SECONDS = 60.0
+# Writes for ended pods and failed tasks: so many at once, and one in so many seconds where they come all the time.
+_URGENT_BURST, _URGENT_SECONDS = 30.0, 5.0
+# Pods that end together are one write.
+_GATHER_SECONDS = 0.5
+_ENDS_KEPT = 100  # whose log was not read yet: as many as a record has
+_LOGS_AT_ONCE = 8
+_BEFORE_DELETION_SECONDS = 0.5
+# The record of a cluster that was deleted: first what is known, then, once its pods have gone, the ends of their logs.
+_FIRST_LOGS_SECONDS, _LAST_LOGS_SECONDS = 1.0, 45.0
+_ANSWER_SECONDS = 1.0
+_TRIES, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 8, 0.5, 15.0
+
+
+class ClusterRecord:
+    """The record of one cluster, from the first pass to the cluster's end. Without `context.records` none is written.
+
+    `created`: the cluster's creationTimestamp.
+    """
+
+    def __init__(self, context: Context, cluster: Identity, created: str) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._records: Records | None = context.records
+        self._subject = Subject(cluster, created, self._records.settings.keep_seconds if self._records else 0.0)
+        self._pods = PodWatch()
+        self._ends: list[PodEnd] = []  # whose log is not read yet
+        self._notes = Notes()
+        self._logs = PodLogs(context.api, context.supervisor, f"{cluster.namespace}/{cluster.name}")
+        self._limiter = RateLimiter(1 / _URGENT_SECONDS, _URGENT_BURST)
+        self._is_read_back = False
+        self._written_at = context.clock()
+        self._sampled: Sample | None = None
+        self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
+        self._must_ask = self._must_hurry = False  # for the tasks
+
+    # what is noted: at once, and but for logs without a request
+
+    def look(self, *, cluster_gone: bool = False) -> None:
+        """Note the ends of pods since the last look, and follow the logs of those that are about to be gone."""
+        if self._records is None:
+            return
+        context = self._context
+        seen = self._pods.look(
+            context.pods_of(self._cluster), context.clock(), ahead=context.server_ahead(), cluster_gone=cluster_gone
+        )
+        self._ends = [*self._ends, *seen.ends][-_ENDS_KEPT:]
+        for pod in seen.ending:
+            self._logs.follow(pod)
+
+    def last_seen(self, pod: Pod) -> None:
+        """Note the last state of a pod that is gone."""
+        self._pods.last_seen(pod)
+
+    def note_event(self, event: RecordedEvent) -> None:
+        """Note an event that was recorded on the cluster."""
+        if self._records is not None:
+            self._notes.add_event(event)
+
+    def note_status(self, cluster: Cluster, status: Status, demand: Demand | None) -> None:
+        """Note the sizes and the demand of a pass, and that there is news of tasks."""
+        if self._records is None:
+            return
+        keep, longest = cluster.spec.history.keep_seconds, self._records.settings.keep_seconds
+        self._subject = replace(self._subject, keep_seconds=longest if keep is None else min(keep, longest))
+        sample = samples.take(status, self._server_time())
+        if samples.is_due(self._sampled, sample):
+            self._sampled = sample
+            self._notes.add_sample(sample)
+        self._notes.pools = pools.rows(cluster.spec, status)
+        if demand is not None:
+            self._hear(demand)
+
+    async def before(self, planned: Plan) -> None:
+        """Note what a plan is about to delete; read the logs of pods that have ended, which would be gone with them."""
+        if self._records is None:
+            return
+        self._pods.intend(planned)
+        deleted = {action.pod.uid for action in planned.actions if isinstance(action, DeletePod)}
+        ends = [end for end in self._ends if end.source is LogSource.CURRENT and end.pod.uid in deleted]
+        if not ends:
+            return
+        self._ends = [end for end in self._ends if end not in ends]
+        reading = asyncio.ensure_future(self._complete(ends))
+        done, _ = await asyncio.wait([reading], timeout=_BEFORE_DELETION_SECONDS)
+        if not done:
+            reading.cancel()
+        self._ends += reading.result() if done else ends
+
+    # what is written
+
+    def work(self) -> dict[str, Work]:
+        """The write that is due now, if any."""
+        if self._records is None or self._records.off:
+            return {}
+        is_urgent = bool(self._ends) or self._must_hurry
+        if not is_urgent and (self._due_after() > 0 or not self._has_news):
+            return {}
+        return {"record": partial(self._write, self._records, is_urgent=is_urgent)}
+
+    def requeue_after(self) -> float | None:
+        """In how many seconds a write is due; None: there is nothing to write."""
+        if self._records is None or self._records.off or not self._has_news:
+            return None
+        return max(1.0, self._due_after())
+
+    async def stop(self) -> None:
+        """End what runs for the record; returns when it has ended."""
+        await self._logs.stop()
+
+    async def close(self) -> None:
+        """Write the end of a cluster that is gone: what is known at once, and the ends of its pods' logs as they come.
+
+        What fails again and again is left to the sweep (`keeper`), which notes the end.
+        """
+        try:
+            if self._records is not None and not self._records.off:
+                await self._close(self._records)
+        finally:
+            await self._logs.stop()
+
+    async def _close(self, records: Records) -> None:
+        self.look(cluster_gone=True)
+        ends = [*self._ends, *self._pods.look((), self._context.clock(), ahead=self._ahead, cluster_gone=True).ends]
+        self._ends = []
+        for end in ends:
+            if end.source is LogSource.FOLLOWED:
+                self._logs.follow(end.pod)
+        self._notes.ended = iso(self._server_time(), to="seconds")
+        self._notes.history = await self._ask() or self._notes.history
+        await self._logs.wait(_FIRST_LOGS_SECONDS)
+        self._note_ends(self._logs.so_far(end) for end in ends)
+        if await self._write_last(records) and self._logs.is_following:
+            await self._logs.wait(_LAST_LOGS_SECONDS)
+            newest = {pod.uid: pod for pod in self._context.pods_of(self._cluster)}
+            self._note_ends(self._logs.so_far(with_state(end, newest.get(end.pod.uid))) for end in ends)
+            await self._write_last(records)
+
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._ends) or not self._notes.is_empty or self._must_ask
+
+    @property
+    def _ahead(self) -> float:
+        return self._context.server_ahead()
+
+    def _due_after(self) -> float:
+        return self._written_at + _INTERVAL_SECONDS - self._context.clock()
+
+    def _server_time(self) -> float:
+        return self._context.clock() + self._ahead
+
+    def _hear(self, demand: Demand) -> None:
+        """Note whether the scheduler has news of its tasks; those that failed are not waited for."""
+        ended = sum(worker.tasks_done or 0 for worker in demand.workers)
+        before = self._heard
+        if before is None or before[0] != demand.scheduler_id:
+            before = (demand.scheduler_id, 0, 0)
+        self._heard = (demand.scheduler_id, ended, demand.erred)
+        self._must_ask |= self._heard != before
+        self._must_hurry |= demand.erred > before[2]
+
+    async def _write(self, records: Records, *, is_urgent: bool) -> bool:
+        """Write what was noted by now; what could not be written is noted on. Whether there is more by then."""
+        if is_urgent:
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(_GATHER_SECONDS, self._limiter.reserve(now) - now))
+        else:
+            await wait_for_turn(records.limiter, self._cluster.namespace)
+        await self._complete_ends(records)
+        if self._must_ask:
+            self._must_ask = self._must_hurry = False
+            self._notes.history = await self._ask() or self._notes.history
+        await self._flush(records)
+        self._written_at = self._context.clock()
+        return bool(self._ends)
+
+    async def _flush(self, records: Records) -> None:
+        notes, self._notes = self._notes, Notes()
+        try:
+            await records.go_on(self._subject, notes)
+        except BaseException:
+            self._notes = notes.before(self._notes)
+            raise
+
+    async def _write_last(self, records: Records) -> bool:
+        """Write, and try again for a while; whether it was written."""
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
+        for tried in range(1, _TRIES + 1):
+            try:
+                await self._flush(records)
+            except ApiError as error:
+                if error.ending or records.off:
+                    return False  # the record goes with its namespace, or there is none
+                _LOG.info("%s/%s: its record: %s", self._cluster.namespace, self._cluster.name, error)
+                await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
+            else:
+                return True
+        return False
+
+    async def _complete_ends(self, records: Records) -> None:
+        """Read the logs of the ends by now, but for those that the record has from an operator before this one."""
+        ends, self._ends = self._ends, []
+        try:
+            if ends and not self._is_read_back:
+                before = await records.read(self._cluster)
+                known = set(record.ends_of(before)) if before is not None else set()
+                self._is_read_back = True
+                ends = [end for end in ends if end.key not in known]
+            self._note_ends(await self._complete(ends))
+        except BaseException:
+            self._ends = [*ends, *self._ends][-_ENDS_KEPT:]
+            raise
+
+    async def _complete(self, ends: Iterable[PodEnd]) -> list[PodEnd]:
+        turns = asyncio.Semaphore(_LOGS_AT_ONCE)
+
+        async def one(end: PodEnd) -> PodEnd:
+            async with turns:
+                return await self._logs.complete(end)
+
+        return list(await asyncio.gather(*(one(end) for end in ends)))
+
+    def _note_ends(self, ends: Iterable[PodEnd]) -> None:
+        for end in ends:
+            self._notes.add_pod(recorded_pod(end, end.pod.gpus, self._ahead))
+
+    async def _ask(self) -> TaskHistory | None:
+        """The present scheduler's word on its tasks; None where it has none, or does not answer."""
+        scheduler = current_scheduler(self._context.pods_of(self._cluster))
+        if scheduler is None or not scheduler.ip or not scheduler.running:
+            return None
+        try:
+            return await self._context.schedulers.history(
+                base_url(scheduler),
+                self._context.token(self._cluster.uid),
+                namespace=self._cluster.namespace,
+                now=self._server_time(),
+                seconds=_ANSWER_SECONDS,
+            )
+        except SchedulerError as error:
+            _LOG.info("%s/%s: the tasks in its record: %s", self._cluster.namespace, self._cluster.name, error)
+            return None
