@@ -46,11 +46,13 @@ def a_deployment(
     replicas: int = 1,
     namespaces: str = "",
     mirror: bool = False,
+    history: bool = False,
     conditions: list[Json] | None = None,
 ) -> Json:
     labels = {"app.kubernetes.io/name": "gpudask", "app.kubernetes.io/component": "operator"}
     labels |= {"app.kubernetes.io/instance": name} | ({"app.kubernetes.io/version": version} if version else {})
     env = [{"name": "GPUDASK_WATCH_NAMESPACES", "value": namespaces}, *([MIRROR_ON] if mirror else [])]
+    env += [{"name": "GPUDASK_HISTORY", "value": '{"enabled": true}'}] if history else []
     template = {"metadata": {"labels": labels}, "spec": {"serviceAccountName": name, "containers": [{"env": env}]}}
     metadata = {"name": name, "namespace": "system", "labels": labels}
     status = {"readyReplicas": ready, "conditions": conditions or []}
@@ -90,6 +92,7 @@ def well(**changes: Any) -> Facts:
         "user": "alice",
         "crd": a_definition(),
         "served": True,
+        "records_served": True,
         "dask_kinds": {},
         "deployments": [a_deployment()],
         "operator_pods": [],

@@ -10,7 +10,7 @@ import yaml
 from gpudask.api import crd
 from gpudask.cli.doctor.checks import judge, unreachable
 from gpudask.cli.doctor.facts import Facts, Level, watched
-from gpudask.cli.doctor.rights import CLEAN_UP, MIRROR, OPERATOR, Right, of_key
+from gpudask.cli.doctor.rights import CLEAN_UP, HISTORY, MIRROR, OPERATOR, Right, of_key
 from tests.builders import a_pool
 from tests.cli.doctor_builders import (
     OURS,
@@ -439,7 +439,7 @@ def granted(file: str) -> set[Right]:
 
 
 def test_the_operators_rights_are_those_of_the_chart():
-    own = {*OPERATOR, *CLEAN_UP, *of_key("gpudask-key")}
+    own = {*OPERATOR, *CLEAN_UP, *HISTORY, *of_key("gpudask-key")}
 
     assert granted("rbac-everywhere.yaml") == own
     assert granted("rbac-mirror.yaml") == own | set(MIRROR)

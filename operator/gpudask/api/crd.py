@@ -373,8 +373,9 @@ def _code(value: Any) -> str:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["reference"]:
-            sys.stdout.write(reference())
+            made = reference()
         case ["record"]:
-            sys.stdout.write(dump(render_record()))
+            made = dump(render_record())
         case _:
-            sys.stdout.write(dump(render()))
+            made = dump(render())
+    sys.stdout.write(made)

@@ -46,6 +46,14 @@ def run(target: Target, work: Callable[[Server], Awaitable[Result]]) -> Result:
         raise KeyboardInterrupt from error
 
 
+def run_anything(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run `work`, which connects by itself; as `run`."""
+    try:
+        return asyncio.run(work)
+    except asyncio.CancelledError as error:
+        raise KeyboardInterrupt from error
+
+
 @contextmanager
 def connected(target: Target) -> Iterator[Connected]:
     """One connection for several steps of a command, with whatever stands between them, such as a question.

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpudask.api import Json
+from gpudask.api.resource import LABEL_CLUSTER
 from gpudask.cli import client
 from gpudask.kubecluster.kube import config as kubeconfig
 
@@ -59,6 +60,16 @@ def clusters(ctx: typer.Context) -> list[str]:
     """The clusters of the namespace, but for those that were named already."""
     named = ctx.params.get("names") or []
     return [name for name in (body["metadata"]["name"] for body in _bodies(ctx)) if name not in named]
+
+
+def records(ctx: typer.Context) -> list[str]:
+    """The clusters that left a record, each once."""
+
+    async def listed(server: Server) -> list[str]:
+        labels = [body["metadata"].get("labels") or {} for body in await server.records()]
+        return sorted({str(of[LABEL_CLUSTER]) for of in labels if LABEL_CLUSTER in of})
+
+    return _query(ctx, listed)
 
 
 def pools(ctx: typer.Context) -> list[str]:

@@ -34,6 +34,7 @@ COMMANDS = {
     "delete": ("delete", "Delete clusters with all their pods."),
     "wait": ("wait", "Wait until a cluster is as it should be."),
     "logs": ("logs", "Print logs of the scheduler or of workers."),
+    "history": ("history", "Show what became of clusters, also of those that are gone."),
     "top": ("top", "Show pools, GPUs and demand live."),
     "cost": ("cost", "Show what GPUs cost, and what of it worked."),
     "report": ("report", "Write a page about one cluster."),

@@ -27,7 +27,7 @@ from aiohttp.streams import StreamReader
 from gpudask.api import Json
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import SchedulerError, SchedulerTrouble
-from gpudask.history.tasks import TaskHistory
+from gpudask.history.tasks import TaskHistory, parse_report
 from gpudask.history.tasks import parse as parse_history
 from gpudask.scaling.demand import PROTOCOL, Demand, UnknownProtocolError, parse, parse_health, parse_refusals
 
@@ -36,6 +36,8 @@ _CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
 # The desired state is sent between the polls, and the cluster waits for it: better tried again soon.
 _DESIRE_SECONDS = 10.0
+# A report of 100,000 tasks is drawn by the scheduler, and what it was made for waits meanwhile.
+_REPORT_SECONDS = 60.0
 # An honest scheduler with 1,000 workers and 1,000 requirements, all talkative, answers 1.1 MB and 42,000 values.
 ANSWER_BYTES, _VALUES = 5_000_000, 200_000
 _REFUSAL_BYTES = 4_096
@@ -116,6 +118,18 @@ class SchedulerClient:
             return parse_history(answer, now)
         except UnknownProtocolError as error:
             raise SchedulerError(SchedulerTrouble.PROTOCOL, str(error)) from error
+
+    async def write_report(self, base: str, token: str, *, name: str, namespace: str) -> str:
+        """Have the scheduler write a performance report; a message on where it is, or why there is none.
+
+        Raises:
+            SchedulerError: no answer, or a refusal.
+        """
+        if not self._may_write():
+            raise SchedulerError(SchedulerTrouble.REFUSED, "another operator acts, this one stands by")
+        url, query = f"{base}/gpudask/v1/report", {"name": name}
+        answer, _ = await self._request("POST", url, token, _REPORT_SECONDS, namespace=namespace, params=query)
+        return parse_report(answer)
 
     async def _why_no_preload(self, base: str, token: str) -> str:
         """The last line of the traceback on the preload's health route; where that is missing, where to look."""

@@ -57,6 +57,14 @@ def parse(answer: Any, now: float) -> TaskHistory:
     )
 
 
+def parse_report(answer: Any) -> str:
+    """The message about a performance report, of the answer of the report route, whatever that is."""
+    row = answer if isinstance(answer, dict) else {}
+    if path := _text(row, "path"):
+        return f"{quote(path, MAX_MESSAGE // 2)} in the scheduler's pod, {_number(row.get('bytes'), _MOST):.0f} bytes"
+    return f"no performance report: {quote(_text(row, 'why')) or 'the scheduler does not say why'}"
+
+
 def with_most_seconds(tasks: Iterable[PrefixTasks]) -> list[PrefixTasks]:
     """The prefixes that are kept, those with the most seconds first."""
     return sorted(tasks, key=lambda row: (-row.seconds, -row.tasks, row.prefix))[:MAX_PREFIXES]

@@ -39,6 +39,7 @@ class Desired:
     gpu_pools: frozenset[str]
     retiring: tuple[RetireRequest, ...]
     offers: dict[str, dict[str, float]] = field(default_factory=dict)  # pool -> resource -> amount for each worker
+    task_stream: bool = False  # whether it is kept, for a performance report
 
 
 def parse_desired(body: bytes) -> Desired:
@@ -59,7 +60,16 @@ def parse_desired(body: bytes) -> Desired:
             raise BadInputError(f"retiring[{i}].pod: {request.pod!r} is named twice")
     pools, gpu_pools = parse_pools(given.get("pools"))
     offers = _offers(given.get("offers", {}))
-    return Desired(version=version, pools=pools, gpu_pools=gpu_pools, retiring=requests, offers=offers)
+    task_stream = given.get("task_stream", False)
+    _expect(isinstance(task_stream, bool), "task_stream", "true or false", task_stream)
+    return Desired(
+        version=version,
+        pools=pools,
+        gpu_pools=gpu_pools,
+        retiring=requests,
+        offers=offers,
+        task_stream=task_stream,
+    )
 
 
 def parse_pools(given: Any) -> tuple[dict[str, str], frozenset[str]]:

@@ -109,6 +109,26 @@ class TerminationRoute(Route):
             self._wait.cancel()
 
 
+class HistoryRoute(Route):
+    """`GET /gpudask/v1/history`: the tasks by prefix, and the last errors."""
+
+    async def get(self) -> None:
+        """Answer what is known of tasks."""
+        body = self.preload.history_answer()
+        if body is None:
+            self.answer({"error": "history is off: the demand route's features say why"}, status=404)
+            return
+        self.answer(body)
+
+
+class ReportRoute(Route):
+    """`POST /gpudask/v1/report?name=NAME`: write a performance report."""
+
+    async def post(self) -> None:
+        """Answer once it is written, with where it is, or with why there is none."""
+        self.answer(await self.preload.write_report(self.get_argument("name", "")))
+
+
 class HealthRoute(Route):
     """`GET /gpudask/v1/health`: which features work."""
 
@@ -123,6 +143,8 @@ def add_routes(preload: Preload) -> None:
         ("demand", DemandRoute),
         ("desired", DesiredRoute),
         ("leaving", TerminationRoute),
+        ("history", HistoryRoute),
+        ("report", ReportRoute),
         ("health", HealthRoute),
     ]
     preload.scheduler.http_application.add_handlers(

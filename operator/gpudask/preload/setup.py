@@ -22,8 +22,10 @@ from .demand import Demand, IdleTime
 from .desired import BadInputError, Desired, read_pools
 from .device_health import DeviceHealth
 from .fence import Fence
+from .history import History
 from .offers import Offers
 from .part import Part, why_off
+from .performance_report import PerformanceReport
 from .pools import Pools
 from .rebalance import Rebalance
 from .retirement import Retirement
@@ -73,6 +75,8 @@ class Preload(SchedulerPlugin):
         self.offers = Offers(scheduler, self.retirement.recall, self.watch.publish_now)
         self.rebalance = Rebalance(scheduler, self.demand, self.watch, self._may_get_work)
         self.clients = Clients(scheduler)
+        self.history = History(scheduler)
+        self.report = PerformanceReport(scheduler)
         self._off: dict[str, str] = {}  # feature -> why it is off since the start, "" while it is on
         self._parts: list[Part] = []  # that are on, in the order in which they were started
         self._answer: dict[str, Any] = {}  # that made the latest version
@@ -91,6 +95,8 @@ class Preload(SchedulerPlugin):
             self.device_health,
             self.rebalance,
             self.clients,
+            self.history,
+            self.report,
         ):
             self._start(part)
         if not self._off[self.demand.feature]:
@@ -141,7 +147,8 @@ class Preload(SchedulerPlugin):
             part.complete_demand(demand)
             part.complete_workers(workers)
         clients = self.clients.answer(now) if self.clients in self._parts else None
-        compared = self._compared_of(demand, ignored, workers), bool(clients and clients["connected"])
+        connected = bool(clients and clients["connected"])
+        compared = self._compared_of(demand, ignored, workers), connected, self.history.erred
         if compared != self._compared:
             self._compared = compared
             self.watch.new_version()
@@ -157,6 +164,7 @@ class Preload(SchedulerPlugin):
             "clients": clients,
             "demand": demand,
             "ignored": ignored,
+            "erred": self.history.erred,
             "workers": workers,
         }
         return self._answer
@@ -164,6 +172,15 @@ class Preload(SchedulerPlugin):
     def latest_answer(self) -> dict[str, Any]:
         """Return the answer that made the latest version, for a poll that was woken by it a moment ago."""
         return self._answer if self._answer.get("version") == self.version else self.answer()
+
+    def history_answer(self) -> dict[str, Any] | None:
+        """Return the body of the history route; None where that part is off."""
+        return self.history.answer(time.monotonic()) if self.history in self._parts else None
+
+    async def write_report(self, name: str) -> dict[str, Any]:
+        """Write a performance report; return where it is, or why there is none."""
+        off = self._off[self.report.feature]
+        return {"path": "", "bytes": 0, "why": f"report is off: {off}"} if off else await self.report.write(name)
 
     def health(self) -> dict[str, Any]:
         """Return the body of the health route."""

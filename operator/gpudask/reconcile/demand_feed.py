@@ -132,13 +132,15 @@ class DemandFeed:
         except SchedulerError as error:
             self._poll_failed(error)
 
-    async def send_desired(self, pools: Json, retiring: list[Json], offers: Json) -> bool:
+    async def send_desired(self, pools: Json, retiring: list[Json], offers: Json, *, task_stream: bool = False) -> bool:
         """Send the desired state, if the scheduler does not have it already; whether it has it now."""
         if self.demand is None or self._pod is None:
             return True
         wanted: Json = {"pools": pools, "retiring": retiring}
         if "offers" in self.demand.features:  # an older preload knows no such field
             wanted["offers"] = offers
+        if task_stream and "report" in self.demand.features:
+            wanted["task_stream"] = True
         version = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:12]
         if self._sent_version == version:
             return True

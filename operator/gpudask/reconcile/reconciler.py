@@ -199,11 +199,12 @@ class Reconciler:
             self._copy.mark_doubtful()
         self._live = live
         planned = plan(observation)
-        ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
-        if ends or planned.deletion.why:
+        if self._ends_scheduler(planned):
             await self._feed.poll_now()
             observation = self._observe(cluster)
             planned = plan(observation)
+            if self._ends_scheduler(planned) and cluster.spec.history.performance_report:
+                await self._record.write_report()
         creates = any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions)
         if creates and not await self._is_up_to_date(cluster):
             self._loop.wake()
@@ -213,7 +214,12 @@ class Reconciler:
         await self._record.before(planned)
         await self._execute(observation.cluster, planned, write_mirror=write_mirror)
         observation = self._observe(cluster)
-        sent = await self._feed.send_desired(fence(cluster), retirements(observation), planned.offers)
+        sent = await self._feed.send_desired(
+            fence(cluster),
+            retirements(observation),
+            planned.offers,
+            task_stream=cluster.spec.history.performance_report,
+        )
         soon = await self._report(cluster, observation, planned)
         again = _MIRROR_RETRY_SECONDS if self._mirror.refusal and not self._mirror.off else None
         send = None if sent else _SEND_RETRY_SECONDS
@@ -221,6 +227,12 @@ class Reconciler:
         return self._soonest(
             RESYNC_SECONDS, planned.requeue_after, refused, soon, again, send, self._drift_repair.requeue_after()
         )
+
+    @staticmethod
+    def _ends_scheduler(planned: Plan) -> bool:
+        """Whether a scheduler that runs is to be ended, with what it knows."""
+        ends = any(isinstance(action, DeletePod) and action.pod.running for action in planned.scheduler)
+        return ends or bool(planned.deletion.why)
 
     def _soonest(self, *seconds: float | None) -> float:
         """The soonest of these, and of the next retries, in seconds."""

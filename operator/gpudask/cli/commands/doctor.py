@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, PLURAL
+from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL
 from gpudask.cli import client, output
 from gpudask.cli.doctor import checks
-from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, mirrors, setting, watched
-from gpudask.cli.doctor.rights import CLEAN_UP, MIRROR, OPERATOR, USER, Right, of_key
+from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, keeps_history, mirrors, setting, watched
+from gpudask.cli.doctor.rights import CLEAN_UP, HISTORY, MIRROR, OPERATOR, USER, Right, of_key
 from gpudask.cli.options import Context, Kubeconfig, Namespace
 from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
@@ -101,7 +101,8 @@ async def read_facts(server: Server) -> Facts:
     facts.version = await server.version()
     await _keep(facts, "user", _user(server))
     await _keep(facts, "crd", _definition(server))
-    await _keep(facts, "served", _served(server))
+    await _keep(facts, "served", _serves(server, PLURAL))
+    await _keep(facts, "records_served", _serves(server, RECORD_PLURAL))
     await _keep(facts, "dask_kinds", _dask_kinds(server))
     await _keep(facts, "deployments", _listed(server, "deployments", _APPS))
     await _keep(facts, "daemon_sets", _listed(server, "daemonsets", _APPS))
@@ -133,9 +134,9 @@ async def _definition(server: Server) -> Json:
     return await _found(server.call("get", kind, CRD, version=version, namespace=""))
 
 
-async def _served(server: Server) -> bool:
-    """From the discovery, which everybody may read."""
-    return PLURAL in {item["name"] for item in await _resources(server, API_VERSION)}
+async def _serves(server: Server, plural: str) -> bool:
+    """Whether it serves a resource of ours: from the discovery, which everybody may read."""
+    return plural in {item["name"] for item in await _resources(server, API_VERSION)}
 
 
 async def _dask_kinds(server: Server) -> dict[str, list[str]]:
@@ -189,6 +190,7 @@ async def _denied_to_operators(server: Server, operators: list[Json]) -> list[tu
         home = deployment["metadata"]["namespace"]
         account = deployment["spec"]["template"]["spec"].get("serviceAccountName", "default")
         rights = (*OPERATOR, *(MIRROR if mirrors(deployment) else CLEAN_UP))
+        rights += HISTORY if keeps_history(deployment) else ()
         asked = [(namespace, right) for namespace in watched(deployment) for right in rights]
         if secret := setting(deployment, "GPUDASK_KEY_SECRET"):
             asked += [(home, right) for right in of_key(secret)]

@@ -11,7 +11,7 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.cli import client, output
+from gpudask.cli import client, output, record_tables
 from gpudask.cli.completion import pools
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, read_length
 from gpudask.cli.output import CliError, Exit
@@ -30,7 +30,9 @@ def logs_command(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until ctrl-C.")] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines of each.")] = None,
     since: Annotated[str | None, typer.Option(help="Only lines that are no older, such as 10m.")] = None,
-    previous: Annotated[bool, typer.Option("--previous", "-p", help="Of the container before its restart.")] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Of the container before its restart, or of a pod that is gone.")
+    ] = False,
     container: Annotated[str, typer.Option("--container", "-c", help="Another container of the pods.")] = "dask",
     namespace: Namespace = None,
     context: Context = None,
@@ -38,7 +40,8 @@ def logs_command(
 ) -> None:
     """Print logs of the scheduler or of workers.
 
-    Of several pods, each line begins with its pod's name.
+    Of several pods, each line begins with its pod's name. With --previous what the API server has no more is taken from
+    the cluster's record, also after the cluster is gone.
 
     \b
     Example:
@@ -46,6 +49,7 @@ def logs_command(
       gpudask logs demo gpu --tail 20
       gpudask logs demo gpu --since 10m --follow
       gpudask logs demo demo-gpu-worker-0 --previous
+      gpudask logs --previous demo-gpu-worker-0
     """  # noqa: D301
     if follow and previous:
         raise CliError("a container that has ended writes no more: --follow or --previous, not both", Exit.USAGE)
@@ -53,7 +57,8 @@ def logs_command(
 
     wanted = _Wanted(of, tail, since_seconds, container, follow=follow, previous=previous)
     target = client.Target(kubeconfig, context, namespace)
-    client.run(target, lambda server: client.while_read(_print(server, name, wanted)))
+    printing = _print_previous if previous else _print
+    client.run(target, lambda server: client.while_read(printing(server, name, wanted)))
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,14 @@ class _Wanted:
     container: str
     follow: bool
     previous: bool
+
+
+class _NoLogError(CliError):
+    """Of some pods there is no log: `pods` are their names."""
+
+    def __init__(self, pods: list[str], of: int) -> None:
+        super().__init__(f"no log of {len(pods)} of {of} pods")
+        self.pods = pods
 
 
 async def _print(server: Server, name: str, wanted: _Wanted) -> None:
@@ -90,10 +103,57 @@ async def _print(server: Server, name: str, wanted: _Wanted) -> None:
     failed = [error for error in outcomes if isinstance(error, BaseException)]
     if unknown := [error for error in failed if not isinstance(error, KubeClusterError)]:
         raise unknown[0]  # also where nobody reads any more
-    for error in failed:
+    for error in failed if not wanted.previous else []:
         output.write_message(f"error: {error}")
     if failed:
-        raise CliError(f"no log of {len(failed)} of {len(chosen)} pods")
+        pods = [pod for pod, outcome in zip(chosen, outcomes, strict=True) if outcome is not None]
+        raise _NoLogError(pods, len(chosen))
+
+
+async def _print_previous(server: Server, name: str, wanted: _Wanted) -> None:
+    """Print what the API server has of containers that were started again; else what the records have."""
+    missing = await _missing(server, name, wanted)
+    if missing is None:
+        return
+    try:
+        rows = await _recorded(server, name, wanted.of)
+    except KubeClusterError as error:
+        raise missing from error
+    if isinstance(missing, _NoLogError):
+        rows = [row for row in rows if row.get("pod") in missing.pods]
+    if not rows:
+        raise missing
+    printed = [_print_recorded(row, wanted.tail, prefix=f"[{row['pod']}] " if len(rows) > 1 else "") for row in rows]
+    if not any(printed):
+        raise CliError(f"no log of {len(rows)} of {len(rows)} pods")
+
+
+async def _missing(server: Server, name: str, wanted: _Wanted) -> CliError | None:
+    """Print what the API server has; why it has not all of it, None where it has."""
+    if await server.find(name) is None:
+        return CliError(f"there is no cluster {name!r}, and no record of a pod of it", Exit.NOT_FOUND)
+    try:
+        await _print(server, name, wanted)
+    except CliError as error:
+        return error
+    return None
+
+
+def _print_recorded(row: Json, tail: int | None, *, prefix: str) -> bool:
+    """Print the last lines of a pod that ended; False where there are none, which is said with the reason."""
+    lines = record_tables.log_of(row)
+    for line in lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]:
+        typer.echo(prefix + line)
+    if not lines:
+        output.write_message(f"error: {row['pod']}: {record_tables.why_no_log(row)}")
+    return bool(lines)
+
+
+async def _recorded(server: Server, name: str, of: str) -> list[Json]:
+    """The last ends of pods that `of` means, of cluster `name`; of the pod `name`, where that is no cluster's."""
+    if records := await server.records(cluster=name):
+        return record_tables.ends_of(records, of.removeprefix("pod/"))
+    return record_tables.ends_of(await server.records(), name)
 
 
 async def _outcome(reading: Any) -> BaseException | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -47,8 +49,9 @@ class Finding:
 class Facts:
     """A server as it was read. What is None could not be read: `refused` has the reason under the field's name.
 
-    `served`: whether it serves our resource in this program's version. `dask_kinds`: the kinds of `kubernetes.dask.org`
-    that it serves, with their categories. `operator_may_not`: rights that an operator misses, and where.
+    `served`: whether it serves our resource in this program's version; `records_served`: and the records of clusters.
+    `dask_kinds`: the kinds of `kubernetes.dask.org` that it serves, with their categories. `operator_may_not`: rights
+    that an operator misses, and where.
     """
 
     version: Json | None = None
@@ -56,6 +59,7 @@ class Facts:
     user: str = ""
     crd: Json | None = None
     served: bool | None = None
+    records_served: bool | None = None
     dask_kinds: dict[str, list[str]] | None = None
     deployments: list[Json] | None = None
     operator_pods: list[Json] | None = None
@@ -117,6 +121,14 @@ def watched(deployment: Json) -> list[str]:
     """The namespaces that an operator runs clusters in; an empty name means all."""
     names = setting(deployment, "GPUDASK_WATCH_NAMESPACES").split(",")
     return [name.strip() for name in names if name.strip()] or [""]
+
+
+def keeps_history(deployment: Json) -> bool:
+    """True if an operator writes records of its clusters; those before this version know of none."""
+    text = setting(deployment, "GPUDASK_HISTORY")
+    with contextlib.suppress(ValueError, AttributeError):
+        return bool(text) and json.loads(text).get("enabled", True) is not False
+    return False
 
 
 def mirrors(deployment: Json) -> bool:

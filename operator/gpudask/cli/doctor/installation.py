@@ -11,9 +11,22 @@ from dataclasses import replace
 from itertools import combinations
 
 from gpudask.api import Json, crd
-from gpudask.api.resource import VERSION
-from gpudask.cli.doctor.facts import CRD, Facts, Finding, Level, labels, mirrors, place, release, upgrade, watched
-from gpudask.cli.doctor.rights import CLEAN_UP
+from gpudask.api.resource import GROUP as GPUDASK
+from gpudask.api.resource import RECORD_PLURAL, VERSION
+from gpudask.cli.doctor.facts import (
+    CRD,
+    Facts,
+    Finding,
+    Level,
+    keeps_history,
+    labels,
+    mirrors,
+    place,
+    release,
+    upgrade,
+    watched,
+)
+from gpudask.cli.doctor.rights import CLEAN_UP, HISTORY
 from gpudask.kubecluster.errors import why_pod_waits
 from gpudask.mirror.objects import GROUP, KINDS
 
@@ -48,6 +61,14 @@ def definition(facts: Facts) -> list[Finding]:
     if broken := _condition(facts.crd):
         return [Finding(_DEFINITION, Level.PROBLEM, broken, f"see kubectl describe crd {CRD}")]
     return [_schema(versions[VERSION]["schema"]), *_stored(facts.crd)]
+
+
+def records(facts: Facts) -> list[Finding]:
+    """Check that what becomes of clusters can be kept, where an operator is to keep it."""
+    if not any(keeps_history(item) for item in facts.running) or facts.records_served is not False:
+        return []
+    text = f"{RECORD_PLURAL}.{GPUDASK} is not installed: clusters that end leave no record"
+    return [Finding("records", Level.WARNING, text, _APPLY_DEFINITION)]
 
 
 def _from_discovery(facts: Facts) -> Finding:
@@ -150,6 +171,9 @@ def rights(facts: Facts) -> list[Finding]:
     if {right for _, right in facts.operator_may_not} <= set(CLEAN_UP):
         text = "it may delete no cluster: those whose program was killed, or that ask for it otherwise, stay"
         return [Finding(_RIGHTS, Level.WARNING, text, f"{upgrade(facts.running[0])} --set deleteAfter=true")]
+    if {right for _, right in facts.operator_may_not} <= set(HISTORY):
+        text = "it may not write records, or read logs: clusters that end leave no record, or one without logs"
+        return [Finding(_RIGHTS, Level.WARNING, text, f"{upgrade(facts.running[0])} --set history.enabled=true")]
     verbs: dict[str, list[str]] = {}
     for namespace, right in facts.operator_may_not:
         what = f"{str(right).partition(' ')[2]} in {namespace or 'all namespaces'}"

@@ -13,7 +13,7 @@ import httpx
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
-from gpudask.api.resource import GROUP, KIND, PLURAL
+from gpudask.api.resource import API_VERSION, GROUP, KIND, LABEL_CLUSTER, PLURAL, RECORD_PLURAL
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError, name_older_definition
 from gpudask.kubecluster.kube.config import Access, Choice, pod_namespace
 from gpudask.kubecluster.kube.credentials import Login
@@ -127,6 +127,28 @@ class Server(Connection):
             answer = await self.call("list", PLURAL, namespace="" if all_namespaces else None, params=params)
         except KubeClusterError as error:
             raise (_no_operator("cannot list clusters") if error.status == NOT_FOUND else error) from error
+        return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
+
+    async def records(self, *, cluster: str = "", all_namespaces: bool = False) -> list[Json]:
+        """The GpuDaskRecords of this namespace or of all, by namespace and name; of the clusters named `cluster` alone.
+
+        Raises:
+            KubeClusterError: the server refuses, or knows no such kind.
+        """
+        params = {"labelSelector": f"{LABEL_CLUSTER}={cluster}"} if cluster else {}
+        try:
+            answer = await self.call(
+                "list", RECORD_PLURAL, version=API_VERSION, namespace="" if all_namespaces else None, params=params
+            )
+        except KubeClusterError as error:
+            if error.status != NOT_FOUND:
+                raise
+            raise KubeClusterError(
+                "cannot list what became of clusters",
+                reason=f"this server knows no {RECORD_PLURAL}.{GROUP}",
+                next_step="kubectl apply --server-side -f crds/gpudaskrecords.yaml, of the operator's version",
+                status=NOT_FOUND,
+            ) from error
         return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
 
     async def create(self, body: Json, *, dry_run: bool = False) -> Json:

@@ -17,7 +17,7 @@ from gpudask.history import record as history
 from gpudask.settings import HistorySettings
 
 _LOG = logging.getLogger(__name__)
-# Writes of all clusters: each takes some 10 ms here, and is a new version of up to 200 kB, which etcd keeps a while.
+# Writes of all clusters: each takes some 10 ms here, and is a version of up to 200 kB, which etcd keeps for minutes.
 _WRITES_PER_SECOND, _WRITES_BURST = 5.0, 10.0
 _MEND = "kubectl apply --server-side --force-conflicts -f crds/gpudaskrecords.yaml, and upgrade the chart's roles"
 

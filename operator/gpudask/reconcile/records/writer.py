@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from gpudask.api.record import RecordedEvent, Sample
+from gpudask.api.record import MAX_MESSAGE, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
 from gpudask.api.status import Status, iso
 from gpudask.clients.errors import ApiError, SchedulerError
@@ -66,6 +66,7 @@ class ClusterRecord:
         self._sampled: Sample | None = None
         self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
         self._must_ask = self._must_hurry = False  # for the tasks
+        self._reported = ""  # the uid of the scheduler pod that wrote a performance report last
 
     # what is noted: at once, and but for logs without a request
 
@@ -119,6 +120,23 @@ class ClusterRecord:
         if not done:
             reading.cancel()
         self._ends += reading.result() if done else ends
+
+    async def write_report(self) -> None:
+        """Have the scheduler, which is about to be ended, write its performance report; once for each."""
+        scheduler = current_scheduler(self._context.pods_of(self._cluster))
+        if self._records is None or scheduler is None or not scheduler.ip or scheduler.uid == self._reported:
+            return
+        self._reported = scheduler.uid
+        name = f"{self._cluster.name}-{iso(self._server_time(), to='seconds')}"
+        try:
+            self._notes.report = await self._context.schedulers.write_report(
+                base_url(scheduler),
+                self._context.token(self._cluster.uid),
+                name=name,
+                namespace=self._cluster.namespace,
+            )
+        except SchedulerError as error:
+            self._notes.report = f"no performance report: {error}"[:MAX_MESSAGE]
 
     # what is written
 
