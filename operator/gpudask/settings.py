@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 
 from gpudask.api import attribution, limits
 from gpudask.api.base import Model, seconds
@@ -127,10 +127,14 @@ def _port(environment: Mapping[str, str], name: str, default: int | None) -> int
 
 def _history(text: str) -> HistorySettings:
     """The chart's `history` as JSON; of an empty text, the default."""
+    expected = "GPUDASK_HISTORY: expected the chart's history as JSON"
     try:
         return HistorySettings.model_validate(json.loads(text) if text else {})
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, item['loc'])) or 'all of it'}: {item['msg']}" for item in error.errors())
+        raise SettingsError(f"{expected}: {'; '.join(wrong)}") from error
     except ValueError as error:
-        raise SettingsError(f"GPUDASK_HISTORY: expected the chart's history as JSON: {error}") from error
+        raise SettingsError(f"{expected}: {error}") from error
 
 
 def _days_or_less(text: str) -> float:

@@ -44,7 +44,8 @@ def test_the_api_server_fills_in_nothing_inside_of_lists():
     filled = defaults(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
 
     assert filled == {
-        "protocol": "tcp", "rollout": "WhenIdle", "suspend": False, "scheduler.service.type": "ClusterIP"
+        "protocol": "tcp", "rollout": "WhenIdle", "suspend": False, "scheduler.service.type": "ClusterIP",
+        "history.performanceReport": False,
     }  # fmt: skip
 
 

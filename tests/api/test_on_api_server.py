@@ -54,6 +54,7 @@ EVERYTHING = a_manifest(
     },
     rollout="Drain",
     suspend=True,
+    history={"performanceReport": True, "keep": "48h"},
     idle={"frozenFor": "2h", "deleteAfter": "8h", "shutdownAfterDisconnect": "10m"},
     overrides=[{"pool": "gpu", "replicas": 4, "by": "alice", "until": "2026-12-01T18:00:00Z"}],
 )

@@ -113,7 +113,20 @@ def test_the_last_end_is_kept():
     found = parse_pod(body(container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended)))
     assert found.ended == Ended("OOMKilled", 137, "x" * 1024)
     evicted = parse_pod(body({"phase": "Failed", "reason": "Evicted", "message": "disk"}))
-    assert evicted.ended == Ended("Evicted", 0, "disk")
+    assert evicted.ended == Ended("Evicted", 0, "disk", is_container=False)
+    assert (evicted.status_reason, evicted.status_message, evicted.disruption) == ("Evicted", "disk", "")
+
+
+def test_of_two_ends_the_present_one_is_the_last():
+    before, now = ({"terminated": {"reason": "Error", "exitCode": code}} for code in (1, 2))
+    found = parse_pod(body(container(now, lastState=before)))
+    assert found.ended == Ended("Error", 2)
+
+
+def test_who_ends_a_pod_for_anothers_sake_is_kept():
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    assert parse_pod(body({"conditions": [condition]})).disruption == "EvictionByEvictionAPI"
+    assert parse_pod(body({"conditions": [condition | {"status": "False"}]})).disruption == ""
 
 
 def test_the_schedulers_words_are_kept():

@@ -11,6 +11,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
+from gpudask.api.resource import Identity
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
@@ -27,6 +28,7 @@ from gpudask.mirror.sync import Mirror
 from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
 from gpudask.reconcile.loop import Registry
+from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import ResourceCopy
 from gpudask.reconcile.drift_repair import KINDS
 from tests.planning.builders import NOW
@@ -131,7 +133,8 @@ class Bench:
         self.resource = name
         api.put(name, cluster)
         self._copy = ResourceCopy(self.context, api.objects[name])
-        self.passes = Reconciler(self.context, self._copy, Mirror(self.context, None), self)
+        record = ClusterRecord(self.context, Identity(metadata["name"], metadata["namespace"], metadata["uid"]), "")
+        self.passes = Reconciler(self.context, self._copy, Mirror(self.context, None), self, record)
 
     def _caches(self, plural: str, reduce: Any, **rest: Any) -> Caches:
         reflector: Reflector[Any] = Reflector(

@@ -15,6 +15,21 @@ from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
 
 
+class Record:
+    """A cluster's record that does nothing but say how it was ended."""
+
+    ended: ClassVar[list[tuple[str, str]]] = []
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+
+    async def close(self) -> None:
+        self.ended.append((self._uid, "closed"))
+
+    async def stop(self) -> None:
+        self.ended.append((self._uid, "stopped"))
+
+
 class Loop:
     """A cluster's loop that does nothing but say which copies it saw, until it is told to end."""
 
@@ -24,6 +39,7 @@ class Loop:
         self.copies = [body["metadata"]["resourceVersion"]]
         self.uid = body["metadata"]["uid"]
         self.over = asyncio.Event()
+        self.record = Record(self.uid)
 
     def resource_changed(self, body: Json) -> None:
         self.copies.append(body["metadata"]["resourceVersion"])
@@ -38,7 +54,7 @@ class Loop:
 
 @pytest.fixture(autouse=True)
 def loops(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
-    Loop.running = []
+    Loop.running, Record.ended = [], []
     monkeypatch.setattr(module, "ClusterLoop", Loop)
     return Loop.running
 
@@ -126,3 +142,16 @@ async def test_a_deleted_cluster_ends_its_loop():
     assert await acting() == ["a"]
     registry.cluster_deleted(body("a")["metadata"])
     assert await acting() == []
+
+
+async def test_a_record_is_closed_where_its_cluster_is_gone_and_left_to_others_where_not():
+    registry = Registry()
+    registry.lead(context("team"))
+    for uid in ("deleted", "ended", "stays"):
+        registry.cluster_changed(body(uid))
+    assert await acting() == ["deleted", "ended", "stays"]
+    registry.cluster_deleted(body("deleted")["metadata"])
+    next(loop for loop in Loop.running if loop.uid == "ended").over.set()
+    await acting()
+    await registry.stand_by()
+    assert sorted(Record.ended) == [("deleted", "closed"), ("ended", "closed"), ("stays", "stopped")]

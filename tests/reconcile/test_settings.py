@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from gpudask.api.base import DURATION_ADVICE
 from gpudask.api.limits import Limits
-from gpudask.settings import Settings, SettingsError, read
+from gpudask.settings import HistorySettings, Settings, SettingsError, read
 
 
 def test_nothing_set_is_the_default():
@@ -34,15 +35,20 @@ def test_each_setting_is_read():
             "GPUDASK_METRICS_TLS": "/tls",
             "GPUDASK_METRICS_TOKEN": "/token",
             "GPUDASK_ATTRIBUTION": "team, example.com/project",
+            "GPUDASK_HISTORY": '{"enabled": false, "keep": "2d", "perNamespace": 3}',
             "KUBECONFIG": "/k",
         }
     )
     named = {"lease": "ours", "identity": "pod_uid", "network_policies": False, "limits": Limits(pods_per_cluster=7)}
     named |= {"default_image": "dask:1", "metrics_port": 9090, "metrics_tls": "/tls", "metrics_token": "/token"}
     named |= {"attribution": ("team", "example.com/project")}
+    named |= {"history": HistorySettings(enabled=False, keep="2d", per_namespace=3)}
+    assert found.history.keep_seconds == 2 * 86400
     assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
 
 
+HISTORY = "expected the chart's history as JSON"
+AT_LEAST_1 = "Input should be greater than or equal to 1"
 LIMITS = "expected the chart's limits as JSON"
 IMAGE = "expected an image of at most 512 characters, such as registry.example/dask:1"
 
@@ -53,6 +59,14 @@ IMAGE = "expected an image of at most 512 characters, such as registry.example/d
         ("GPUDASK_LOG_LEVEL", "loud", "expected one of DEBUG, INFO, WARNING, ERROR, got 'loud'"),
         ("GPUDASK_LOG_FORMAT", "xml", "expected one of plain, json, got 'xml'"),
         ("GPUDASK_NETWORK_POLICIES", "off", "expected one of true, false, got 'off'"),
+        ("GPUDASK_HISTORY", "on", f"{HISTORY}: Expecting value: line 1 column 1 (char 0)"),
+        (
+            "GPUDASK_HISTORY",
+            '{"keep": "long"}',
+            f"{HISTORY}: keep: Value error, 'long' is not a duration: {DURATION_ADVICE}",
+        ),
+        ("GPUDASK_HISTORY", '{"keeps": "7d"}', f"{HISTORY}: keeps: Extra inputs are not permitted"),
+        ("GPUDASK_HISTORY", '{"perNamespace": 0}', f"{HISTORY}: perNamespace: {AT_LEAST_1}"),
         ("GPUDASK_LIMITS", "7 pods", f"{LIMITS}: Extra data: line 1 column 3 (char 2)"),
         (
             "GPUDASK_LIMITS",

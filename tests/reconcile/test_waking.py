@@ -84,6 +84,8 @@ def context() -> Any:
         pods=None,
         dependents={"ConfigMap": None},
         metrics=Metrics(),
+        records=None,
+        api=None,
     )
 
 

@@ -39,6 +39,8 @@ _COUNTS_SECONDS = 0.2
 _PASSES_PER_SECOND, _PASSES_BURST = 5.0, 30.0
 # Of pods that go while another operator leads the last ones are remembered, until this one may lead.
 _GONE_KEPT = 1000
+# How long an operator that ends waits for records of clusters that are gone; the next one notes their end.
+_CLOSING_SECONDS = 1.0
 
 
 class ClusterLoop:
@@ -213,10 +215,12 @@ class Registry:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        closing = list(self._closing)
-        for task in closing:
-            task.cancel()
-        await asyncio.gather(*closing, return_exceptions=True)
+        await asyncio.sleep(0)  # the ends of the loops begin those of their records
+        if closing := list(self._closing):
+            _, late = await asyncio.wait(closing, timeout=_CLOSING_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*closing, return_exceptions=True)
 
     def cluster_changed(self, body: Json) -> None:
         """A cluster was created or changed: start its loop, or hand it the new copy."""

@@ -71,6 +71,7 @@ class Operator:
         # Set when all that this process knows may have been undone, so that only a restart helps.
         self.must_restart = asyncio.Event()
         self._context: Context | None = None
+        self._records: Records | None = None
         self._mirror: DefinitionsWatcher | None = None
         self._check_interval_seconds = check_interval_seconds
         self._election: Election | None = None
@@ -121,9 +122,8 @@ class Operator:
     def notes(self) -> list[str]:
         """What somebody should mend, though the operator works: for its health page."""
         notes = [f"the resource definition lacks {field}" for field in self.schema.missing]
-        records = self._context.records if self._context is not None else None
-        if records is not None and records.off:
-            notes.append(records.off)
+        if self._records is not None and self._records.off:
+            notes.append(self._records.off)
         if self._mirror is not None and (refusal := self._mirror.definitions.refusal):
             notes.append(f"no mirror: {refusal}")
         return notes
@@ -193,7 +193,7 @@ class Operator:
         api.may_write = election.leads
         recorder = EventRecorder(api, socket.gethostname())
         recorder.on_record = self.registry.event_recorded
-        records = self._records(api)
+        self._records = records = self._make_records(api)
         self._context = Context(
             api=api,
             schedulers=SchedulerClient(election.leads),
@@ -240,7 +240,7 @@ class Operator:
         self._key_problem = ""
         self.registry.lead(self._context, self._mirror.definitions if self._mirror is not None else None)
 
-    def _records(self, api: Kubernetes) -> Records | None:
+    def _make_records(self, api: Kubernetes) -> Records | None:
         """The records of clusters; None where the settings want none."""
         if not self.settings.history.enabled:
             return None

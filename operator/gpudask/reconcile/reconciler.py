@@ -149,8 +149,7 @@ class Reconciler:
         self._record.look(cluster_gone="deletionTimestamp" in self._copy.body["metadata"])
         seconds = await self._pass()
         await self._retries.run(Kind.RECORD, self._record.work(), wait=False)
-        later = (self._record.requeue_after(), self._retries.requeue_after())
-        return max(0.01, min(seconds, *(each for each in later if each is not None)))
+        return self._soonest(seconds, self._record.requeue_after())
 
     async def _pass(self) -> float:
         if self._copy.has_older_spec:

@@ -115,11 +115,13 @@ class ClusterRecord:
         if not ends:
             return
         self._ends = [end for end in self._ends if end not in ends]
-        reading = asyncio.ensure_future(self._complete(ends))
-        done, _ = await asyncio.wait([reading], timeout=_BEFORE_DELETION_SECONDS)
-        if not done:
-            reading.cancel()
-        self._ends += reading.result() if done else ends
+        try:
+            async with asyncio.timeout(_BEFORE_DELETION_SECONDS):
+                ends = await self._complete(ends)
+        except TimeoutError:
+            _LOG.info("%s/%s: logs of pods that ended are late", self._cluster.namespace, self._cluster.name)
+        finally:
+            self._ends += ends
 
     async def write_report(self) -> None:
         """Have the scheduler, which is about to be ended, write its performance report; once for each."""
