@@ -51,7 +51,7 @@ def _localize_pool(pool: Manifest) -> None:
 
 
 def _take_devices(pool: Manifest) -> None:
-    if "gpu" in pool and pool["gpu"].get("launcher", "dask-cuda") == "dask-cuda":
+    if "gpu" in pool and pool["gpu"].get("launcher") != "dask":
         pool["env"] = _merged(pool.get("env", []), _without_device(pool["gpu"].get("count", 1)))
 
 

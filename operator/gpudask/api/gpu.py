@@ -68,7 +68,7 @@ DeviceMemory = Annotated[
 
 
 def _plain_workers_have_no_options(gpu: Gpu) -> bool:
-    return gpu.launcher == "dask-cuda" or not any(getattr(gpu, attribute) for attribute in _OF_DASK_CUDA.values())
+    return gpu.is_of_dask_cuda or not any(getattr(gpu, attribute) for attribute in _OF_DASK_CUDA.values())
 
 
 class Gpu(Model):
@@ -88,7 +88,7 @@ class Gpu(Model):
             ".preImport",
         ),
         Rule(
-            "!has(self.launcher) || self.launcher == 'dask-cuda' || !(has(self.deviceMemoryLimit)"
+            "!has(self.launcher) || self.launcher != 'dask' || !(has(self.deviceMemoryLimit)"
             " || has(self.rmmPoolSize) || (has(self.rmmAllocatorFor) && size(self.rmmAllocatorFor) > 0)"
             " || (has(self.preImport) && size(self.preImport) > 0))",
             f"{', '.join(_OF_DASK_CUDA)} are options of dask cuda worker: remove them, or write launcher: dask-cuda",
@@ -113,8 +113,12 @@ class Gpu(Model):
         ),
     ] = Field(default_factory=lambda: {"nvidia.com/gpu.present": "true"})
     launcher: Annotated[
-        Literal["dask-cuda", "dask"],
-        Field(description="dask-cuda: one worker for each GPU; dask: one worker that sees all of the pod's GPUs"),
+        Literal["dask-cuda", "dask-cuda-nanny", "dask"],
+        Field(
+            description="dask-cuda: one worker for each GPU, without a nanny in pods of one GPU, which start sooner;"
+            " dask-cuda-nanny: the same, always below a nanny, as dask cuda worker has it by itself; dask: one worker"
+            " that sees all of the pod's GPUs"
+        ),
     ] = "dask-cuda"
     device_memory_limit: DeviceMemory | None = Field(
         default=None,
@@ -141,3 +145,13 @@ class Gpu(Model):
             description="modules that a worker imports before it registers, such as cupy: its first task need not",
         ),
     ] = Field(default_factory=list)
+
+    @property
+    def is_of_dask_cuda(self) -> bool:
+        """Whether `dask cuda worker` starts the pool's workers: one for each GPU, with its options."""
+        return self.launcher != "dask"
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether a pod's only worker runs without a nanny, where the image allows it (docs/adr/0049)."""
+        return self.launcher == "dask-cuda" and self.count == 1

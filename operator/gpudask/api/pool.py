@@ -254,7 +254,7 @@ class Pool(Model):
     @property
     def workers_per_pod(self) -> int:
         """Dask worker processes of one pod."""
-        return self.gpu.count if self.gpu and self.gpu.launcher == "dask-cuda" else 1
+        return self.gpu.count if self.gpu and self.gpu.is_of_dask_cuda else 1
 
     @property
     def memory_per_worker(self) -> int | None:
@@ -285,4 +285,4 @@ class Pool(Model):
             return {name: number(quantity) for name, quantity in self.offers.items()}
         if self.gpu is None:
             return {}
-        return {"GPU": float(self.gpu.count) if self.gpu.launcher == "dask" else 1.0}
+        return {"GPU": 1.0 if self.gpu.is_of_dask_cuda else float(self.gpu.count)}

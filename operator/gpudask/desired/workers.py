@@ -11,6 +11,7 @@ from gpudask.api.pool import Pool
 from gpudask.api.resource import Cluster
 from gpudask.desired import disruption, names, pod, spec_hash
 from gpudask.desired.spec_hash import Memo
+from gpudask.launcher.script import one_process
 
 # What stands for a pod's name, and for that of its workers, in what the pods of a pool have in common. No object of
 # Kubernetes has a NUL in it.
@@ -22,7 +23,9 @@ _WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "6640",  # the same for all, or a string's hash says something else on each worker
 }
+_TEMPORARY = "/tmp"  # noqa: S108 - in pods
 
 
 def worker_pod(cluster: Cluster, pool: Pool, index: int, nonce: str) -> Json:
@@ -81,9 +84,10 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
         # As long as it starts; what follows is `planning`'s.
         **disruption.eviction_protection(cluster.spec, pool, is_protected=True),
     }
+    arguments = _arguments(cluster, pool, _DASK_NAME)
     container = {
         "image": pool.image or cluster.spec.image,
-        "args": _arguments(cluster, pool, _DASK_NAME),
+        "args": arguments,
         "env": pod.environment(cluster, _environment(), pool.env),
         "resources": _resources(pool),
     }
@@ -93,11 +97,13 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
     if pool.shm_size is not None:
         _mount_shm(rendered["spec"], str(pool.shm_size))
     whole = pod.with_templates(rendered, cluster.spec.template, pool.template)
+    if pool.gpu is not None and pool.gpu.is_one_process:
+        _run_in_one_process(whole, arguments, before=pool.extra_args)
     return disruption.with_drain_hook(whole, addresses.scheduler_host(cluster.name, cluster.namespace), _DASK_NAME)
 
 
 def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
-    cuda = pool.gpu is not None and pool.gpu.launcher == "dask-cuda"
+    cuda = pool.gpu is not None and pool.gpu.is_of_dask_cuda
     address = addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
     arguments = ["dask", *(["cuda"] if cuda else []), "worker", address, "--name", dask_name]
     arguments += ["--nthreads", str(pool.threads_per_worker)]
@@ -113,6 +119,27 @@ def _arguments(cluster: Cluster, pool: Pool, dask_name: str) -> list[str]:
     if cuda and pool.gpu is not None:
         arguments += _device_options(pool.gpu)
     return [*arguments, *pool.extra_args]
+
+
+def _run_in_one_process(whole: Json, arguments: list[str], before: Sequence[str]) -> None:
+    """Have `dask cuda worker` run the pod's worker in its own process; `before`: the end of its `arguments`.
+
+    Dask writes a preload's text into a temporary file: where a pod can write none, or a template has arguments of its
+    own, the command stays as it is.
+    """
+    found = (item for item in whole["spec"].get("containers") or () if item["name"] == pod.MAIN_CONTAINER)
+    container: Json = next(found, {})
+    if container.get("args") == arguments and _can_write_temporary(container):
+        end = len(arguments) - len(before)
+        container["args"] = [*arguments[:end], "--preload", one_process(), *arguments[end:]]
+
+
+def _can_write_temporary(container: Json) -> bool:
+    """Whether a container's root file system is writable, or something of its own is mounted at /tmp."""
+    context, mounts = container.get("securityContext"), container.get("volumeMounts")
+    is_read_only = isinstance(context, dict) and bool(context.get("readOnlyRootFilesystem"))
+    places = [item.get("mountPath") for item in mounts if isinstance(item, dict)] if isinstance(mounts, list) else []
+    return not is_read_only or _TEMPORARY in places
 
 
 def _device_options(gpu: Gpu) -> list[str]:

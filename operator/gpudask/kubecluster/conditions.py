@@ -146,7 +146,7 @@ def _most(body: Json, section: Json) -> tuple[int, str]:
     """The most workers that a pool can have, and what says so."""
     entry = overrides.entry_of(body, section["name"]) or {}
     gpu = section.get("gpu")
-    each = int(gpu.get("count", 1)) if gpu is not None and gpu.get("launcher", "dask-cuda") == "dask-cuda" else 1
+    each = int(gpu.get("count", 1)) if gpu is not None and gpu.get("launcher") != "dask" else 1
     if entry.get("replicas") is not None:
         by = f" by {quote(str(entry['by']), 60)}" if entry.get("by") else ""
         return entry["replicas"] * each, f"is set to {entry['replicas']} pods{by}"

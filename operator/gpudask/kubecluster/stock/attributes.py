@@ -123,7 +123,7 @@ class StockAttributes:
     def worker_command(self) -> list[str]:
         """What starts a worker of the default pool, without what the operator adds."""
         pool = self._pool
-        is_cuda = "gpu" in pool and (pool["gpu"] or {}).get("launcher", "dask-cuda") == "dask-cuda"
+        is_cuda = "gpu" in pool and (pool["gpu"] or {}).get("launcher") != "dask"
         return ["dask", *(["cuda"] if is_cuda else []), "worker", *pool.get("extraArgs", [])]
 
     @property
