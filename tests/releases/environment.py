@@ -78,7 +78,19 @@ class Environment:
         Raises:
             LocalClusterError: a package cannot be installed; the text has the installer's words.
         """
-        lock = requirements_of(release, of).with_suffix(".lock")
+        return cls._of_lock(requirements_of(release, of).with_suffix(".lock"), python)
+
+    @classmethod
+    def of_images(cls) -> Environment:
+        """Find the one of the images themselves, dask-cuda included, made first where it is missing.
+
+        Raises:
+            LocalClusterError: as above.
+        """
+        return cls._of_lock(REPOSITORY / "requirements" / "dask.lock", sys.executable)
+
+    @classmethod
+    def _of_lock(cls, lock: Path, python: str) -> Environment:
         version = sys.version if python == sys.executable else full_version(python)
         key = content_key(texts=[version], files=[lock], relative_to=lock.parent)
         root = cache_dir() / "clients" / f"{lock.stem}-{key}"

@@ -25,6 +25,8 @@ _WORKER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "6640",  # the same for all, or a string's hash says something else on each worker
 }
+# A kernel is loaded when it is first used, as CUDA has it by itself since 12.2.
+_CUDA_ENVIRONMENT = {"CUDA_MODULE_LOADING": "LAZY"}
 _TEMPORARY = "/tmp"  # noqa: S108 - in pods
 
 
@@ -88,7 +90,7 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
     container = {
         "image": pool.image or cluster.spec.image,
         "args": arguments,
-        "env": pod.environment(cluster, _environment(), pool.env),
+        "env": pod.environment(cluster, _environment(pool), pool.env),
         "resources": _resources(pool),
     }
     rendered = pod.skeleton(cluster, meta, container)
@@ -154,8 +156,9 @@ def _device_options(gpu: Gpu) -> list[str]:
     return [word for option in options for word in option]
 
 
-def _environment() -> list[Json]:
-    return [{"name": key, "value": value} for key, value in _WORKER_ENVIRONMENT.items()]
+def _environment(pool: Pool) -> list[Json]:
+    values = _WORKER_ENVIRONMENT | (_CUDA_ENVIRONMENT if pool.gpu is not None and pool.gpu.is_of_dask_cuda else {})
+    return [{"name": key, "value": value} for key, value in values.items()]
 
 
 def _resources(pool: Pool) -> Json:

@@ -58,7 +58,6 @@ class Context:
             word.removeprefix("--protocol=").startswith("ucx") for word in command_line
         ):
             return None
-        os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")  # as CUDA has it since 12.2
         try:
             return cls(ctypes.CDLL("libcuda.so.1"))
         except OSError:
@@ -122,10 +121,17 @@ class OneProcess:
         os.environ.update(told["env"])
         dask.config.set(told["config"])
         given = told["worker_kwargs"]
+        given["plugins"] = with_lazy_cudf(given["plugins"])
         if self._context is not None:
             given["preload_argv"] = without(CREATE_CONTEXT, given["preload_argv"])
         self._running = told["worker"](**given | {"nanny": None, "dashboard": False})
-        await self._running
+        try:
+            await self._running
+        except RuntimeError as error:  # that it failed to start; the pod's status has the end of the log alone
+            cause = error.__cause__
+            if cause is None or isinstance(cause, asyncio.TimeoutError):
+                raise
+            raise cause from None
         if self._context is not None:
             self._tasks.append(asyncio.create_task(self._context.use()))
         if given.get("dashboard"):
@@ -177,7 +183,7 @@ def without(word: str, words: Any) -> list[str]:
     return [*words[:last], *words[last + 1 :]]
 
 
-def with_lazy_cudf(plugins: Any) -> Any:
+def with_lazy_cudf(plugins: Any) -> set[Any]:
     """`plugins`, of which dask-cuda's for cuDF does not import cuDF, whose import reads the same options."""
     theirs = dask_cuda.plugins.CUDFSetup
 
@@ -201,7 +207,6 @@ def in_place_of(nanny_class: Any, context: Context | None) -> Any:
             logger.info("More than one device is visible: each worker gets a process of its own, and a nanny")
             return nanny_class(*positional, **given)
         logger.info("The worker runs in this process, without a nanny")
-        given["plugins"] = with_lazy_cudf(given["plugins"])
         return OneProcess(partial(nanny_class, *positional, **given), context)
 
     return make
@@ -218,7 +223,7 @@ def why_not() -> str:
     for made, names in wanted.items():
         missing = names - inspect.signature(made).parameters.keys()
         if missing:
-            return f"{made.__name__} takes no {', '.join(sorted(missing))}"
+            return " ".join([made.__name__, "takes no", *sorted(missing)])
     if dask_cuda.cuda_worker.Nanny is not nannies.Nanny:
         return "dask-cuda has nannies of its own"
     return ""

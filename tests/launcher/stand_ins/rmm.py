@@ -1,0 +1,14 @@
+"""RMM, which keeps what it was told."""
+
+from types import SimpleNamespace
+
+told = []
+mr = SimpleNamespace(
+    get_current_device_resource=lambda: "resource",
+    set_current_device_resource=lambda resource: told.append(("resource", resource)),
+    TrackingResourceAdaptor=lambda resource: f"tracked {resource}",
+)
+
+
+def reinitialize(**options):
+    told.append(("reinitialize", options))
