@@ -12,6 +12,7 @@ from gpudask.api.resource import Cluster, parse
 from gpudask.desired import network, preload, scheduler
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
+from gpudask.launcher.script import one_process
 from gpudask.planning.scheduler import with_default_image
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,14 @@ UID = "11111111-1111-1111-1111-111111111111"
 class Plain(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the library's
         return True
+
+
+def of_text(dumper: Plain, text: str) -> yaml.Node:
+    """A string, but for the launcher's text, which is its module's."""
+    return dumper.represent_str("(operator/gpudask/launcher/one_process.py)" if text == one_process() else text)
+
+
+Plain.add_representer(str, of_text)
 
 
 def example(name: str) -> Cluster:

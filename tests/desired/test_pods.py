@@ -17,6 +17,7 @@ from gpudask.api.resource import CLUSTER_NAME
 from gpudask.desired import names
 from gpudask.desired.scheduler import scheduler_pod
 from gpudask.desired.workers import worker_pod
+from gpudask.launcher.script import one_process
 from tests.builders import a_cluster, a_pool
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
@@ -129,8 +130,42 @@ def test_a_gpu_pod_gets_its_devices_nodes_and_launcher():
 def test_what_a_pool_says_of_its_gpus_memory_and_modules_is_told_to_dask_cuda(
     field: str, value: Any, options: list[str]
 ):
-    pod = worker(pools=[a_pool("gpu", gpu={field: value}, extraArgs=["--last"])])
+    pod = worker(pools=[a_pool("gpu", gpu={field: value, "count": 2}, extraArgs=["--last"])])
     assert of(pod)["args"][-3:] == [*options, "--last"]
+
+
+READ_ONLY = {"name": "dask", "securityContext": {"readOnlyRootFilesystem": True}}
+TEMPORARY = {"volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}]}  # noqa: S108 - in a pod
+
+
+@pytest.mark.parametrize(
+    ("gpu", "container", "in_one_process"),
+    [
+        pytest.param({}, {}, True, id="one device"),
+        pytest.param({"launcher": "dask-cuda"}, {}, True, id="the default, written"),
+        pytest.param({"count": 2}, {}, False, id="several devices"),
+        pytest.param({"launcher": "dask-cuda-nanny"}, {}, False, id="a nanny is wanted"),
+        pytest.param({"launcher": "dask"}, {}, False, id="not of dask-cuda"),
+        pytest.param({}, {"name": "dask", "args": ["sleep", "1"]}, False, id="arguments of a template"),
+        pytest.param({}, READ_ONLY, False, id="nowhere to write a preload's text"),
+        pytest.param({}, READ_ONLY | TEMPORARY, True, id="somewhere to write it"),
+    ],
+)
+def test_the_worker_of_a_pods_only_device_runs_without_a_nanny(gpu: Json, container: Json, in_one_process: bool):
+    template = {"spec": {"containers": [container]}} if container else {}
+    pod = worker(pools=[a_pool("gpu", gpu=gpu, extraArgs=["--rmm-async"], template=template)])
+    ours = ["--preload", one_process(), "--rmm-async"]
+    assert (of(pod)["args"][-3:] == ours) == in_one_process
+    assert (one_process() in of(pod)["args"]) == in_one_process
+
+
+def test_every_pythons_strings_have_the_same_hash_and_nvidias_load_kernels_when_they_are_used():
+    def environment(gpu: Json | None) -> dict[str, str]:
+        return {item["name"]: item["value"] for item in of(worker(pools=[a_pool(gpu=gpu)]))["env"]}
+
+    assert environment(None)["PYTHONHASHSEED"] == environment({})["PYTHONHASHSEED"] == "6640"
+    assert environment({})["CUDA_MODULE_LOADING"] == "LAZY"
+    assert "CUDA_MODULE_LOADING" not in environment(None) | environment({"launcher": "dask"})
 
 
 def test_gpu_pods_prefer_nodes_that_have_some_and_others_prefer_nodes_without_gpus():

@@ -57,6 +57,7 @@ def edited(path: str, value: Any) -> Json:
         ("pools.0.gpu", {}, {"cpu"}),
         ("pools.1.gpu.count", 2, {"gpu"}),
         ("pools.1.gpu.launcher", "dask", {"gpu"}),
+        ("pools.1.gpu.launcher", "dask-cuda-nanny", {"gpu"}),
         ("pools.1.gpu.deviceMemoryLimit", "0.5", {"gpu"}),
         ("pools.1.gpu.rmmPoolSize", "4Gi", {"gpu"}),
         ("pools.1.gpu.rmmAllocatorFor", ["cupy"], {"gpu"}),
