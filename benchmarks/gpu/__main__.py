@@ -27,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[[Runner], Json]] = {
     "scaling": measurements.scaling,
     "overhead": measurements.overhead,
     "first": measurements.first,
+    "first_result": measurements.first_result,
     "pipeline": measurements.pipeline,
     "retirement": measurements.retirement,
     "transfer": measurements.transfer,

@@ -8,12 +8,16 @@ import time
 from datetime import datetime
 from functools import partial
 
+from benchmarks.gpu.figures import NANNY, ONE_PROCESS
 from benchmarks.gpu.manifests import PACKAGE, cpu_pool, gpu_pool, warmed
-from benchmarks.gpu.runner import BenchmarkError, Json, Runner
+from benchmarks.gpu.runner import BenchmarkError, Json, PodWatch, Runner
 from benchmarks.testbed.pods import SeenPod
 
 # What dask-cuda imports before the worker registers. It makes the CUDA context then in any case.
 VARIANTS = {"plain": "", "cupy": "cupy", "kernels": f"{PACKAGE}.warm"}
+# By pool: how the report calls it, and its launcher.
+LAUNCHERS = {"one": (ONE_PROCESS, "dask-cuda"), "nanny": (NANNY, "dask-cuda-nanny")}
+_FEWEST_RESULTS = 10  # of each launcher
 _AUTOSCALE = {"min": 0, "max": 1, "idleTimeout": "5s"}
 _GONE_SECONDS = 60.0
 _SEEN_SECONDS = 5.0
@@ -80,16 +84,40 @@ def first(runner: Runner) -> Json:
         pool = gpu_pool(autoscale=_AUTOSCALE)
         with runner.watch() as watch, runner.cluster("first", cpu_pool(1, 1), _warmed(pool, module)) as address:
             for _ in range(runner.repeats):
-                told = runner.figures("first_task", f"--scheduler={address}")
-                said = next(told)  # while the worker is sure to be there
-                made_since = partial(_running_since, said["stamps"]["submitted"])
-                pod = watch.until(made_since, "a GPU pod runs", "gpu", _SEEN_SECONDS)
-                log = runner.kubectl("logs", pod.name, "--timestamps")
-                list(told)
-                runs.append({"variant": variant, "steps": steps(said["stamps"], pod, registered(log))})
-                versions = said["versions"]
-                watch.until_all_gone("gpu", _GONE_SECONDS)
+                took, versions = _first_task(runner, watch, "gpu", f"--scheduler={address}")
+                runs.append({"variant": variant, "steps": took})
     return {"runs": runs, "versions": versions}
+
+
+def first_result(runner: Runner) -> Json:
+    """8: The same task by each launcher of a pod's worker, in turn, at least ten times: in one process, and in two."""
+    runs: list[Json] = []
+    versions: Json = {}
+    pools = [cpu_pool(1, 1), *(of_launcher(pool, launcher) for pool, (_, launcher) in LAUNCHERS.items())]
+    repeats = runner.repeats if runner.stand_in else max(runner.repeats, _FEWEST_RESULTS)
+    with runner.watch() as watch, runner.cluster("first-result", *pools) as address:
+        for pool, (variant, _) in list(LAUNCHERS.items()) * repeats:
+            took, versions = _first_task(runner, watch, pool, f"--scheduler={address}", f"--offered={pool}")
+            runs.append({"variant": variant, "steps": took})
+    return {"runs": runs, "versions": versions}
+
+
+def of_launcher(name: str, launcher: str) -> Json:
+    """A pool with a resource of its own name: tasks that want it go nowhere else."""
+    pool = gpu_pool(name=name, autoscale=_AUTOSCALE, offers={"GPU": 1, name: 1})
+    return pool | {"gpu": pool["gpu"] | {"launcher": launcher}}
+
+
+def _first_task(runner: Runner, watch: PodWatch, pool: str, *arguments: str) -> tuple[dict[str, float], Json]:
+    """The steps of a first task of `pool`, from no pod of it until none is left, and the versions."""
+    told = runner.figures("first_task", *arguments)
+    said = next(told)  # while the worker is sure to be there
+    made_since = partial(_running_since, said["stamps"]["submitted"])
+    pod = watch.until(made_since, "a GPU pod runs", pool, _SEEN_SECONDS)
+    log = runner.kubectl("logs", pod.name, "--timestamps")
+    list(told)
+    watch.until_all_gone(pool, _GONE_SECONDS)
+    return steps(said["stamps"], pod, registered(log)), said["versions"]
 
 
 def steps(stamps: dict[str, float], pod: SeenPod, registered_at: float) -> dict[str, float]:

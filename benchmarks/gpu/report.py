@@ -68,7 +68,9 @@ def _said(command: tuple[str, ...]) -> str:
 def summary(records: Sequence[Json]) -> str:
     """All of it: hardware and versions, the tables, what failed, and the last line."""
     parts = [_where(records), _shapes(records, "classic"), _cpus(records), _shapes(records, "scaling")]
-    parts += [_overhead(records), _first(records), _pipeline(records), _retirement(records), _transfer(records)]
+    parts += [_overhead(records), _first(records, "first", "first GPU task until its result, from no GPU pod")]
+    parts += [_first(records, "first_result", "the same by launcher, in turn")]
+    parts += [_pipeline(records), _retirement(records), _transfer(records)]
     parts += [_errors(records), last_line(records)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -76,14 +78,17 @@ def summary(records: Sequence[Json]) -> str:
 def last_line(records: Sequence[Json]) -> str:
     """One line for whoever reads figures by machine."""
     classic, scaling = f.figures_of(records, "classic"), f.figures_of(records, "scaling")
+    launchers = f.first_steps(f.figures_of(records, "first_result"))
     plain = f.first_steps(f.figures_of(records, "first")).get("plain")
+    first, nanny = launchers.get(f.ONE_PROCESS, plain), launchers.get(f.NANNY)
     pipeline, transfer = f.figures_of(records, "pipeline"), f.figures_of(records, "transfer")
     values = {
         "overhead": with_unit(f.overheads(f.figures_of(records, "overhead")).get("all"), "x", 3),
         "scale_2": with_unit(f.worst_speedup(scaling, 2), "x"),
         "scale_4": with_unit(f.worst_speedup(scaling, 4), "x"),
         "classic_4gpu": with_unit(f.times_one_thread(classic, f.LARGE, 4), "x_one_thread", 0),
-        "first_result": with_unit(plain["whole"].median if plain else None, "s"),
+        "first_result": with_unit(first["whole"].median if first else None, "s"),
+        "first_result_nanny": with_unit(nanny["whole"].median if nanny else None, "s"),
         "pipeline_gpu_seconds": with_unit(f.pipeline_ratio(pipeline, "gpu_seconds"), "x"),
         "pipeline_makespan": with_unit(f.pipeline_ratio(pipeline, "seconds"), "x"),
         "nvlink": with_unit(f.rate(transfer, _ONE_POD, direct=True), "GB/s", 1),
@@ -168,11 +173,11 @@ def _overhead(records: Sequence[Json]) -> str:
     return _table("overhead", ["shape, all GPUs", "operator", "LocalCUDACluster", "ratio"], lines)
 
 
-def _first(records: Sequence[Json]) -> str:
-    variants = f.first_steps(f.figures_of(records, "first"))
+def _first(records: Sequence[Json], measurement: str, title: str) -> str:
+    variants = f.first_steps(f.figures_of(records, measurement))
     steps = list(next(iter(variants.values()), {}))
     lines = [[step, *(mine[step].text() for mine in variants.values())] for step in steps]
-    return _table("first GPU task until its result, from no GPU pod", ["step", *variants], lines)
+    return _table(title, ["step", *variants], lines)
 
 
 def _pipeline(records: Sequence[Json]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.gpu import manifests
 from benchmarks.gpu.__main__ import LOCAL_IMAGE
-from benchmarks.gpu.measurements import registered, steps
+from benchmarks.gpu.measurements import LAUNCHERS, of_launcher, registered, steps
 from benchmarks.gpu.runner import BenchmarkError, PodWatch, Runner
 from benchmarks.testbed.pods import SeenPod
 from gpudask.api.resource import parse
@@ -74,9 +74,19 @@ def test_a_warmed_pool_imports_before_its_workers_register() -> None:
     body = manifests.cluster("first", "image", TEMPLATE, [pool])
     cluster = parse(body | {"metadata": {"name": "first", "namespace": "room", "uid": "any"}})
     container = worker_pod(cluster, cluster.spec.pools[0], 0, "any")["spec"]["containers"][0]
-    assert container["args"][-2:] == ["--pre-import", "some.module"]
+    wanted = container["args"].index("--pre-import")
+    assert container["args"][wanted + 1] == "some.module"
     assert container["workingDir"] == "/programs"
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/opt", "/programs"}
+
+
+def test_each_launcher_has_a_pool_and_a_resource_of_its_own() -> None:
+    for pool, (_, launcher) in LAUNCHERS.items():
+        body = manifests.cluster("first", "image", TEMPLATE, [of_launcher(pool, launcher)])
+        cluster = parse(body | {"metadata": {"name": "first", "namespace": "room", "uid": "any"}})
+        (container,) = worker_pod(cluster, cluster.spec.pools[0], 0, "abcde")["spec"]["containers"]
+        assert container["args"][container["args"].index("--resources") + 1] == f"GPU=1 {pool}=1"
+        assert ("--preload" in container["args"]) == (launcher == "dask-cuda")
 
 
 def test_tasks_can_be_imported_wherever_they_are_unpickled() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 # What the launcher sets for a cuDF that is not imported yet; what libraries of the dashboard, and process titles, set.
@@ -12,12 +14,12 @@ _IGNORED = {"CUDF_SPILL", "CUDF_SPILL_STATS", "COLUMNS", "LINES", "__DASK_PARENT
 
 def described(dask_worker: Any) -> dict[str, Any]:
     """All that dask-cuda's options decide, and where it is; of what is the worker's alone, nothing."""
-    import dask
+    import dask  # noqa: PLC0415 - where it runs, as cuDF
 
     worker = dask_worker
     memory = worker.memory_manager
     was_imported = "cudf" in sys.modules
-    import cudf
+    import cudf  # noqa: PLC0415
 
     return {
         "class": type(worker).__name__,
@@ -32,7 +34,7 @@ def described(dask_worker: Any) -> dict[str, Any]:
         "scheduler": worker.scheduler.addr,
         "start": (worker._start_host, worker._start_port, worker._protocol, worker._interface),
         "death timeout": worker.death_timeout,
-        "directory": os.path.dirname(worker.local_directory),
+        "directory": str(Path(worker.local_directory).parent),
         "prefix": worker._http_prefix,
         "validate": worker.state.validate,
         "security": repr(worker.security),
@@ -59,9 +61,8 @@ def data(held: Any) -> Any:
 
 def processes(dask_worker: Any) -> dict[str, Any]:
     """How many processes the worker takes, and by whom it is watched."""
-    children = f"/proc/self/task/{os.getpid()}/children"
-    with open(children) as found:
-        return {"children": len(found.read().split()), "nanny": dask_worker.nanny, "parent": os.getppid()}
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {"children": len(children), "nanny": dask_worker.nanny, "parent": os.getppid()}
 
 
 def modules(*names: str) -> list[str]:
@@ -76,6 +77,4 @@ def early(dask_worker: Any) -> Any:
 
 def driver_calls() -> list[tuple[str, str]]:
     """The calls of the stand-in driver: function, and in which thread."""
-    import threading
-
     return list(vars(threading)["calls"])

@@ -1,4 +1,4 @@
-"""The worker in one process is the one that `dask cuda worker` starts: both are, with the image's releases, and compared.
+"""The worker in one process is the one that `dask cuda worker` starts: both are started and compared.
 
 There is no GPU: what dask-cuda asks about one is answered by `stand_ins`, or not asked (its own switch for tests).
 """
@@ -239,7 +239,7 @@ def test_bokeh_is_imported_after_the_workers_start_and_its_pages_are_there_then(
 
 def answers(page: str) -> bool:
     try:
-        with urllib.request.urlopen(page) as answer:
+        with urllib.request.urlopen(page) as answer:  # noqa: S310 - its own page
             return answer.status == 200
     except urllib.error.HTTPError:
         return False
@@ -265,7 +265,9 @@ def test_the_context_is_made_in_a_thread_and_becomes_the_main_threads(image: Ima
     with image.worker("ours", environment=STAND_IN, preload=text) as worker:
         worker.registered()
         made = [(name, "thread") for name in ("cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain")]
-        eventually(lambda: worker.run(described.driver_calls) == [*made, ("cuCtxSetCurrent", "main")], "the driver is called")
+        eventually(
+            lambda: worker.run(described.driver_calls) == [*made, ("cuCtxSetCurrent", "main")], "the driver is called"
+        )
         assert "Unable to start CUDA Context" not in worker.said  # dask-cuda's own attempt, which needs a device
 
 

@@ -1,8 +1,9 @@
 """RMM, which keeps what it was told."""
 
 from types import SimpleNamespace
+from typing import Any
 
-told = []
+told: list[Any] = []
 mr = SimpleNamespace(
     get_current_device_resource=lambda: "resource",
     set_current_device_resource=lambda resource: told.append(("resource", resource)),
@@ -10,5 +11,5 @@ mr = SimpleNamespace(
 )
 
 
-def reinitialize(**options):
+def reinitialize(**options: Any):
     told.append(("reinitialize", options))
