@@ -7,6 +7,7 @@ shared libraries.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -44,6 +45,16 @@ def python_files(packages: Path) -> dict[str, Path]:
             place = str(library) if name.startswith("ld-linux") else f"{LIBRARIES}/{name}"
             files[place] = library
     return files
+
+
+def compile_packages(directory: Path, target: str) -> None:
+    """Write bytecode of all below `directory`, which will be at `target` in the image.
+
+    By hash, as the Containerfiles do: pods cannot write it, and would compile at each start, which takes seconds. Files
+    that do not compile, templates of libraries for instance, are left as they are.
+    """
+    options = ["-qq", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(directory), "-p", target]
+    subprocess.run([sys.executable, "-m", "compileall", *options, str(directory)], check=False)
 
 
 def _standard_library() -> list[Path]:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from local.bundle.activation import PYTHON
 from local.bundle.wheel_files import unpack_wheels
-from local.host.commands import run
 from local.host.hashing import content_key
 from local.host.lock import exclusive
 from local.host.progress import Steps
 from local.images.archives import write_thin
-from local.images.host_python import LIBRARIES, interpreter, python_files
+from local.images.host_python import LIBRARIES, compile_packages, interpreter, python_files
 from local.images.layers import USER, below, write_image, write_layer
 from local.images.node_images import Loadable, NodeImages
 from local.images.wheels import fetch_wheels
@@ -65,7 +64,7 @@ def _environment(layer: Path, wheels: Path) -> Path:
         return layer
     with tempfile.TemporaryDirectory(dir=layer.parent) as directory:
         packages = unpack_wheels(wheels, Path(directory) / "site")
-        _compile(packages, _ENVIRONMENT)
+        compile_packages(packages, _ENVIRONMENT)
         unfinished = layer.with_suffix(".new")
         write_layer(unfinished, {**python_files(packages), **below(packages, _ENVIRONMENT)}, _ACCOUNTS)
         unfinished.replace(layer)
@@ -78,7 +77,7 @@ def _package(archive: Path, package: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=archive.parent) as directory:
         copy = Path(directory) / "gpudask"
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        _compile(copy, f"{_PACKAGE}/gpudask")
+        compile_packages(copy, f"{_PACKAGE}/gpudask")
         write_layer(layer, below(copy, f"{_PACKAGE}/gpudask"))
     return layer
 
@@ -108,9 +107,3 @@ def _config() -> dict[str, object]:
         "WorkingDir": "/tmp",  # noqa: S108 - in the image, where the chart mounts a volume
         "ExposedPorts": {"8080/tcp": {}},
     }
-
-
-def _compile(directory: Path, target: str) -> None:
-    """Write bytecode by hash, as the Containerfile does: a read-only pod could not, and would compile at each start."""
-    options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(directory), "-p", target]
-    run([sys.executable, "-m", "compileall", *options, str(directory)])

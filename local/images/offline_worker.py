@@ -13,6 +13,7 @@ from typing import Any
 
 from local.bundle.activation import worker_sites
 from local.host.progress import Steps
+from local.images.host_python import compile_packages
 from local.images.layers import USER, below, write_image, write_layer
 from local.images.node_images import Loadable, NodeImages
 from local.layout import cache_dir
@@ -38,6 +39,7 @@ def load_worker(nodes: NodeImages, bundle: Path, steps: Steps) -> str:
         layer, archive = Path(directory) / "layer.tar", Path(directory) / "image.tar"
         packages: dict[str, Path] = {}
         for place in worker_sites(bundle):
+            compile_packages(place, _PACKAGES)
             packages |= below(place, _PACKAGES)
         write_layer(layer, packages, _ACCOUNTS)
         write_image(archive, reference=WORKER_IMAGE, layers=[layer], config=_config(sys.executable))
