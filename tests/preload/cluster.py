@@ -14,7 +14,7 @@ from gpudask.preload import setup
 DEADLINE_SECONDS = 60
 MIXED = {"cpu": "any", "gpu": "annotated"}
 GPU = {"GPU": 1}
-FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "history", "report")
+FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "history", "report", "graphs")
 WORKING = dict.fromkeys(FEATURES, "")  # none is off
 
 

@@ -1,4 +1,4 @@
-"""The code that runs inside the Dask scheduler: demand, the fence, the drain, and their HTTP routes.
+"""The code that runs inside the Dask scheduler: demand, the fence, the drain, graphs, and their HTTP routes.
 
 It stands alone: distributed, tornado and the standard library, Python >= 3.10, relative imports only, because the
 operator mounts it as `gpudask_preload` into any image that has distributed. `docs/preload-protocol.md` is its contract.
@@ -11,6 +11,11 @@ import functools
 import io
 import zipfile
 from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
 
 PROTOCOL = 1
 ENTRY = "gpudask_entry.py"
@@ -28,10 +33,17 @@ def files() -> dict[str, bytes]:
 def sources() -> dict[str, str]:
     """Return the texts, by their path in the archive; the entry, which stands beside it, by its name."""
     assert __package__, "sources() reads the files of its own package"
-    found = sorted(resources.files(__package__).iterdir(), key=lambda file: file.name)
-    texts = {file.name: file.read_text(encoding="utf-8") for file in found if file.name.endswith(".py")}
-    entry = texts.pop("entry.py")
-    return {ENTRY: entry} | {f"gpudask_preload/{name}": text for name, text in texts.items()}
+    texts = dict(_texts(resources.files(__package__), "gpudask_preload/"))
+    return {ENTRY: texts.pop("gpudask_preload/entry.py")} | texts
+
+
+def _texts(room: Traversable, path: str) -> Iterator[tuple[str, str]]:
+    """Yield path -> text of a room's modules, and of the rooms within it."""
+    for each in sorted(room.iterdir(), key=lambda each: each.name):
+        if each.name.endswith(".py"):
+            yield path + each.name, each.read_text(encoding="utf-8")
+        elif each.joinpath("__init__.py").is_file():
+            yield from _texts(each, f"{path}{each.name}/")
 
 
 def packed(texts: dict[str, str]) -> dict[str, bytes]:

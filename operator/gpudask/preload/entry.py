@@ -73,7 +73,7 @@ def _serve_health_only(scheduler: Any, error: str) -> None:
 
         from tornado.web import RequestHandler  # noqa: PLC0415
 
-        features = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
+        features = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "graphs")
         off = dict.fromkeys(features, "the preload failed, see error")
 
         class Health(RequestHandler):

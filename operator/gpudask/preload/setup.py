@@ -22,6 +22,7 @@ from .demand import Demand, IdleTime
 from .desired import BadInputError, Desired, read_pools
 from .device_health import DeviceHealth
 from .fence import Fence
+from .graphs.intake import Graphs
 from .history import History
 from .offers import Offers
 from .part import Part, why_off
@@ -77,6 +78,7 @@ class Preload(SchedulerPlugin):
         self.clients = Clients(scheduler)
         self.history = History(scheduler)
         self.report = PerformanceReport(scheduler)
+        self.graphs = Graphs(scheduler, self.pools, self.watch, self._may_get_work)
         self._off: dict[str, str] = {}  # feature -> why it is off since the start, "" while it is on
         self._parts: list[Part] = []  # that are on, in the order in which they were started
         self._answer: dict[str, Any] = {}  # that made the latest version
@@ -84,6 +86,7 @@ class Preload(SchedulerPlugin):
 
     def start_parts(self) -> None:
         """Start part by part: one that cannot work is off, with the reason, and the others work."""
+        graphs = [self.graphs] if self.graphs.is_wanted() else []
         for part in (
             self.workers,
             self.demand,
@@ -97,6 +100,7 @@ class Preload(SchedulerPlugin):
             self.clients,
             self.history,
             self.report,
+            *graphs,
         ):
             self._start(part)
         if not self._off[self.demand.feature]:
@@ -159,7 +163,7 @@ class Preload(SchedulerPlugin):
             "desired_version": self.desired_version,
             "features": self.features,
             "offers": self.offers.wanted,
-            "tasks": len(self.scheduler.tasks),
+            "tasks": len(self.scheduler.tasks) + self.graphs.waiting,
             "idle_seconds": self.idle_time.seconds(now, is_busy=is_busy),
             "clients": clients,
             "demand": demand,
@@ -206,6 +210,7 @@ class Preload(SchedulerPlugin):
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
         """Note that a client has gone, and publish at once where it was the last one."""
+        self.graphs.remove_client(client)
         if self.clients.remove(client):
             self.watch.publish_now()
 
@@ -232,9 +237,13 @@ class Preload(SchedulerPlugin):
         """Return whether a worker should get more work: one with a sick device fails all it gets, and looks idle."""
         return not self.device_health.message(ws) and not self.retirement.state_of(ws)
 
+    def _has_tasks(self) -> bool:
+        """Return whether anything would be lost with the scheduler."""
+        return bool(self.scheduler.tasks or self.graphs.waiting)
+
     def _edges(self) -> Edges:
         now = time.monotonic()
-        return {"busy": self.workers.follow(now), "tasks": bool(self.scheduler.tasks), **self.demand.follow(now)}
+        return {"busy": self.workers.follow(now), "tasks": self._has_tasks(), **self.demand.follow(now)}
 
     def _compared_of(
         self, demand: list[dict[str, Any]], ignored: list[dict[str, Any]], workers: list[dict[str, Any]]
@@ -243,7 +252,7 @@ class Preload(SchedulerPlugin):
         idle_since = [self.workers.idle_since(row["address"]) for row in workers]
         changes = self.demand.look_ahead.changes, [bool(reason) for reason in self.features.values()]
         return (
-            (self.desired_version, bool(self.scheduler.tasks), changes, [entry["why"] for entry in ignored]),
+            (self.desired_version, self._has_tasks(), changes, [entry["why"] for entry in ignored]),
             [_compared_of_entry(entry) for entry in demand],
             idle_since,
             [_compared_of_row(row) for row in workers],

@@ -1,0 +1,268 @@
+"""Takes in graphs: one that the scheduler cannot read, for want of a device or a module, is read by a worker.
+
+1. Each graph is deserialized here once, as distributed does it, which gets the result. What fails is looked at.
+2. A worker that may have what is missing deserializes and lowers the graph (`lowering`); another one if it dies, or
+   lacks it too (`reading`). Where there is none that is demand, for which the operator starts a pod.
+3. distributed takes in what comes back as it does any graph: the tasks are `opaque`.
+
+Meanwhile the client is heard, its heartbeats above all, and whatever names keys waits its turn (`client_line`). An
+error of the program's own reaches it as from any graph.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import dask
+from dask.utils import parse_bytes, parse_timedelta
+from distributed.protocol.serialize import deserialize
+from distributed.utils import offload
+
+from ..part import Part
+from .client_line import ClientLine, Does, Message
+from .failures import Failure, GraphReadError
+from .reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from distributed.scheduler import Scheduler, WorkerState
+
+    from ..pools import Pools
+    from ..watch import Watch
+
+logger = logging.getLogger("gpudask.preload")
+
+WAITING_MESSAGES = 10_000  # of one client; with more, or more bytes, it is not heard
+WAITING_BYTES = 2**30
+STATUS = "worker-status-change"
+# What a client sends that names keys, or asks whether all that it has sent was processed
+ORDERED = MappingProxyType(
+    {
+        "client-desires-keys": Does.WANTS,
+        "client-releases-keys": Does.GIVES_UP,
+        "cancel-keys": Does.GIVES_UP,
+        "report-key": Does.ELSE,
+        "publish_flush_batched_send": Does.ELSE,
+    }
+)
+
+
+class Graphs(Part):
+    """Narrows the handlers of what clients send. A graph that the scheduler can read costs two small objects more.
+
+    In Dask's configuration `gpudask.graphs` has `lower` (true), `timeout` (30 minutes) and `max-size` (1 GiB).
+    """
+
+    feature = "graphs"
+    attributes = ("stream_handlers", "clients", "running", "workers")
+    methods = MappingProxyType(
+        {
+            "update_graph": ("client", "expr_ser", "keys", "internal_priority"),
+            "broadcast": ("msg", "workers", "on_error"),
+        }
+    )
+
+    def __init__(
+        self, scheduler: Scheduler, pools: Pools, watch: Watch, may_get_work: Callable[[WorkerState], bool]
+    ) -> None:
+        self._scheduler = scheduler
+        self._lines: dict[str, ClientLine] = {}
+        self._suspects: set[str] = set()  # clients of whom a graph could not be read
+        self._reading = Reading(
+            scheduler,
+            pools,
+            watch,
+            may_get_work,
+            limit_seconds=parse_timedelta(dask.config.get("gpudask.graphs.timeout", "30m")),
+            limit_bytes=parse_bytes(dask.config.get("gpudask.graphs.max-size", "1GiB")),
+        )
+
+    @staticmethod
+    def is_wanted() -> bool:
+        """Return whether Dask's configuration leaves it on."""
+        return bool(dask.config.get("gpudask.graphs.lower", True))
+
+    def start(self) -> None:
+        """Follow the clients' messages."""
+        from . import opaque  # noqa: PLC0415 (what it needs of distributed may be missing)
+
+        self._opaque = opaque
+        handlers: Any = self._scheduler.stream_handlers
+        self._update_graph, handlers["update-graph"] = handlers["update-graph"], self.update_graph
+        self._change_status, handlers[STATUS] = handlers[STATUS], self.change_status
+        for op, does in ORDERED.items():
+            if op in handlers:
+                handlers[op] = self._in_order(handlers[op], does, is_also_now=op == "cancel-keys")
+
+    def stop(self) -> None:
+        """Read no more."""
+        for client in list(self._lines):
+            self._drop(client)
+
+    def restart(self) -> None:
+        """Forget what waits, as the scheduler just did with all tasks: its clients hear that."""
+        self.stop()
+
+    def change_status(self, **message: Any) -> None:
+        """Follow the handler `worker-status-change`: a worker that has come runs only then."""
+        self._change_status(**message)
+        self._reading.look_again()
+
+    def remove_client(self, client: str) -> None:
+        """Forget what a client that has gone wanted."""
+        self._suspects.discard(client)
+        self._drop(client)
+
+    def complete_demand(self, entries: list[dict[str, Any]]) -> None:
+        """Add the graphs that wait for a worker, or are read by one."""
+        self._reading.complete_demand(entries)
+
+    @property
+    def waiting(self) -> int:
+        """How many graphs are not taken in yet: they would be lost with the scheduler."""
+        return sum(message.does is Does.UPDATES for line in self._lines.values() for message in line.messages)
+
+    async def update_graph(self, *, client: str, expr_ser: Any, keys: Iterable[Any], **message: Any) -> None:
+        """Narrow the handler `update-graph`: hand on what can be read here; what cannot waits in its client's line."""
+        keys = set(keys)
+        failure = None
+        if client not in self._lines:
+            expr, failure = await self._deserialize(client, expr_ser)
+            if failure is None:
+                await self._take_in(lambda: expr, client=client, keys=keys, **message)
+                return
+        while (line := self._line(client)).is_full(WAITING_MESSAGES, WAITING_BYTES):
+            await line.until_shorter()  # unheard: its messages come one after the other
+        update = Message(Does.UPDATES, keys, nbytes=_nbytes(expr_ser))
+        update.apply = lambda: self._update(failure, client=client, expr_ser=expr_ser, keys=keys, **message)
+        self._append(line, update)
+
+    def _in_order(self, handler: Any, does: Does, *, is_also_now: bool) -> Any:
+        """Return a handler for what is to wait behind the graphs that came before.
+
+        `is_also_now`: it is processed at once, too, as far as it is about tasks that are known.
+        """
+
+        async def ordered(**message: Any) -> None:
+            keys = message.get("keys", ())
+            line = self._lines.get(message.get("client", "")) or self._line_with(keys)
+            if line is None or is_also_now:
+                await _result(handler(**message))
+            if line is not None:
+                self._append(line, Message(does, keys, lambda: handler(**message)))
+
+        return ordered
+
+    def _line(self, client: str) -> ClientLine:
+        return self._lines.setdefault(client, ClientLine(client))
+
+    def _line_with(self, keys: Iterable[Any]) -> ClientLine | None:
+        """Return the line with a graph that has one of these keys: another client, or nobody's, may name them."""
+        return next((line for line in self._lines.values() if line.brings_any(keys)), None) if self._lines else None
+
+    def _append(self, line: ClientLine, message: Message) -> None:
+        line.add(message)
+        if line.task is None:
+            line.task = asyncio.ensure_future(self._serve(line))
+
+    def _drop(self, client: str) -> None:
+        line = self._lines.pop(client, None)
+        if line is not None:
+            line.close()
+
+    async def _serve(self, line: ClientLine) -> None:
+        """Process a client's messages one after the other, until none is left."""
+        while line.messages:
+            message = line.messages[0]
+            message.work = asyncio.ensure_future(_result(message.apply()))
+            try:
+                await message.work
+            except asyncio.CancelledError:
+                if not message.is_unwanted:
+                    message.work.cancel()
+                    raise
+            except Exception:
+                logger.exception("gpudask: a message of client %s could not be processed", line.client)
+            line.remove(message)
+        if self._lines.get(line.client) is line:
+            del self._lines[line.client]
+
+    async def _update(self, failure: Failure | None, *, client: str, expr_ser: Any, **message: Any) -> None:
+        """Take in a graph whose turn it is. `failure`: why it could not be read here; None where nobody has tried."""
+        if failure is None:
+            expr, failure = await self._deserialize(client, expr_ser)
+            if failure is None:
+                await self._take_in(lambda: expr, client=client, **message)
+                return
+        with _counted_as_update(self._scheduler):
+            get, order = await self._read(failure, expr_ser, message)
+        if order is not None:
+            message["internal_priority"] = order
+        if client in self._scheduler.clients:  # else distributed would make it known again
+            await self._take_in(get, client=client, **message)
+
+    async def _read(
+        self, failure: Failure, expr_ser: Any, message: dict[str, Any]
+    ) -> tuple[Callable[[], Any], dict[Any, int] | None]:
+        """Have a worker read a graph; return a function that returns it, or raises why not, and its tasks' order."""
+        is_ordered = bool(message.get("internal_priority"))
+        try:
+            result = await self._reading.read(expr_ser, message["keys"], failure, is_ordered=is_ordered)
+            graph, order = await offload(self._opaque.LoweredGraph.read, result["graph"])
+        except GraphReadError as unread:
+            failed = self._opaque.FailedGraph(unread.error)
+            return (lambda: failed) if unread.is_of_program else _raises(unread.error), None
+        except Exception as error:
+            logger.exception("gpudask: a graph that a worker has read could not be taken in")
+            return _raises(error), None
+        return lambda: graph, order
+
+    async def _deserialize(self, client: str, expr_ser: Any) -> tuple[Any, Failure | None]:
+        """Deserialize a graph here: in a thread where the client's last one failed, which may have taken seconds."""
+        try:
+            if client in self._suspects:
+                return await offload(deserialize, expr_ser.header, expr_ser.frames), None
+            return deserialize(expr_ser.header, expr_ser.frames), None  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001 (whatever the user's types raise)
+            self._suspects.add(client)
+            failure = Failure.here(error)
+            logger.info("gpudask: the scheduler lacks %s to read a graph: %s", failure.kind.value, failure.text)
+            return None, failure
+
+    async def _take_in(self, get: Callable[[], Any], **message: Any) -> None:
+        """Have distributed take in what `get` returns as a graph, or what it raises as an error of reading it."""
+        await self._update_graph(expr_ser=self._opaque.hand_over(get), **message)
+
+
+async def _result(of: Any) -> Any:
+    return await of if inspect.isawaitable(of) else of
+
+
+def _raises(error: Exception) -> Callable[[], Any]:
+    def get() -> Any:
+        raise error
+
+    return get
+
+
+@contextlib.contextmanager
+def _counted_as_update(scheduler: Any) -> Iterator[None]:
+    """Let distributed know of a graph that has no tasks yet, so that it is not idle."""
+    if not hasattr(scheduler, "_active_graph_updates"):
+        yield
+        return
+    scheduler._active_graph_updates += 1  # noqa: SLF001
+    try:
+        yield
+    finally:
+        scheduler._active_graph_updates -= 1  # noqa: SLF001
+
+
+def _nbytes(expr_ser: Any) -> int:
+    return sum(memoryview(frame).nbytes for frame in expr_ser.frames)

@@ -1,0 +1,142 @@
+"""What a worker does for the scheduler: it reads an expression, lowers it to tasks, and pickles these one by one.
+
+`lower` travels to the worker with this module, by value: so it uses distributed, dask and the standard library, and
+nothing else of ours. `describe` is used on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import pickle
+from typing import Any
+
+DESERIALIZE, LOWER = "deserialize", "lower"  # where it failed
+_TEXT = 500  # characters of an error's text
+_CAUSES = 10
+
+# A task: key, keys that it depends on, its bytes, which of the graph's buffers these refer to, whether it only makes
+# data, and for a barrier of a P2P shuffle (spec without meta, meta or None), each as bytes.
+Row = tuple[Any, tuple[Any, ...], bytes, tuple[int, ...], bool, "tuple[bytes, bytes | None] | None"]
+
+
+async def lower(header: Any, frames: list[Any], keys: set[Any], limit: int, *, is_ordered: bool) -> dict[str, Any]:
+    """Lower a serialized expression in a thread, so that the worker goes on.
+
+    Args:
+        header: what `deserialize` of distributed takes.
+        frames: the same.
+        keys: what the client wants of it.
+        limit: bytes that all tasks together may have.
+        is_ordered: the client has ordered the tasks already.
+
+    Returns:
+        `graph`: pickled (rows, buffers, annotations, order), or `size` where it has more than `limit`, or `error`: what
+        `describe` says, with the exception pickled, and where it failed.
+    """
+    return await asyncio.to_thread(_lower, header, frames, keys, limit, is_ordered)
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return an error in words, so that it can be judged where its type may be missing: itself first, then causes."""
+    chain: list[tuple[str, list[str], str, str]] = []  # name and bases of its type, text, and the module it asks for
+    each: BaseException | None = error
+    while each is not None and len(chain) < _CAUSES:
+        cls = type(each)
+        bases = [base.__name__ for base in cls.__mro__]
+        module = str(each.name or "") if isinstance(each, ImportError) else ""
+        chain.append((f"{cls.__module__}.{cls.__qualname__}", bases, _text(each), module))
+        each = each.__cause__ or each.__context__
+    return {"chain": chain}
+
+
+def _lower(header: Any, frames: list[Any], keys: set[Any], limit: int, is_ordered: bool) -> dict[str, Any]:
+    from distributed.protocol.serialize import deserialize  # noqa: PLC0415 (all of it is needed on the worker only)
+
+    try:
+        expr = deserialize(header, frames)  # type: ignore[no-untyped-call]
+    except Exception as error:  # noqa: BLE001 (whatever the user's types raise)
+        return {"error": _packed(error, DESERIALIZE)}
+    try:
+        return _graph(expr, keys, limit, is_ordered)
+    except Exception as error:  # noqa: BLE001
+        return {"error": _packed(error, LOWER)}
+
+
+def _graph(expr: Any, keys: set[Any], limit: int, is_ordered: bool) -> dict[str, Any]:
+    """Do as `Scheduler.update_graph` does."""
+    import dask.order  # noqa: PLC0415
+    from dask._expr import LLGExpr  # noqa: PLC0415
+    from distributed.scheduler import _cull, _materialize_graph  # noqa: PLC0415
+
+    dsk, *_, annotations = _materialize_graph(expr=expr, validate=False)
+    if isinstance(expr, LLGExpr):
+        dsk = _cull(dsk, keys)
+    order = None if is_ordered else dask.order.order(dsk=dsk)
+    buffers = _Buffers()
+    rows, size = [], 0
+    for key, node in dsk.items():
+        row, n = _row(key, node, buffers)
+        rows.append(row)
+        size += n
+        if size + buffers.size > limit:
+            return {"size": size + buffers.size}
+    found = {name: dict(values) for name, values in annotations.items()}
+    return {"graph": pickle.dumps((rows, buffers.contents, found, order), protocol=5)}
+
+
+def _row(key: Any, node: Any, buffers: _Buffers) -> tuple[Row, int]:
+    from distributed.protocol.pickle import dumps  # noqa: PLC0415
+    from distributed.shuffle._core import P2PBarrierTask  # noqa: PLC0415
+
+    refers: list[int] = []
+    payload = dumps(node, buffer_callback=lambda buffer: refers.append(buffers.add(buffer)))  # type: ignore[no-untyped-call]
+    barrier = None
+    size = len(payload)
+    if isinstance(node, P2PBarrierTask):
+        spec: Any = node.spec
+        meta = None
+        if hasattr(spec, "meta"):
+            meta = dumps(spec.meta)  # type: ignore[no-untyped-call]
+            spec = dataclasses.replace(spec, meta=None)
+        barrier = dumps(spec), meta  # type: ignore[no-untyped-call]
+        size += len(barrier[0]) + len(meta or b"")
+    row = key, tuple(node.dependencies), payload, tuple(refers), bool(node.data_producer), barrier
+    return row, size
+
+
+class _Buffers:
+    """Large pieces of memory that tasks refer to: one that many share is sent, and kept, once."""
+
+    def __init__(self) -> None:
+        self.contents: list[bytes] = []
+        self.size = 0
+        self._known: dict[tuple[int, int], int] = {}
+        self._alive: list[Any] = []  # else the address of one that is gone could be another's
+
+    def add(self, buffer: Any) -> int:
+        """Return the index of a `pickle.PickleBuffer`."""
+        with memoryview(buffer) as view:
+            owner, nbytes = view.obj, view.nbytes
+        known = id(owner), nbytes
+        if known not in self._known:
+            self._known[known] = len(self.contents)
+            self._alive.append(owner)
+            content = bytes(buffer.raw())
+            self.contents.append(content)
+            self.size += len(content)
+        return self._known[known]
+
+
+def _packed(error: Exception, stage: str) -> dict[str, Any]:
+    from distributed.core import error_message  # noqa: PLC0415
+
+    said = error_message(error)["exception"]  # with its traceback, and short enough
+    return describe(error) | {"stage": stage, "pickled": bytes(getattr(said, "data", b""))}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:_TEXT]
+    except Exception:  # noqa: BLE001 (a user's type)
+        return ""

@@ -1,0 +1,191 @@
+"""Has workers read graphs: asks one after the other, and is demand where none is there that could."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from distributed.protocol.pickle import loads
+from distributed.utils import offload
+
+from ..requirements import PLAIN
+from ..workers import result_of, run_on_worker
+from .failures import Failure, GraphReadError, Kind, deadly, too_large, too_late
+from .lowering import lower
+from .readers import Readers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed.scheduler import Scheduler, WorkerState
+
+    from ..pools import Pools
+    from ..requirements import Requirement
+    from ..watch import Watch
+
+logger = logging.getLogger("gpudask.preload")
+
+CHECK_SECONDS = 1.0  # how often who could read a graph is looked for, beside each worker that comes
+DEATHS = 3  # workers that may go while they read one graph: it may be what kills them
+_NEW = "graphs"  # topic of the watch
+
+
+class Reading:
+    """The graphs that workers read, and those that wait for one.
+
+    Args:
+        may_get_work: whether a running worker should.
+        limit_seconds: how long a graph may wait for a worker.
+        limit_bytes: how large its tasks may be, all together.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pools: Pools,
+        watch: Watch,
+        may_get_work: Callable[[WorkerState], bool],
+        *,
+        limit_seconds: float,
+        limit_bytes: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._pools = pools
+        self._watch = watch
+        self._may_get_work = may_get_work
+        self._limit_seconds = limit_seconds
+        self._limit_bytes = limit_bytes
+        self._changed = asyncio.Event()  # a worker has come
+        self._waiting: dict[Requirement, list[float]] = {}  # what a reader has to offer -> since when each graph waits
+        self._reading: Counter[Requirement] = Counter()
+
+    def look_again(self) -> None:
+        """Let the graphs that wait look at who is there."""
+        self._changed.set()
+
+    def complete_demand(self, entries: list[dict[str, Any]]) -> None:
+        """Add the graphs as tasks of what their readers have to offer: they wait for a worker, or are processed."""
+        now = time.monotonic()
+        for requirement in self._waiting.keys() | +self._reading:
+            since = self._waiting.get(requirement, [])
+            entry = _entry_of(requirement, entries)
+            entry["unrunnable"] += len(since)
+            entry["processing"] += self._reading[requirement]
+            entry["unknown"] += len(since) + self._reading[requirement]
+            entry["since_seconds"] = max([entry["since_seconds"], *(now - at for at in since)])
+
+    async def read(self, expr_ser: Any, keys: set[Any], here: Failure, *, is_ordered: bool) -> dict[str, Any]:
+        """Return what `lower` returns as a `graph`, of the first worker that could read it.
+
+        Args:
+            expr_ser: the graph, as the client has sent it.
+            keys: what the client wants of it.
+            here: why it could not be read by the scheduler.
+            is_ordered: the client has ordered its tasks.
+
+        Raises:
+            GraphReadError: it cannot be read anywhere; `is_of_program` says whether that is its own fault.
+        """
+        readers = Readers(self._scheduler, self._pools, self._may_get_work, here)
+        until = time.monotonic() + self._limit_seconds
+        last, deaths = here, 0
+        while deaths < DEATHS:
+            demand = readers.demand()
+            ws = readers.next()
+            if ws is None:
+                if demand is None:
+                    raise GraphReadError(last.error, is_of_program=False)
+                if not await self._wait(readers, demand, until):
+                    raise GraphReadError(too_late(here, demand, self._limit_seconds))
+                continue
+            answer = await self._ask(ws, demand or PLAIN, expr_ser, keys, is_ordered=is_ordered)
+            if not isinstance(answer, dict) or answer.get("status") != "OK":
+                logger.warning("gpudask: worker %s did not read a graph: %s", ws.address, str(answer)[:200])
+                readers.failed(ws)
+                deaths += 1
+                continue
+            result = await offload(result_of, answer)
+            if "graph" in result:
+                return dict(result)
+            if "size" in result:
+                raise GraphReadError(too_large(result["size"], self._limit_bytes))
+            last = Failure.on_worker(result["error"], await offload(_exception, result["error"]["pickled"]))
+            logger.info("gpudask: worker %s could not read a graph: %s", ws.address, last.text)
+            if last.kind is Kind.OTHER or not last.is_of_reading:
+                raise GraphReadError(last.error, is_of_program=not last.is_of_reading)
+            readers.failed(ws)
+        raise GraphReadError(deadly(here, DEATHS))
+
+    async def _ask(
+        self, ws: WorkerState, requirement: Requirement, expr_ser: Any, keys: set[Any], *, is_ordered: bool
+    ) -> Any:
+        """Ask a worker; return its answer, or why there is none."""
+        self._reading[requirement] += 1
+        self._watch.publish(_NEW)
+        try:
+            return await run_on_worker(
+                self._scheduler,
+                ws,
+                lower,
+                header=expr_ser.header,
+                frames=await offload(_owned, expr_ser.frames),
+                keys=keys,
+                limit=self._limit_bytes,
+                is_ordered=is_ordered,
+            )
+        except OSError as error:
+            return error
+        finally:
+            self._reading[requirement] -= 1
+            self._watch.publish(_NEW)
+
+    async def _wait(self, readers: Readers, requirement: Requirement, until: float) -> bool:
+        """Wait for a worker that could read a graph, or until it needs another one: that is demand.
+
+        Return whether there was time enough.
+        """
+        since = time.monotonic()
+        self._waiting.setdefault(requirement, []).append(since)
+        self._watch.publish(_NEW)
+        try:
+            while readers.next() is None and readers.demand() == requirement:
+                if time.monotonic() > until:
+                    return False
+                self._changed.clear()
+                timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._changed.set)
+                await self._changed.wait()
+                timer.cancel()
+            return True
+        finally:
+            self._waiting[requirement].remove(since)
+            if not self._waiting[requirement]:
+                del self._waiting[requirement]
+            self._watch.publish(_NEW)
+
+
+def _entry_of(requirement: Requirement, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the entry of a requirement, a new one where no task asks for that."""
+    for entry in entries:
+        if entry["resources"] == dict(requirement):
+            return entry
+    counts: dict[str, Any] = dict.fromkeys(("waiting", "unrunnable", "processing", "unknown", "next_tasks"), 0)
+    new = {"resources": dict(requirement), "seconds": 0.0, "since_seconds": 0.0, "next_seconds": None} | counts
+    entries.insert(len(entries) if requirement == PLAIN else 0, new)
+    return new
+
+
+def _owned(frames: list[Any]) -> list[bytes]:
+    """Return what the network has brought, as something that can be pickled."""
+    return [bytes(frame) for frame in frames]
+
+
+def _exception(pickled: bytes) -> Exception | None:
+    """Return a worker's exception; None where its type is missing here."""
+    try:
+        error = loads(pickled)  # type: ignore[no-untyped-call]
+    except Exception:  # noqa: BLE001 (whatever the user's types raise)
+        return None
+    return error if isinstance(error, Exception) else None

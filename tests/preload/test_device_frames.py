@@ -1,0 +1,132 @@
+"""Programs with frames that need a device, as those of cuDF do, run unchanged beside a scheduler that has none."""
+
+import asyncio
+import contextlib
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from distributed import Client
+
+from .cluster import GPU, until
+from .separate import USER_MODULES, Separate
+
+FRAME = pd.DataFrame({"k": [n % 7 for n in range(300)], "v": [float(n) for n in range(300)]})
+OTHER = pd.DataFrame({"k": range(7), "w": [n * n for n in range(7)]})
+
+
+@pytest.fixture
+def device_frames(monkeypatch):
+    monkeypatch.syspath_prepend(USER_MODULES)
+    import device_frames
+
+    return device_frames
+
+
+@pytest.fixture
+async def separate(tmp_path):
+    """A cluster that was not started yet; all its processes end after the test."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield Separate(tmp_path, stack)
+
+
+@pytest.fixture
+async def mixed(separate):
+    """A scheduler and a CPU worker without a device, and a worker with one."""
+    await separate.start()
+    await separate.add("cpu-0", "gpu-0")
+    return separate
+
+
+@pytest.fixture
+def frame(device_frames):
+    return dd.from_pandas(device_frames.DeviceFrame(FRAME), npartitions=4)
+
+
+def groupby(frame, other):
+    return frame.groupby("k").v.sum(), lambda got: got.sort_index().tolist() == FRAME.groupby("k").v.sum().tolist()
+
+
+def merge(frame, other):
+    return frame.merge(other, on="k"), lambda got: got.w.sum() == FRAME.merge(OTHER, on="k").w.sum()
+
+
+def shuffle(frame, other):
+    return frame.shuffle("k"), lambda got: sorted(got.v) == sorted(FRAME.v)
+
+
+def set_index(frame, other):
+    return frame.set_index("k"), lambda got: got.index.tolist() == sorted(FRAME.k)
+
+
+def map_partitions(frame, other):
+    return frame.map_partitions(len), lambda got: got.sum() == len(FRAME)
+
+
+def filter_and_mean(frame, other):
+    return frame[frame.v > 10].v.mean(), lambda got: got == FRAME[FRAME.v > 10].v.mean()
+
+
+def run_programs(address, frame, other, method):
+    """Run all as users write them, with the client in this thread."""
+    config = {"dataframe.shuffle.method": method}
+    with Client(address) as client, client.as_current(), dask.config.set(config), dask.annotate(resources=GPU):
+        for program in (groupby, merge, shuffle, set_index, map_partitions, filter_and_mean):
+            collection, is_right = program(frame, other)
+            got = collection.compute()
+            assert is_right(got), (program.__name__, got)
+
+
+@pytest.mark.parametrize("method", ["tasks", "p2p"])
+async def test_programs_run_unchanged_and_are_right(mixed, device_frames, frame, method):
+    other = dd.from_pandas(device_frames.DeviceFrame(OTHER), npartitions=2)
+    await asyncio.to_thread(run_programs, mixed.address, frame, other, method)
+    assert mixed.read_by() == {"", "gpu-0"}
+
+
+async def test_modules_that_the_scheduler_lacks_are_no_matter(separate, device_frames):
+    await separate.start(modules="", pools={"cpu": "any"})
+    await separate.add("cpu-0", DEVICES="")
+    assert await separate.client.submit(device_frames.twice, 21) == 42
+    frame = dd.from_pandas(FRAME, npartitions=3).map_partitions(device_frames.doubled)
+    assert await separate.client.compute(frame.v.sum()) == 2 * FRAME.v.sum()
+    assert await separate.client.compute(dask.delayed(device_frames.twice)(4)) == 8
+
+
+async def test_where_no_worker_has_what_is_missing_the_client_gets_the_workers_error(separate, device_frames):
+    await separate.start(modules="", pools={"cpu": "any"})
+    await separate.add("cpu-0", modules="")
+    with pytest.raises(RuntimeError, match="deserialization of the task graph") as caught:
+        await separate.client.submit(device_frames.twice, 21)
+    assert "No module named 'device_frames'" in repr(caught.value.__cause__)
+
+
+async def test_a_worker_that_lacks_its_device_is_followed_by_another_one(separate, frame):
+    await separate.start(pools={"gpu": "any"})
+    await separate.add("gpu-0", DEVICES="none")
+    got = separate.client.compute(frame.v.sum(), workers=["127.0.0.1"])
+    await until(lambda: "gpu-0" in separate.read_by())
+    await until(lambda: _is_wanted(separate))
+    await separate.add("gpu-1")
+    await separate.kill("gpu-0")
+    assert await got == FRAME.v.sum()
+
+
+async def test_a_reader_that_dies_is_followed_by_another_one(separate, frame):
+    await separate.start(pools={"gpu": "any"})
+    await separate.add("gpu-0", DEADLY="1")
+    got = separate.client.compute(frame.v.sum())
+    await until(lambda: "gpu-0" in separate.read_by())
+    assert not await separate.is_running("gpu-0") or await until(lambda: _is_gone(separate, "gpu-0"))
+    await separate.add("gpu-1")
+    assert await got == FRAME.v.sum()
+
+
+async def _is_wanted(separate):
+    entry = await separate.entry(**GPU)
+    return entry is not None and entry["unrunnable"] == 1
+
+
+async def _is_gone(separate, name):
+    return not await separate.is_running(name)
