@@ -1,10 +1,12 @@
 """Graphs that the scheduler cannot read: who is asked, in which order, what is demanded meanwhile, and what is kept."""
 
 import asyncio
+import copy
+import sys
 
 import dask
 import pytest
-from distributed import CancelledError, Client, Variable, fire_and_forget, wait
+from distributed import CancelledError, Client, Variable, fire_and_forget, span, wait
 
 from .cluster import GPU, until
 from .separate import USER_MODULES
@@ -248,3 +250,54 @@ async def test_turned_off_all_is_as_distributed_has_it(start, cannot):
     await cluster.add("gpu-0")
     assert "graphs" not in (await cluster.demand())["features"]
     assert await cluster.client.submit(sum, [1, 2], resources=GPU) == 3
+
+
+async def test_a_bad_setting_switches_it_off_alone_and_says_so(start, cannot):
+    with dask.config.set({"gpudask.graphs.timeout": "soon"}):
+        cluster = await start()
+    features = (await cluster.demand())["features"]
+    assert "soon" in features.pop("graphs")
+    assert not any(features.values())
+
+
+async def test_what_it_needs_of_distributed_is_checked_at_the_start(start, monkeypatch):
+    monkeypatch.delattr("distributed.shuffle._core.P2PBarrierTask")
+    monkeypatch.delitem(sys.modules, "gpudask.preload.graphs.opaque", raising=False)
+    monkeypatch.delattr("gpudask.preload.graphs.opaque", raising=False)
+    cluster = await start()
+    features = (await cluster.demand())["features"]
+    assert "P2PBarrierTask" in features.pop("graphs")
+    assert not any(features.values())
+    await cluster.add("cpu-0")
+    assert await cluster.client.submit(sum, [1, 2]) == 3
+
+
+async def test_code_spans_and_what_clients_ask_for_again_are_as_ever(start, cannot):
+    cluster = await start()
+    await cluster.add("gpu-0")
+    client = cluster.client
+    await client.get_task_stream()  # begins it
+    with dask.config.set({"distributed.diagnostics.computations.nframes": 1}), span("here"):
+        future = submit(cluster, cannot, 5)
+        assert await future == 5
+    (computation,) = cluster.scheduler.computations
+    assert computation.code
+    assert ("here",) in cluster.scheduler.extensions["spans"].spans_search_by_name
+    stream = await client.get_task_stream()
+    assert [row["key"] for row in stream] == [future.key]
+    spec = cluster.scheduler.handlers["get_runspec"](key=future.key)
+    assert repr(spec.data) == f"OpaqueTask({future.key!r})"
+    assert copy.copy(spec.data).key == future.key
+
+
+async def test_a_task_that_fails_is_retried_and_its_error_is_its_own(start, cannot):
+    cluster = await start()
+    await cluster.add("gpu-0")
+    future = cluster.client.submit(cannot.fail_twice, cannot.Value(5), resources=GPU)
+    with pytest.raises(ZeroDivisionError):
+        await future
+    await future.retry()
+    with pytest.raises(ZeroDivisionError):
+        await future
+    await future.retry()
+    assert await future == 5

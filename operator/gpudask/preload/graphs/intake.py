@@ -72,16 +72,9 @@ class Graphs(Part):
         self, scheduler: Scheduler, pools: Pools, watch: Watch, may_get_work: Callable[[WorkerState], bool]
     ) -> None:
         self._scheduler = scheduler
+        self._reading = Reading(scheduler, pools, watch, may_get_work)
         self._lines: dict[str, ClientLine] = {}
         self._suspects: set[str] = set()  # clients of whom a graph could not be read
-        self._reading = Reading(
-            scheduler,
-            pools,
-            watch,
-            may_get_work,
-            limit_seconds=parse_timedelta(dask.config.get("gpudask.graphs.timeout", "30m")),
-            limit_bytes=parse_bytes(dask.config.get("gpudask.graphs.max-size", "1GiB")),
-        )
 
     @staticmethod
     def is_wanted() -> bool:
@@ -93,6 +86,8 @@ class Graphs(Part):
         from . import opaque  # noqa: PLC0415 (what it needs of distributed may be missing)
 
         self._opaque = opaque
+        self._reading.limit_seconds = parse_timedelta(dask.config.get("gpudask.graphs.timeout", "30m"))
+        self._reading.limit_bytes = parse_bytes(dask.config.get("gpudask.graphs.max-size", "1GiB"))
         handlers: Any = self._scheduler.stream_handlers
         self._update_graph, handlers["update-graph"] = handlers["update-graph"], self.update_graph
         self._change_status, handlers[STATUS] = handlers[STATUS], self.change_status

@@ -36,28 +36,19 @@ _NEW = "graphs"  # topic of the watch
 class Reading:
     """The graphs that workers read, and those that wait for one.
 
-    Args:
-        may_get_work: whether a running worker should.
-        limit_seconds: how long a graph may wait for a worker.
-        limit_bytes: how large its tasks may be, all together.
+    `may_get_work` says whether a running worker should.
     """
 
+    limit_seconds = 0.0  # for which a graph may wait for a worker
+    limit_bytes = 0  # that its tasks may have, all together
+
     def __init__(
-        self,
-        scheduler: Scheduler,
-        pools: Pools,
-        watch: Watch,
-        may_get_work: Callable[[WorkerState], bool],
-        *,
-        limit_seconds: float,
-        limit_bytes: int,
+        self, scheduler: Scheduler, pools: Pools, watch: Watch, may_get_work: Callable[[WorkerState], bool]
     ) -> None:
         self._scheduler = scheduler
         self._pools = pools
         self._watch = watch
         self._may_get_work = may_get_work
-        self._limit_seconds = limit_seconds
-        self._limit_bytes = limit_bytes
         self._changed = asyncio.Event()  # a worker has come
         self._waiting: dict[Requirement, list[float]] = {}  # what a reader has to offer -> since when each graph waits
         self._reading: Counter[Requirement] = Counter()
@@ -90,7 +81,7 @@ class Reading:
             GraphReadError: it cannot be read anywhere; `is_of_program` says whether that is its own fault.
         """
         readers = Readers(self._scheduler, self._pools, self._may_get_work, here)
-        until = time.monotonic() + self._limit_seconds
+        until = time.monotonic() + self.limit_seconds
         last, deaths = here, 0
         while deaths < DEATHS:
             demand = readers.demand()
@@ -99,7 +90,7 @@ class Reading:
                 if demand is None:
                     raise GraphReadError(last.error, is_of_program=False)
                 if not await self._wait(readers, demand, until):
-                    raise GraphReadError(too_late(here, demand, self._limit_seconds))
+                    raise GraphReadError(too_late(here, demand, self.limit_seconds))
                 continue
             answer = await self._ask(ws, demand or PLAIN, expr_ser, keys, is_ordered=is_ordered)
             if not isinstance(answer, dict) or answer.get("status") != "OK":
@@ -111,7 +102,7 @@ class Reading:
             if "graph" in result:
                 return dict(result)
             if "size" in result:
-                raise GraphReadError(too_large(result["size"], self._limit_bytes))
+                raise GraphReadError(too_large(result["size"], self.limit_bytes))
             last = Failure.on_worker(result["error"], await offload(_exception, result["error"]["pickled"]))
             logger.info("gpudask: worker %s could not read a graph: %s", ws.address, last.text)
             if last.kind is Kind.OTHER or not last.is_of_reading:
@@ -133,7 +124,7 @@ class Reading:
                 header=expr_ser.header,
                 frames=await offload(_owned, expr_ser.frames),
                 keys=keys,
-                limit=self._limit_bytes,
+                limit=self.limit_bytes,
                 is_ordered=is_ordered,
             )
         except OSError as error:
