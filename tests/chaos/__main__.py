@@ -1,8 +1,8 @@
 """The command: a run of so many minutes by a seed. `python -m tests.chaos --minutes 5 --seed 1`.
 
-The last line is `chaos: minutes=… faults=… programs=… wrong=0 lost=0 stuck=0 leaked_pods=0`; what `audit` found stands
-before it. The schedule of faults is the seed's; what they hit is what is there then. It takes the local cluster for
-itself: nothing else should use it meanwhile.
+The last line is `chaos: minutes=… faults=… programs=… wrong=0 lost=0 stuck=0 leaked_pods=0 ledger_gap=0.00%`; what
+`audit` found stands before it. The schedule of faults is the seed's; what they hit is what is there then. It takes the
+local cluster for itself: nothing else should use it meanwhile.
 """
 
 from __future__ import annotations

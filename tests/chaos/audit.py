@@ -8,7 +8,8 @@ The rules:
 - A scheduler that was ready is replaced or restarted only where a fault ended it; else its state is *lost*.
 - A program that has not ended in its time, nor in the quiet that follows, in which no new fault begins, is *stuck*, and
   so is a cluster that does not settle, or that is not tried again although its status told when.
-- GPU-seconds in a status never go back, and an operator's log shows no defect: else *wrong*.
+- GPU-seconds in a status never go back, and are what the pods lived, within 1 % and what no watch can tell
+  (lifetimes.py); and an operator's log shows no defect: else *wrong*.
 - A pod that is there though its cluster is gone, and has had its time, is *leaked*.
 """
 
@@ -57,13 +58,18 @@ class Attempt:
 
 @dataclass(frozen=True)
 class PoolSample:
-    """A look at a pool: GPU-seconds by its status, and its pods that nobody asked to leave."""
+    """A look at a pool at some time: GPU-seconds by its status, and up to when they count; 0.0: that is not told.
+
+    Times of this one are seconds since the epoch.
+    """
 
     uid: str
     cluster: str
     pool: str
     held: float
     used: float
+    counted_at: float = 0.0
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -174,9 +180,10 @@ def of_log(lines: Iterable[str]) -> Verdict:
     return Verdict(wrong=tuple(f"the operator's log: {line[:300]}" for line in found.values()))
 
 
-def report(minutes: float, faults: int, programs: int, verdict: Verdict) -> str:
-    """The last line of a run."""
+def report(minutes: float, faults: int, programs: int, verdict: Verdict, ledger_gap: float) -> str:
+    """The last line of a run. `ledger_gap`: the part of the GPU-seconds that the ledgers count wrong, from 0 to 1."""
     return (
         f"chaos: minutes={minutes:g} faults={faults} programs={programs} wrong={len(verdict.wrong)} "
-        f"lost={len(verdict.lost)} stuck={len(verdict.stuck)} leaked_pods={len(verdict.leaked)}"
+        f"lost={len(verdict.lost)} stuck={len(verdict.stuck)} leaked_pods={len(verdict.leaked)} "
+        f"ledger_gap={ledger_gap:.2%}"
     )

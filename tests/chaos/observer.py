@@ -1,22 +1,28 @@
-"""The observer of a run: statuses, schedulers and operators' logs, read about once a second."""
+"""The observers of a run: one reads statuses, schedulers and operators' logs once a second, one watches the pods."""
 
 from __future__ import annotations
 
 
 import contextlib
 import json
+import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from gpudask.api.status import epoch
+
 from local.errors import LocalClusterError
 from local.operator.release import NAMESPACE as OPERATORS
 from tests.chaos.audit import PoolSample, SchedulerSample, StatusSample
+from tests.chaos.lifetimes import Lifetimes
 from tests.chaos.target import Target
 
 _EVERY_SECONDS = 1.0
+_AGAIN_SECONDS = 0.2
+_WATCH_SECONDS = 600
 
 
 @dataclass
@@ -63,6 +69,8 @@ class Observer:
                     pool["name"],
                     pool.get("gpuSecondsHeld", 0),
                     pool.get("gpuSecondsUsed", 0),
+                    epoch(item["status"].get("countedAt", "")) or 0.0,
+                    time.time(),
                 )
                 for pool in item.get("status", {}).get("pools", ())
             ]
@@ -83,3 +91,49 @@ class Observer:
                         self._logs[path] = path.open("rb")
         for file in self._logs.values():
             self.lines += file.read().decode(errors="replace").splitlines()
+
+
+@dataclass
+class PodWatch:
+    """A thread that watches the worker pods until `stop`, and begins anew whenever the watch is lost."""
+
+    target: Target
+    lifetimes: Lifetimes = field(default_factory=Lifetimes)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _process: subprocess.Popen[str] | None = None
+
+    def start(self) -> threading.Thread:
+        """Begin."""
+        thread = threading.Thread(target=self._run, name="pod watch", daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_AGAIN_SECONDS):
+            with contextlib.suppress(LocalClusterError):  # the API server is away
+                self._watch()
+
+    def _watch(self) -> None:
+        path = f"/api/v1/namespaces/{self.target.namespace}/pods"
+        listed = self.target.api.get(path)
+        if listed is None:
+            return
+        self.lifetimes.listed(listed["items"], time.time())
+        version = listed["metadata"]["resourceVersion"]
+        query = f"watch=true&resourceVersion={version}&timeoutSeconds={_WATCH_SECONDS}"
+        self._process = self.target.kubectl.start("get", "--raw", f"{path}?{query}")
+        with self._process as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # a list has what happened meanwhile
+                    process.kill()
+                    return
+                self.lifetimes.heard(event, time.time())
+        self.lifetimes.silent(time.time())

@@ -18,7 +18,8 @@ from tests.chaos import audit, processes
 from tests.chaos.audit import Attempt, Verdict
 from tests.chaos.faults import FAULTS
 from tests.chaos.workloads import Workload
-from tests.chaos.observer import Observer
+from tests.chaos.lifetimes import compare
+from tests.chaos.observer import Observer, PodWatch
 from tests.chaos.plan import LOSES_STATE, Planned, plan
 from tests.chaos.target import NoVictimError, Target
 from tests.e2e.platform import Platform
@@ -113,12 +114,12 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
     """Do it all, on a platform that is there or is brought up. Nothing stays: no fault, no cluster, no rule."""
     planned = plan(settings.seed, 60 * settings.minutes, only=settings.only)
     with Target.set_up(settings.seed, platform) as target:
-        faults, observer = Faults(target, tell), Observer(target)
+        faults, observer, pod_watch = Faults(target, tell), Observer(target), PodWatch(target)
         workloads = [
             Workload(target, number, random.Random(f"{settings.seed} {number}"), _QUIET_SECONDS, tell)  # noqa: S311
             for number in range(settings.lanes)
         ]
-        watching, began = observer.start(), time.monotonic()
+        watching, began = (observer.start(), pod_watch.start()), time.monotonic()
         kept = threading.Event()
         threading.Thread(target=_keep, args=(target, tell, kept), name="keeper", daemon=True).start()
         working = [workload.start() for workload in workloads]
@@ -136,20 +137,24 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         verdict = _settled(target, tell)
         kept.set()
         observer.stop()
-        watching.join(30)
+        pod_watch.stop()
+        for thread in watching:
+            thread.join(30)
         attempts = [attempt for workload in workloads for attempt in workload.attempts]
         for attempt in attempts:
             verdict += audit.of_attempt(attempt, target.hits)
         verdict += audit.of_schedulers(observer.schedulers, target.hits)
         verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(observer.statuses)
         verdict += audit.of_log(observer.lines)
+        ledgers = compare(pod_watch.lifetimes, observer.pools)
+        verdict += ledgers.verdict
         troubles = [*target.troubles, *(each.trouble for each in workloads if each.trouble)]
         troubles += [f"{name} was not undone" for name in left]
     told = _told(faults, verdict, observer) + _longest(attempts)
     told += [f"HARNESS {text}" for text in troubles]
     answered = sum(attempt.answer is not None for attempt in attempts)
     count = faults.done.total()
-    line = audit.report(round(minutes, 1), count, answered, verdict)
+    line = audit.report(round(minutes, 1), count, answered, verdict, ledgers.gap)
     return Outcome(line, count, answered, tuple(told), tuple(observer.lines), verdict.is_clean and not troubles)
 
 

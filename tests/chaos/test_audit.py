@@ -98,5 +98,6 @@ def test_a_defect_in_the_log_is_wrong_once_for_each_kind():
 def test_the_last_line_counts_what_was_found():
     found = Verdict(wrong=("a",), lost=("b", "c"), leaked=("d",))
     assert not found.is_clean
-    assert report(5, 30, 12, found) == "chaos: minutes=5 faults=30 programs=12 wrong=1 lost=2 stuck=0 leaked_pods=1"
+    line = "chaos: minutes=5 faults=30 programs=12 wrong=1 lost=2 stuck=0 leaked_pods=1 ledger_gap=0.25%"
+    assert report(5, 30, 12, found, 0.0025) == line
     assert Verdict(again=("e",)).is_clean

@@ -48,6 +48,7 @@ def known(*pods: Pod) -> dict[str, float]:
     return {each.dask_name: NOW - 50 for each in pods}
 
 
+LEAVES = replace(POD, retirement=Retirement("idle"))
 HOLDS = worker(POD, idle_seconds=31, blockers=("data",), held_keys=1, held_bytes=8)
 
 CAUSES: list[tuple[str, Cluster, Pod, Demand | None, dict[str, Any]]] = [
@@ -56,6 +57,10 @@ CAUSES: list[tuple[str, Cluster, Pod, Demand | None, dict[str, Any]]] = [
     ("waitingIdleTimeout", SCALED, POD, demand(workers=(replace(HOLDS, idle_seconds=5.0),)), {}),
     ("heldResult", SCALED, POD, demand(workers=(HOLDS,)), {}),
     ("heldResult", SCALED, POD, demand(workers=(replace(HOLDS, blockers=("actor",)),)), {}),
+    ("heldResult", SCALED, LEAVES, demand(workers=(replace(HOLDS, retiring="blocked"),)), {}),
+    ("draining", SCALED, LEAVES, demand(workers=(replace(HOLDS, retiring="draining"),)), {}),
+    ("draining", SCALED, LEAVES, demand(workers=(busy(POD, retiring="blocked"),)), {}),
+    ("draining", SCALED, replace(LEAVES, delete_by=NOW + 9), demand(workers=(replace(HOLDS, retiring="blocked"),)), {}),
     ("spare", with_minimum(1), POD, demand(workers=(worker(POD),)), {}),
     ("spare", with_minimum(1), POD, demand(workers=(HOLDS,)), {}),
     ("heldByUser", FIXED, POD, demand(workers=(worker(POD),)), {}),

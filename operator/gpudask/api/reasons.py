@@ -84,7 +84,7 @@ class Cause(StrEnum):
     STARTING = "starting"  # it has a node, and its workers were never registered yet
     DRAINING = "draining"  # it retires, or is being deleted
     FROZEN = "frozen"  # its pool cannot follow: the scheduler is silent, or its size is frozen
-    HELD_RESULT = "heldResult"  # it is idle past the timeout, and something that it holds keeps it
+    HELD_RESULT = "heldResult"  # it is idle past the timeout, or retires, and what it holds keeps it
     HELD_BY_USER = "heldByUser"  # an override, a hold, or a fixed size keeps it
     SPARE = "spare"  # the pool's minimum keeps it
     WAITING_IDLE_TIMEOUT = "waitingIdleTimeout"  # anything else: as a rule its idle time is not over

@@ -2,7 +2,8 @@
 
 1. unhealthy: a worker's device fails; or the pod's workers were registered, or its container ended, and none is there.
 2. starting: no worker of it was ever registered, as far as this operator knows.
-3. draining: it retires, it is being deleted, or nothing keeps it, as where its pool was removed.
+3. draining: it retires, it is being deleted, or nothing keeps it, as where its pool was removed. But one that retires,
+   has no work, and is blocked by what it holds has the cause heldResult: it is ready to go, and that keeps it.
 4. frozen: the demand is not known, or the size of the pool cannot follow what is wanted.
 5. heldByUser, of all other pods: the size is fixed, by the spec or by an override.
 6. Of an autoscaled pool those that would leave last fill its minimum: spare, or heldByUser where an override sets it.
@@ -25,6 +26,7 @@ from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView, views
 from gpudask.scaling import retirement
+from gpudask.scaling.demand import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,14 @@ def _state(observation: Observation, pod: Pod, joined: set[str]) -> Cause | None
         return Cause.UNHEALTHY
     if not had_workers:
         return Cause.STARTING
+    if pod.retirement is not None and not ends and _is_blocked(workers):
+        return Cause.HELD_RESULT
     return Cause.DRAINING if ends or pod.retirement is not None else None
+
+
+def _is_blocked(workers: tuple[Worker, ...]) -> bool:
+    """Whether a pod that retires has nothing to do, and something keeps it that it cannot leave behind."""
+    return any(worker.retiring == "blocked" for worker in workers) and not any(worker.own for worker in workers)
 
 
 def _kept(view: PoolView) -> dict[str, Cause]:

@@ -1,0 +1,138 @@
+"""The lifetimes of pods with GPUs, by a watch of the API server, beside what the statuses' ledgers count. Pure.
+
+A status says up to when it counts (`countedAt`). Until then each pod held its GPUs from when it got its node until it
+was gone. What a watch cannot tell is allowed for:
+
+- While the watch itself was away, a pod came or went at some time between its last word and the first of the next.
+- Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
+  the leader had ended. The next one has seen what went meanwhile, unless it had just begun itself: then it takes half
+  of that time, and is off by no more than the other half.
+- An operator that begins while the API server tells a wrong time takes that for the time. So a cluster whose status
+  once told a time that was not, is left out.
+
+All times are seconds since the epoch: the API server is on the machine that watches.
+"""
+
+from __future__ import annotations
+
+from gpudask.api import Json
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.chaos.audit import PoolSample, Verdict
+
+_GPU = "nvidia.com/gpu"
+_POOL, _CLUSTER = "gpudask.dev/pool", "gpudask.dev/cluster"
+# A pod that goes wakes a pass, and its status follows at once or a second later; one that comes likewise.
+_COUNTED_SECONDS = 3.0
+_TOLD_SECONDS = 60.0  # a status that tells another time by so much was told a wrong one
+_SHARE = 0.01
+_SLACK_GPU_SECONDS = 0.5  # of a pool: two watches hear of the same event at two times, some hundredths apart each
+
+
+@dataclass
+class Lifetime:
+    """A pod that holds GPUs, from between two times until between two others; not ended: None."""
+
+    owner: str
+    pool: str
+    gpus: int
+    began: tuple[float, float]
+    ended: tuple[float, float] | None = None
+
+    def gpu_seconds(self, until: float) -> tuple[float, float]:
+        """The GPU-seconds until then, at least and at most."""
+        first, last = self.ended or (until, until)
+        least, most = min(first, until) - self.began[1], min(last, until) - self.began[0]
+        return self.gpus * max(0.0, least), self.gpus * max(0.0, most)
+
+
+@dataclass
+class Lifetimes:
+    """The pods that were watched. Each method gets the time of what it is told."""
+
+    pods: dict[str, Lifetime] = field(default_factory=dict)
+    _known_at: float = 0.0
+
+    def listed(self, pods: Iterable[Json], at: float) -> None:
+        """All pods that there are: what has gone since the last word went meanwhile."""
+        there = {pod["metadata"]["uid"]: pod for pod in pods}
+        for pod in there.values():
+            self._see(pod, (self._known_at, at))
+        for uid, lifetime in self.pods.items():
+            if uid not in there and lifetime.ended is None:
+                lifetime.ended = (self._known_at, at)
+        self._known_at = at
+
+    def heard(self, event: Json, at: float) -> None:
+        """An event of the watch."""
+        pod = event["object"]
+        self._see(pod, (at, at))
+        lifetime = self.pods.get(pod["metadata"]["uid"])
+        if event["type"] == "DELETED" and lifetime is not None and lifetime.ended is None:
+            lifetime.ended = (at, at)
+        self._known_at = at
+
+    def silent(self, at: float) -> None:
+        """The watch was there until now, and said nothing."""
+        self._known_at = at
+
+    def _see(self, pod: Json, when: tuple[float, float]) -> None:
+        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        gpus = sum(int(each.get("resources", {}).get("limits", {}).get(_GPU, 0)) for each in spec["containers"])
+        owners = [each["uid"] for each in pod["metadata"].get("ownerReferences", ()) if each.get("controller")]
+        pool = pod["metadata"].get("labels", {}).get(_POOL)
+        if not (gpus and pool and owners):
+            return
+        if uid not in self.pods and spec.get("nodeName"):
+            self.pods[uid] = Lifetime(owners[0], pool, gpus, when)
+        if pod["status"].get("phase") in ("Failed", "Succeeded"):
+            lifetime = self.pods.get(uid)
+            if lifetime is not None and lifetime.ended is None:
+                lifetime.ended = when
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The ledgers beside the lifetimes. `gap`: the part of all GPU-seconds by which they differ, from 0 to 1."""
+
+    gap: float
+    verdict: Verdict
+
+
+def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
+    """The last count of each pool whose time can be believed, beside what its pods had lived by then."""
+    by_pool: defaultdict[tuple[str, str], list[PoolSample]] = defaultdict(list)
+    for sample in samples:
+        if sample.counted_at:
+            by_pool[sample.uid, sample.pool].append(sample)
+    off_in_all = lived_in_all = 0.0
+    wrong = []
+    for (uid, pool), counts in by_pool.items():
+        if any(abs(each.counted_at - each.at) > _TOLD_SECONDS for each in counts):
+            continue
+        last = counts[-1]
+        pods = [each for each in lifetimes.pods.values() if (each.owner, each.pool) == (uid, pool)]
+        bounds = [each.gpu_seconds(last.counted_at) for each in pods]
+        unseen = sum(_unseen(each, counts) for each in pods)
+        least, most = sum(low for low, _ in bounds) - unseen, sum(high for _, high in bounds) + unseen
+        off = max(0.0, least - last.held, last.held - most)
+        off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
+        if off > _SHARE * most + _SLACK_GPU_SECONDS:
+            words = f"{last.cluster}/{pool} counted {last.held:.1f} GPU-seconds, and its pods lived"
+            wrong.append(f"{words} {least:.1f} to {most:.1f}")
+    return Comparison(off_in_all / lived_in_all if lived_in_all else 0.0, Verdict(wrong=tuple(wrong)))
+
+
+def _unseen(lifetime: Lifetime, counts: list[PoolSample]) -> float:
+    """The GPU-seconds by which nobody can tell when the pod ended: half of the time between two counts without any."""
+    if lifetime.ended is None:
+        return 0.0
+    ended = lifetime.ended[1]
+    before = max((each.counted_at for each in counts if each.counted_at <= ended), default=None)
+    after = min((each.counted_at for each in counts if each.counted_at > ended), default=None)
+    if before is None or after is None or after - ended < _COUNTED_SECONDS:
+        return 0.0
+    return lifetime.gpus * (after - before) / 2

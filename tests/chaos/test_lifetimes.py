@@ -1,0 +1,99 @@
+"""What pods lived by a watch, and what of that a ledger may say otherwise."""
+
+from __future__ import annotations
+
+from gpudask.api import Json
+
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos.audit import PoolSample
+from tests.chaos.lifetimes import Lifetimes, compare
+
+LIMITS = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+AT_30 = PoolSample("c", "demo", "gpu", held=40.0, used=0.0, counted_at=130.0, at=130.5)
+
+
+def pod(uid: str = "a", *, node: str = "node", phase: str = "Running", limits: Json = LIMITS) -> Json:
+    metadata = {
+        "uid": uid,
+        "labels": {"gpudask.dev/pool": "gpu", "gpudask.dev/cluster": "demo"},
+        "ownerReferences": [{"uid": "c", "controller": True}],
+    }
+    spec = {"containers": [limits]} | ({"nodeName": node} if node else {})
+    return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+
+
+def event(kind: str, of: Json) -> Json:
+    return {"type": kind, "object": of}
+
+
+def watched(*events: tuple[float, str, Json]) -> Lifetimes:
+    """A watch that was there all the time from 100 on."""
+    lifetimes = Lifetimes()
+    lifetimes.listed([], 100.0)
+    for at, kind, of in events:
+        lifetimes.heard(event(kind, of), at)
+    return lifetimes
+
+
+LIVED_20 = (
+    (105.0, "ADDED", pod(node="", phase="Pending")),
+    (108.0, "MODIFIED", pod()),
+    (128.0, "DELETED", pod()),
+)
+
+
+def test_a_ledger_that_counts_what_pods_lived_is_no_finding():
+    found = compare(watched(*LIVED_20), [AT_30])
+    assert (found.gap, found.verdict.is_clean) == (0.0, True)
+
+
+@pytest.mark.parametrize(("held", "is_clean"), [(40.4, True), (39.3, True), (43.0, False), (30.0, False), (0.0, False)])
+def test_another_count_is_wrong_beyond_one_percent(held: float, is_clean: bool):
+    found = compare(watched(*LIVED_20), [replace(AT_30, held=held)])
+    assert found.verdict.is_clean == is_clean
+    assert found.gap == pytest.approx(abs(held - 40) / 40)
+
+
+def test_a_pod_that_goes_on_has_lived_until_the_count():
+    lifetimes = watched(*LIVED_20[:2])
+    assert compare(lifetimes, [replace(AT_30, held=44.0)]).gap == 0.0
+    assert compare(lifetimes, [replace(AT_30, held=40.0)]).gap > 0.05
+
+
+def test_a_pod_that_failed_has_lived_until_then():
+    failed = (115.0, "MODIFIED", pod(phase="Failed"))
+    assert compare(watched(*LIVED_20[:2], failed, LIVED_20[2]), [replace(AT_30, held=14.0)]).gap == 0.0
+
+
+def test_pods_without_gpus_or_a_node_or_an_owner_have_none():
+    orphan = pod("b")
+    del orphan["metadata"]["ownerReferences"]
+    lifetimes = watched((105.0, "ADDED", pod(limits={})), (106.0, "ADDED", orphan), (107.0, "ADDED", pod("d", node="")))
+    assert compare(lifetimes, [replace(AT_30, held=0.0)]) == compare(Lifetimes(), [])
+
+
+def test_while_the_watch_was_away_a_pod_went_at_some_time_of_it():
+    lifetimes = watched(*LIVED_20[:2])
+    lifetimes.silent(110.0)
+    lifetimes.listed([], 120.0)
+    for held, is_clean in ((4.0, True), (24.0, True), (2.0, False), (26.0, False)):
+        assert compare(lifetimes, [replace(AT_30, held=held)]).verdict.is_clean == is_clean
+
+
+def test_while_no_operator_counted_a_pod_went_at_some_time_of_it_too():
+    before, after = replace(AT_30, held=4.0, counted_at=110.0, at=110.0), replace(AT_30, counted_at=140.0, at=140.0)
+    for held, is_clean in ((34.0, True), (10.0, True), (69.0, True), (75.0, False)):
+        found = compare(watched(*LIVED_20), [before, replace(after, held=held)])
+        assert found.verdict.is_clean == is_clean
+
+
+def test_a_cluster_whose_status_told_a_wrong_time_is_left_out():
+    wrong = replace(AT_30, held=7200.0, at=AT_30.at + 3600)
+    assert compare(watched(*LIVED_20), [wrong, replace(AT_30, held=7200.0)]).verdict.is_clean
+
+
+def test_a_status_that_tells_no_time_is_not_compared():
+    assert compare(watched(*LIVED_20), [replace(AT_30, counted_at=0.0, held=7.0)]).gap == 0.0
