@@ -1,7 +1,7 @@
 """gpudask: a Kubernetes operator for mixed CPU/GPU Dask clusters.
 
 The layers, each importing only what stands to its right:
-`__main__ -> handlers -> reconcile -> mirror -> clients -> planning -> desired | scaling -> api`.
+`__main__ -> handlers -> reconcile -> mirror | metrics -> clients -> planning -> desired | scaling -> api`.
 
 Programs use `gpudask.KubeCluster` and, inside tasks, `gpudask.has_gpu`. They load on first use: the
 operator's image has no distributed, and a Dask worker's image no Kubernetes client.

@@ -1,6 +1,6 @@
-"""The tables of docs/metrics.md, made from the families: `python -m gpudask.metrics.reference` prints the page.
+"""The tables of docs/metrics.md, made from the families: `python -m gpudask.metrics.reference FILE` writes them anew.
 
-What people write around them stands in docs/metrics.in.md.
+What stands around them is written by hand.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from pathlib import Path
 from gpudask.metrics.families import CLUSTER_FAMILIES, OPERATOR_FAMILIES, Family
 
 _UNITS = ("seconds", "bytes", "tasks", "pods", "gpus")
-_SOURCE = Path(__file__).resolve().parents[3] / "docs" / "metrics.in.md"
+_TABLES = {"clusters": CLUSTER_FAMILIES, "operator": OPERATOR_FAMILIES}
 
 
 def page(text: str) -> str:
-    """The page: `text` with the tables in the places that it leaves for them."""
-    head, line, rest = text.partition("\n")
-    note = "<!-- Made by `make generate` from docs/metrics.in.md and metrics/families.py. Do not edit. -->"
-    made = f"{head}{line}\n{note}\n"
-    return made + rest.lstrip("\n").replace("{clusters}", table(CLUSTER_FAMILIES)).replace(
-        "{operator}", table(OPERATOR_FAMILIES)
-    )
+    """The page with its tables made anew: each stands between `<!-- table: NAME -->` and `<!-- end of table -->`."""
+    for name, families in _TABLES.items():
+        begin = f"<!-- table: {name} -->\n"
+        if (count := text.count(begin)) != 1:
+            raise ValueError(f"expected the place of the table {name} once, found it {count} times")
+        head, _, rest = text.partition(begin)
+        _, end, tail = rest.partition("<!-- end of table -->")
+        text = f"{head}{begin}{table(families)}\n{end}{tail}"
+    return text
 
 
 def table(families: Iterable[Family]) -> str:
@@ -36,18 +38,23 @@ def table(families: Iterable[Family]) -> str:
 
 def unit(family: Family) -> str:
     """The unit of a family's values, by its name; of what has none, empty."""
-    parts = family.name.removesuffix("_total").split("_")
-    if parts[-2:] == ["gpu", "seconds"]:
+    *_, before, last = family.name.removesuffix("_total").split("_")
+    if (before, last) == ("gpu", "seconds"):
         return "GPU-seconds"
-    found = next((part for part in (parts[-1], parts[-2]) if part in _UNITS), "")
-    return {"gpus": "GPUs"}.get(found, found)
+    found = next((part for part in (last, before) if part in _UNITS), "")
+    return "GPUs" if found == "gpus" else found
 
 
 def _labels(family: Family) -> str:
-    *others, last = family.labels or ("",)
+    """The labels; of the last one the values, where they are known in advance."""
     states = f": {', '.join(family.states)}" if family.states else ""
-    return ", ".join([*(f"`{label}`" for label in others), *([f"`{last}`{states}"] if last else [])])
+    return ", ".join(f"`{label}`" for label in family.labels) + states
+
+
+def main(path: Path) -> None:
+    """Write the tables in the page at `path`."""
+    path.write_text(page(path.read_text()))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(_SOURCE.read_text()))
+    main(Path(sys.argv[1]))
