@@ -12,13 +12,18 @@ from typing import Any
 
 import yaml
 
-from tests.alerts.exposed import METRICS
+from gpudask.api.reasons import ConditionType, Reason
+from gpudask.metrics import families
+from gpudask.metrics.families import Family, Kind
 
 FILES = Path(__file__).resolve().parents[2] / "charts" / "gpudask" / "files"
 ALERTS = FILES / "alerts.yaml"
 DASHBOARDS = sorted((FILES / "dashboards").glob("*.json"))
 # Of the target that is scraped, beside the series' own.
 TARGET_LABELS = {"namespace", "job", "instance", "pod"}
+# By the names that the chart's own files have; the chart writes those of its `attribution`.
+_ATTRIBUTION = {"label_team", "label_project", "label_user"}
+_FAMILIES = {family.name: family for family in (*families.CLUSTER_FAMILIES, *families.OPERATOR_FAMILIES)}
 # What Grafana puts in, for a Prometheus that lives for some seconds.
 GRAFANA = {
     "$__rate_interval": "10s",
@@ -32,7 +37,7 @@ GRAFANA = {
 _STRING = re.compile(r'"[^"]*"|\'[^\']*\'')
 _NAME = re.compile(r"\b(?:[a-z][a-z0-9_]*:gpudask_[a-z0-9_:]+|gpudask_[a-z0-9_]+)")
 _SELECTOR = re.compile(rf"(?P<metric>{_NAME.pattern})\{{(?P<matchers>[^}}]*)\}}")
-_MATCHER = re.compile(r"([a-z_]+)\s*(?:=~|!~|!=|=)")
+_MATCHER = re.compile(r"(?P<label>[a-z_]+)\s*(?:=~|!~|!=|=)\s*(?:\"(?P<value>[^\"]*)\")?")
 _GROUPED = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\((?P<labels>[^)]*)\)")
 
 
@@ -85,14 +90,30 @@ def panel_queries() -> list[PanelQuery]:
     ]
 
 
+def _exposed(family: Family) -> dict[str, frozenset[str]]:
+    """What queries call a family, each name with its labels."""
+    labels = {*family.labels, *TARGET_LABELS, *(_ATTRIBUTION if family is families.CLUSTER_INFO else ())}
+    if family.kind is Kind.HISTOGRAM:
+        return {f"{family.name}_{part}": frozenset({*labels, "le"}) for part in ("bucket", "count", "sum")}
+    return {family.name: frozenset(labels)}
+
+
+def _values(metric: str, label: str) -> frozenset[str] | None:
+    """The values that a label can have there; None: any."""
+    if label == "condition":
+        return frozenset(ConditionType)
+    if label == "cause":
+        return frozenset(families.CAUSES)
+    family = _FAMILIES.get(metric)
+    if family is families.CLUSTER_CONDITION and label == "reason":
+        return frozenset(Reason)
+    return frozenset(family.states) if family and family.states and family.labels[-1] == label else None
+
+
 @cache
 def known() -> dict[str, frozenset[str]]:
     """The labels of everything that can be asked for: what operators expose, and what the rules record of it."""
-    found = {
-        name: frozenset(metric.labels | ({"le"} if name.endswith("_bucket") else set()) | TARGET_LABELS)
-        for metric in METRICS
-        for name in metric.names
-    }
+    found = {name: labels for family in _FAMILIES.values() for name, labels in _exposed(family).items()}
     for name, rule in rules("record").items():  # in the order in which one stands on the other
         bare = _STRING.sub('""', rule["expr"])
         grouped = {label for match in _GROUPED.finditer(bare) for label in _split(match["labels"])}
@@ -107,12 +128,19 @@ def metrics(expression: str) -> set[str]:
 
 
 def unknown(expression: str) -> list[str]:
-    """The metrics that nobody exposes or records, and the labels that no series there has."""
+    """The metrics that nobody exposes or records, labels that no series there has, and values that these never have."""
     bare = _STRING.sub('""', expression)
     wrong = [name for name in sorted(metrics(bare)) if name not in known()]
-    for match in _SELECTOR.finditer(bare):
-        labels = set(_MATCHER.findall(match["matchers"]))
-        wrong += [f"{match['metric']}{{{label}}}" for label in sorted(labels - known().get(match["metric"], labels))]
+    for match in _SELECTOR.finditer(expression):
+        metric = match["metric"]
+        for found in _MATCHER.finditer(match["matchers"]):
+            label, values = found["label"], _values(metric, found["label"])
+            if label not in known().get(metric, {label}):
+                wrong.append(f"{metric}{{{label}}}")
+            elif values is not None:
+                wrong += [
+                    f'{metric}{{{label}="{value}"}}' for value in found["value"].split("|") if value not in values
+                ]
     anywhere = {label for name in metrics(bare) for label in known().get(name, ())}
     grouped = {label for match in _GROUPED.finditer(bare) for label in _split(match["labels"])}
     return wrong + sorted(grouped - anywhere)

@@ -1,22 +1,19 @@
-"""A Prometheus of the test's own, with the rules of the chart, and a stand-in for operators that it scrapes."""
+"""A Prometheus of the test's own, with the rules of the chart."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
 import yaml
 
 from local.host.ports import free_ports
-from tests.alerts.exposed import exposition
 from tests.alerts.queries import ALERTS
 from tests.eventually import eventually
 
@@ -109,45 +106,3 @@ def _config(targets: list[Target]) -> dict[str, Any]:
         "rule_files": [str(ALERTS)],
         "scrape_configs": [{"job_name": JOB, "honor_labels": True, "static_configs": static}],
     }
-
-
-@contextmanager
-def stand_ins() -> Iterator[list[Target]]:
-    """Two operators that answer as `exposed` says, of which the first leads."""
-    began = time.monotonic()
-
-    def leader() -> str:
-        return exposition(60 + time.monotonic() - began)
-
-    def standby() -> str:
-        return exposition(60 + time.monotonic() - began, leads=False)
-
-    with serving(leader) as first, serving(standby) as second:
-        yield [Target(first, "gpudask-0"), Target(second, "gpudask-1")]
-
-
-@contextmanager
-def serving(text: Callable[[], str]) -> Iterator[str]:
-    """An HTTP server of this process that answers with `text()`; its address as `host:port`."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +12,6 @@ import yaml
 
 from gpudask.cli.main import COMMANDS
 from local.programs.prometheus import Prometheus
-from tests.alerts.exposed import METRICS
 from tests.alerts.queries import ALERTS, groups, known, metrics, rules, unknown
 from tests.conftest import ROOT
 
@@ -104,25 +102,17 @@ def test_groups_have_names_of_ours_which_are_one_each():
 
 def test_what_is_not_exposed_is_found():
     """Else the tests above could not fail."""
-    assert unknown('sum by (poll) (gpudask_pool_pods{stat="ready", pool="x"}) + gpudask_pods') == [
+    assert unknown('sum by (poll) (gpudask_pool_pods{stat="ready", pool="x", state="reddy"}) + gpudask_pods') == [
         "gpudask_pods",
         "gpudask_pool_pods{stat}",
+        'gpudask_pool_pods{state="reddy"}',
         "poll",
     ]
+    assert unknown('pool_cause:gpudask_gpus:mean5m{cause!~"working|idle"}')
+    assert unknown('gpudask_cluster_condition{condition="Degradet", reason!="Helthy"}') == [
+        'gpudask_cluster_condition{condition="Degradet"}',
+        'gpudask_cluster_condition{reason="Helthy"}',
+    ]
     assert unknown("pool_cause:gpudask_gpus:mean") == ["pool_cause:gpudask_gpus:mean"]
-    assert not unknown('sum by (cause) (pool_cause:gpudask_gpus:mean5m{pool="x", cause!~"(a|b)"})')
+    assert not unknown('sum by (cause) (pool_cause:gpudask_gpus:mean5m{pool="x", cause!~"working|spare"})')
     assert known()["pool_cause:gpudask_gpus:mean5m"] >= {"namespace", "cluster", "pool", "cause"}
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("gpudask.metrics") is None, reason="this operator declares no metrics: gpudask.metrics"
-)
-def test_the_table_of_metrics_is_what_the_operator_declares():
-    from gpudask.metrics import families  # noqa: PLC0415
-
-    declared = {
-        family.name: (family.kind.value, set(family.labels))
-        for family in (*families.CLUSTER_FAMILIES, *families.OPERATOR_FAMILIES)
-    }
-    attributed = {"label_team", "label_project", "label_user"}
-    assert {metric.name: (metric.kind, metric.labels - attributed) for metric in METRICS} == declared

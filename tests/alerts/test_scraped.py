@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes what operators expose: its rules work, and every query of every panel has an answer."""
+"""A real Prometheus scrapes operators' own exporters: its rules work, and every query of every panel has an answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from local.programs.prometheus import Prometheus
-from tests.alerts.exposed import CLUSTERS
+from tests.alerts.exporting import CLUSTERS, operators
 from tests.alerts.queries import PanelQuery, panel_queries, rules
-from tests.alerts.scraping import QueryError, Server, stand_ins
+from tests.alerts.scraping import QueryError, Server
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.registry
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.registry
 @pytest.fixture(scope="module")
 def server(prometheus: Prometheus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("prometheus")
-    with stand_ins() as targets, Server.running(prometheus.server, targets, directory) as running:
+    with operators() as targets, Server.running(prometheus.server, targets, directory) as running:
         yield running
 
 
@@ -46,11 +46,15 @@ def test_a_cluster_keeps_its_namespace_beside_the_operators(server: Server):
     """Scraped without honorLabels, all clusters would be in the operator's namespace."""
     clusters = "count by (namespace, cluster) (gpudask_cluster_info)"
     found = eventually(lambda: server.query(clusters), "clusters are scraped")
-    assert {(row["metric"]["namespace"], row["metric"]["cluster"]) for row in found} == {
-        (cluster["namespace"], cluster["cluster"]) for cluster in CLUSTERS
-    }
+    assert {(row["metric"]["namespace"], row["metric"]["cluster"]) for row in found} == set(CLUSTERS)
     [leader] = eventually(lambda: server.query("gpudask_leader == 1"), "one leads")
     assert leader["metric"]["namespace"] == "gpudask-system"
+
+
+def test_gpus_by_cause_are_those_of_the_status(server: Server):
+    expression = 'pool_cause:gpudask_gpus:mean5m{namespace="lab", cluster="demo"} > 0'
+    found = eventually(lambda: server.query(expression), "GPU time is counted")
+    assert {row["metric"]["cause"] for row in found} == {"working", "spare"}
 
 
 def test_a_query_that_is_wrong_is_refused(server: Server):

@@ -20,8 +20,8 @@ _URL = "https://wiki.example/gpudask"
 
 
 def attributed(*names: str) -> tuple[str, ...]:
-    """Options for these names; whether a name is one is not asked here."""
-    return "--set-json", f"attribution={json.dumps(names)}", "--skip-schema-validation"
+    """Options for these names."""
+    return "--set-json", f"attribution={json.dumps(names)}"
 
 
 AS_IN_THE_FILES = attributed("team", "project", "user")

@@ -54,11 +54,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The metrics' labels for the names in `attribution`, as rules and dashboards list them, with a comma before each. */}}
 {{- define "gpudask.attributionLabels" -}}
-{{- $names := list "team" "project" "user" }}
-{{- if hasKey .Values "attribution" }}
-{{- $names = .Values.attribution | default list }}
-{{- end }}
-{{- range $names }}, label_{{ regexReplaceAll "[^A-Za-z0-9_]" . "_" }}{{ end }}
+{{- range .Values.attribution }}, label_{{ regexReplaceAll "[^A-Za-z0-9_]" . "_" }}{{ end }}
 {{- end -}}
 
 {{- define "gpudask.image" -}}
