@@ -53,6 +53,7 @@ def test_every_panel_shows_a_program_that_works(
         with space.client(_NAME) as client:
             plain = client.map(work, range(20), seconds=0.1, pure=False)
             with dask.annotate(owner="ada"):
+                client.submit(work, 1, seconds=1.0, resources={"GPU": 1}, pure=False).result(timeout=120)
                 held = client.submit(wait_for_release, 1, resources={"GPU": 1}, pure=False)
             space.wait(lambda: space.pool(_NAME, "gpu").get("gpusBusy"), "a GPU works")
             for query in panel_queries():
@@ -72,10 +73,11 @@ def test_every_panel_shows_a_program_that_works(
 
 def _assert_attributed(server: Server, of: str) -> None:
     """GPU time stands beside the cluster's team, and beside the owner that the tasks name."""
-    [row] = server.query(f'cluster_cause:gpudask_gpus:mean5m{of[:-1]}, cause="working"}} > 0')
+    working = f'cluster_cause:gpudask_gpus:mean5m{of[:-1]}, cause="working"}} > 0'
+    [row] = eventually(partial(server.query, working), "GPUs work")
     assert (row["metric"]["label_team"], row["metric"]["label_user"]) == ("vision", "ada")
-    owners = server.query(f"pool_owner:gpudask_gpu_seconds:max{of} > 0")
-    assert "ada" in {owner["metric"]["owner"] for owner in owners}
+    owned = f'pool_owner:gpudask_gpu_seconds:max{of[:-1]}, owner="ada"}} > 0'
+    eventually(partial(server.query, owned), "they worked for the owner of the tasks")
 
 
 def _value(rows: list[dict[str, Any]]) -> float | None:
