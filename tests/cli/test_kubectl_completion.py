@@ -16,7 +16,7 @@ def _no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["sc"], ["scale"]), (["re"], ["resume", "render"]), (["get", "--all"], ["--all-namespaces"])],
+    [(["sc"], ["scale"]), (["re"], ["resume", "report", "render"]), (["get", "--all"], ["--all-namespaces"])],
 )
 def test_commands_and_flags_are_offered(words: list[str], expected: list[str]):
     assert candidates(make_app(), words, COMPLETION_VARIABLE) == expected
