@@ -25,6 +25,7 @@ PODS = "/api/v1/namespaces/lab/pods"
 class FakeServer:
     clusters: dict[str, Json] = field(default_factory=dict)
     records: list[Json] | None = field(default_factory=list)
+    """GpuDaskRecords; None: the server knows no such kind."""
     """None: it knows no such kind."""
     pods: list[Json] = field(default_factory=list)
     targets: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -50,8 +51,6 @@ class FakeServer:
     """The status of every answer about clusters and pods, as while a server restarts; 0: the connection is reset."""
     events: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
-    records: list[Json] | None = field(default_factory=list)
-    """GpuDaskRecords; None: the server knows no such kind."""
     ingresses: list[Json] = field(default_factory=list)
     services: dict[str, Json] = field(default_factory=dict)
     watchers: list[asyncio.Queue[Json | None]] = field(default_factory=list)
@@ -154,8 +153,6 @@ class FakeServer:
         app.router.add_get(RECORDS + "/{name}", self._get_record)
         app.router.add_post(CLUSTERS, self._create)
         app.router.add_delete(CLUSTERS + "/{name}", self._delete)
-        for path in (RECORDS, RECORDS.replace("/namespaces/lab", "")):
-            app.router.add_get(path, self._list_records)
         app.router.add_get(PODS + "/{name}/log", self._log)
         app.router.add_get("/api/v1/namespaces/lab/services/{name}", self._get_service)
         app.router.add_get("/apis/networking.k8s.io/v1/namespaces/lab/ingresses", self._list_ingresses)
@@ -281,15 +278,6 @@ class FakeServer:
         )
         items = [event for event in self.events if wanted.items() <= event["involvedObject"].items()]
         return self._refuse(request) or web.json_response({"items": items})
-
-    async def _list_records(self, request: web.Request) -> web.Response:
-        if refusal := self._refuse(request):
-            return refusal
-        if self.records is None:
-            return web.Response(status=404, text="404 page not found")
-        wanted = dict(term.split("=") for term in request.query.get("labelSelector", "").split(",") if term)
-        items = [body for body in self.records if wanted.items() <= body["metadata"]["labels"].items()]
-        return web.json_response({"items": items})
 
     async def _list_nodes(self, request: web.Request) -> web.Response:
         return self._refuse(request) or web.json_response({"items": self.nodes})
