@@ -26,7 +26,6 @@ class FakeServer:
     clusters: dict[str, Json] = field(default_factory=dict)
     records: list[Json] | None = field(default_factory=list)
     """GpuDaskRecords; None: the server knows no such kind."""
-    """None: it knows no such kind."""
     pods: list[Json] = field(default_factory=list)
     targets: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Pod -> where its port 8786 really is."""

@@ -23,6 +23,7 @@ from gpudask.kubecluster.timing import Timing
 
 CREATOR = "gpudask-client-spec"  # field manager of what this client created or edited: pools, suspend
 _ATTEMPTS = 5
+_PAGE = "50"  # records of an answer
 _DELETIONS = {Reason.IDLE_TOO_LONG, Reason.DISCONNECTED_TOO_LONG}  # of the operator's events
 
 
@@ -135,21 +136,30 @@ class Server(Connection):
         Raises:
             KubeClusterError: the server refuses, or knows no such kind.
         """
-        params = {"labelSelector": f"{LABEL_CLUSTER}={cluster}"} if cluster else {}
-        try:
-            answer = await self.call(
-                "list", RECORD_PLURAL, version=API_VERSION, namespace="" if all_namespaces else None, params=params
-            )
-        except KubeClusterError as error:
-            if error.status != NOT_FOUND:
-                raise
-            raise KubeClusterError(
-                "cannot list what became of clusters",
-                reason=f"this server knows no {RECORD_PLURAL}.{GROUP}",
-                next_step="kubectl apply --server-side -f crds/gpudaskrecords.yaml, of the operator's version",
-                status=NOT_FOUND,
-            ) from error
-        return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
+        found = [body async for body in self.each_record(cluster=cluster, all_namespaces=all_namespaces)]
+        return sorted(found, key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
+
+    async def each_record(self, *, cluster: str = "", all_namespaces: bool = False) -> AsyncGenerator[Json]:
+        """The same in the server's order, page by page: one may have 200 kB, and there may be thousands."""
+        params = {"limit": _PAGE} | ({"labelSelector": f"{LABEL_CLUSTER}={cluster}"} if cluster else {})
+        namespace = "" if all_namespaces else None
+        while True:
+            try:
+                answer = await self.call("list", RECORD_PLURAL, version=API_VERSION, namespace=namespace, params=params)
+            except KubeClusterError as error:
+                if error.status != NOT_FOUND:
+                    raise
+                raise KubeClusterError(
+                    "cannot list what became of clusters",
+                    reason=f"this server knows no {RECORD_PLURAL}.{GROUP}",
+                    next_step="kubectl apply --server-side -f crds/gpudaskrecords.yaml, of the operator's version",
+                    status=NOT_FOUND,
+                ) from error
+            for body in answer["items"]:
+                yield body
+            if not (position := answer["metadata"].get("continue")):
+                return
+            params["continue"] = position
 
     async def create(self, body: Json, *, dry_run: bool = False) -> Json:
         """Create a GpuDaskCluster from a whole manifest, in this connection's namespace.
