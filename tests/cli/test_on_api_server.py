@@ -15,8 +15,11 @@ import pytest
 import yaml
 from click.testing import Result
 
+from gpudask.api.resource import API_VERSION, RECORD_KIND
 from gpudask.cli.output import Exit
+from tests.cli.cost.builders import a_ledger, a_record
 from tests.cli.invoke import invoke
+from tests.cli.report.builders import a_days_record
 from tests.eventually import eventually
 from tests.kubectl import Kubectl
 
@@ -244,6 +247,30 @@ def test_what_gpus_cost_is_read_from_a_status(demo: Shell):
     told = json.loads(demo.ok("cost", "demo", "--by", "owner", "-o", "json"))
     assert {row["owner"]: row["gpuHours"] for row in told["rows"]} == {"ada": 1.0, "": 0.5, "(idle)": 0.5}
     assert "75%" in demo.ok("get", "-o", "wide")
+
+
+def test_a_cluster_that_is_gone_is_counted_and_reported_by_its_record(shell: Shell):
+    body = a_days_record("gone") | {"apiVersion": API_VERSION, "kind": RECORD_KIND}
+    body["metadata"]["namespace"] = shell.kubectl.namespace
+    shell.kubectl("create", "--validate=strict", "-f", "-", stdin=json.dumps(body))
+
+    told = json.loads(shell.ok("cost", "--by", "team", "-o", "json"))
+    assert [(row["team"], row["gpuHours"]) for row in told["rows"]] == [("vision", 60.75)]
+    for name in ("gone", body["metadata"]["name"]):
+        assert "61% of 60.75 GPU-hours worked" in shell.ok("report", name, "-o", "-")
+    assert shell("report", "gnoe").exit_code == Exit.NOT_FOUND
+
+
+def test_records_are_read_to_the_last_page(shell: Shell):
+    bodies = [
+        a_record(a_ledger("gpu", working=1), name=f"gone-{number}") | {"apiVersion": API_VERSION, "kind": RECORD_KIND}
+        for number in range(60)
+    ]
+    for body in bodies:
+        body["metadata"]["namespace"] = shell.kubectl.namespace
+    shell.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies}))
+
+    assert json.loads(shell.ok("cost", "-o", "json"))["total"]["gpuHours"] == 60.0
 
 
 def test_top_answers_programs_once_and_in_numbers(demo: Shell):
