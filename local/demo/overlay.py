@@ -13,7 +13,7 @@ IMAGE = "localhost/gpudask/dask:dev"
 IDLE_TIMEOUT = "10s"
 _CPU = "100m"
 _POD_MEBIBYTES = 512
-# dask-cuda's parent process, then a nanny's child for each GPU.
+# dask-cuda's parent process, then a nanny's child for each GPU; a pod of one GPU is one process, and has room.
 _GPU_PARENT_MEBIBYTES = 384
 _GPU_WORKER_MEBIBYTES = 512
 
