@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -42,11 +43,11 @@ class Image:
 
     @contextlib.contextmanager
     def worker(
-        self, name: str, *options: str, environment: dict[str, str], preload: str | None = None
+        self, name: str, *options: str, environment: dict[str, str], preload: str = "", address: str = ""
     ) -> Iterator[Worker]:
-        """`dask cuda worker` with these options; `preload`: the launcher's text, None for none."""
-        address = self.client.scheduler.address
-        command = [self.python, "-m", "dask", "cuda", "worker", address, "--name", name, *options]
+        """`dask cuda worker` with these options; `preload`: the launcher's text, empty for none."""
+        scheduler = address or self.client.scheduler.address
+        command = [self.python, "-m", "dask", "cuda", "worker", scheduler, "--name", name, *options]
         command += ["--preload", preload] if preload else []
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(STAND_INS), "HOME": str(self.folder)} | environment
         path = self.folder / f"{name}.log"
@@ -184,9 +185,10 @@ def test_a_preload_of_the_users_runs_in_it(image: Image):
     [
         ("'nanny', 'dashboard'", "'nanny', 'else'", "Worker takes no else"),
         ("distributed.core import Status", "distributed.core import Nothing as Status", "cannot import name"),
+        ("given['plugins']", "given['nothing']", "KeyError: 'nothing'"),
         ("nanny.instantiate()", "nanny.nothing()", "no attribute 'nothing'"),
     ],
-    ids=["signature", "module", "call"],
+    ids=["signature", "module", "argument", "call"],
 )
 def test_where_a_release_is_not_as_it_expects_the_worker_has_a_nanny(image: Image, known: str, unknown: str, said: str):
     text = one_process()
@@ -212,6 +214,16 @@ def test_sigterm_takes_it_from_the_scheduler_and_ends_it_with_success(image: Ima
         assert worker.ended() == 0, worker.said
         assert "Stopping worker" in worker.said
         eventually(lambda: not worker.addresses(), "it is gone", seconds=5)
+
+
+def test_it_waits_for_a_scheduler_and_ends_when_it_is_told_to(image: Image):
+    free = socket.create_server(("127.0.0.1", 0))
+    nobody = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    free.close()
+    with image.worker("ours", environment=STAND_IN, preload=one_process(), address=nobody) as worker:
+        eventually(lambda: "Waiting to connect to" in worker.said, "it waits", show=lambda: worker.said)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ended() == 0, worker.said
 
 
 def test_a_restart_of_the_cluster_ends_it_with_success_for_the_kubelet_to_start_it_again(image: Image):

@@ -113,6 +113,10 @@ class OneProcess:
     async def _start(self) -> OneProcess:
         try:
             told = await told_by(self._nanny)
+            given = told["worker_kwargs"]
+            changed: dict[str, Any] = {"nanny": None, "dashboard": False, "plugins": with_lazy_cudf(given["plugins"])}
+            if self._context is not None:
+                changed["preload_argv"] = without(CREATE_CONTEXT, given["preload_argv"])
         except Exception:
             logger.exception("The worker gets a process of its own, and a nanny")
             self._running = self._nanny = self._make_nanny()
@@ -120,11 +124,7 @@ class OneProcess:
             return self
         os.environ.update(told["env"])
         dask.config.set(told["config"])
-        given = told["worker_kwargs"]
-        given["plugins"] = with_lazy_cudf(given["plugins"])
-        if self._context is not None:
-            given["preload_argv"] = without(CREATE_CONTEXT, given["preload_argv"])
-        self._running = told["worker"](**given | {"nanny": None, "dashboard": False})
+        self._running = told["worker"](**given | changed)
         try:
             await self._running
         except RuntimeError as error:  # that it failed to start; the pod's status has the end of the log alone
@@ -179,7 +179,7 @@ async def add_dashboard(worker: Any) -> None:
 
 def without(word: str, words: Any) -> list[str]:
     """`words` without the last that is `word`, which came last."""
-    last = max(index for index, found in enumerate(words) if found == word)
+    last = max((index for index, found in enumerate(words) if found == word), default=len(words))
     return [*words[:last], *words[last + 1 :]]
 
 
@@ -202,8 +202,8 @@ def in_place_of(nanny_class: Any, context: Context | None) -> Any:
     """What dask-cuda is to call in place of `nanny_class`; for more than one device, that class."""
 
     def make(*positional: Any, **given: Any) -> Any:
-        given["preload"] = [text for text in given["preload"] if MARK not in text]
-        if "," in given["env"]["CUDA_VISIBLE_DEVICES"]:
+        given["preload"] = [text for text in given.get("preload") or () if MARK not in text]
+        if "," in (given.get("env") or {}).get("CUDA_VISIBLE_DEVICES", "unknown, so perhaps several"):
             logger.info("More than one device is visible: each worker gets a process of its own, and a nanny")
             return nanny_class(*positional, **given)
         logger.info("The worker runs in this process, without a nanny")

@@ -172,3 +172,26 @@ def is_imported(module: str) -> bool:
     import sys  # noqa: PLC0415
 
     return module in sys.modules
+
+
+def as_started(dask_worker: Any) -> dict[str, Any]:
+    """What dask-cuda's options and the device made of a worker; `context`: whether its main thread has one."""
+    import dask  # noqa: PLC0415
+
+    data, driver, context = dask_worker.data, ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    driver.cuCtxGetCurrent(ctypes.byref(context))
+    return {
+        "data": (type(data).__name__, data.device_buffer.n, data.host_buffer.n),
+        "plugins": sorted(type(plugin).__name__ for plugin in dask_worker.plugins.values()),
+        "resources": dict(dask_worker.state.total_resources),
+        "memory": dask_worker.memory_manager.memory_limit,
+        "cores": sorted(os.sched_getaffinity(0)),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "ucx": repr(dask.config.get("distributed-ucxx", None)),
+        "context": bool(context),
+    }
+
+
+def has_nanny(dask_worker: Any) -> bool:
+    """Whether a nanny watches the worker."""
+    return dask_worker.nanny is not None
