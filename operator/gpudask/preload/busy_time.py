@@ -99,7 +99,7 @@ class BusyTime(Part):
         """Forget a worker that has gone."""
         row = self._rows.pop(address, None)
         if row is not None:
-            self._pairs -= len(row.owners)
+            self._pairs -= sum(1 for owner in row.owners if owner)
             self._drop_tasks(row)
 
     def restart(self) -> None:
@@ -144,8 +144,12 @@ class BusyTime(Part):
             row.foreign.add(key)
             return
         counts = row.counts
-        owner = self._owner(row, ts)
-        if owner in counts and len(counts) == 1:
+        annotations = ts.annotations
+        owner = self._owner(row, annotations.get("owner")) if annotations else ""
+        if not counts:
+            row.at = self._clock()  # until now there was nothing to count
+            counts[owner] = 1
+        elif owner in counts and len(counts) == 1:
             counts[owner] += 1  # nothing changes but their number
         else:
             self._settle(row, self._clock())
@@ -189,22 +193,27 @@ class BusyTime(Part):
     def _settle(self, row: _Row, now: float) -> None:
         """Count the time until now, with the tasks that have been there."""
         passed, row.at = now - row.at, now
-        if not row.tasks:
+        counts, owners = row.counts, row.owners
+        if not counts:
             return
         row.seconds += passed
-        for owner, share in row.shares().items():
-            row.owners[owner] = row.owners.get(owner, 0.0) + passed * share
+        if len(counts) == 1:
+            for owner in counts:
+                owners[owner] = owners.get(owner, 0.0) + passed
+        else:
+            for owner, share in row.shares().items():
+                owners[owner] = owners.get(owner, 0.0) + passed * share
 
-    def _owner(self, row: _Row, ts: TaskState) -> str:
-        """Return the name under which a task's time on a worker counts, and make room for it."""
-        annotations = ts.annotations
-        owner = self._name(annotations.get("owner")) if annotations else ""
-        if owner not in row.owners and owner and (len(row.owners) >= OWNERS or self._pairs >= ROWS):
-            owner = ""
-        if owner not in row.owners:
-            row.owners[owner] = 0.0
-            self._pairs += 1
-        return owner
+    def _owner(self, row: _Row, given: Any) -> str:
+        """Return the name under which the time of a task that is so annotated counts, and keep room for it."""
+        name = self._name(given)
+        if name in row.owners or not name:
+            return name
+        if len(row.owners) >= OWNERS or self._pairs >= ROWS:
+            return ""
+        row.owners[name] = 0.0
+        self._pairs += 1
+        return name
 
     def _name(self, given: Any) -> str:
         """Return an owner's name as it is told: one line of printable characters, `""` where it is no text."""
