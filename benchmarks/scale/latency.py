@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass
 from time import monotonic
 
+import aiohttp
+
 from benchmarks.scale.operator_process import CountingOperator, Work
 from benchmarks.testbed.bare_client import MERGE_PATCH, line
 from benchmarks.testbed.cluster import SimulatedCluster
@@ -20,6 +22,7 @@ from benchmarks.testbed.watch import background, until
 from gpudask.desired.names import worker_pod
 
 _DEADLINE_SECONDS = 60
+_SCRAPE_SECONDS = 1.0  # between two scrapes: more often than any Prometheus
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Latency:
     seconds: tuple[float, ...]
     elapsed_seconds: float
     work: Work
+    scraped: bool = False
+    """Whether its metrics were read meanwhile, once a second."""
 
     def percentile(self, percent: float) -> float:
         """The smallest value that so many percent of all are not above."""
@@ -39,19 +44,35 @@ class Latency:
 
 
 async def measure(
-    testbed: SimulatedCluster, operator: CountingOperator, *, rate: float, probes: int, pause_seconds: float
+    testbed: SimulatedCluster,
+    operator: CountingOperator,
+    *,
+    rate: float,
+    probes: int,
+    pause_seconds: float,
+    scraped: bool = False,
 ) -> Latency:
     """Ask for one GPU pod more in one cluster after the other, `probes` times, `pause_seconds` apart.
 
-    `rate`: how often the counts of each cluster change, a second.
+    `rate`: how often the counts of each cluster change, a second. `scraped`: read the metrics meanwhile; it is the
+    second measurement then, after one of as many probes without.
     """
-    clusters = len(testbed.schedulers.by_address)
-    async with background(_change_counts(testbed, rate)):
+    clusters, first = len(testbed.schedulers.by_address), probes if scraped else 0
+    beside = [_change_counts(testbed, rate), *([_scrape(operator.metrics)] if scraped else [])]
+    async with background(*beside):
         await asyncio.sleep(1.0)  # the first second brings every cluster out of rest
         before, began = operator.work, monotonic()
-        seconds = [await _probe(testbed, number, clusters, pause_seconds) for number in range(probes)]
+        seconds = [await _probe(testbed, number, clusters, pause_seconds) for number in range(first, first + probes)]
         work, elapsed = operator.work - before, monotonic() - began
-    return Latency(clusters, clusters * rate, tuple(seconds), elapsed, work)
+    return Latency(clusters, clusters * rate, tuple(seconds), elapsed, work, scraped)
+
+
+async def _scrape(url: str) -> None:
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        while True:
+            async with session.get(url) as answer:
+                await answer.read()
+            await asyncio.sleep(_SCRAPE_SECONDS)
 
 
 async def _probe(testbed: SimulatedCluster, number: int, clusters: int, pause_seconds: float) -> float:

@@ -13,6 +13,7 @@ from benchmarks.testbed.cluster import SimulatedCluster
 from benchmarks.testbed.manifests import CLUSTERS_PATH, cluster
 from benchmarks.testbed.watch import until
 from gpudask.clients.kubernetes import Kubernetes
+from local.host.ports import free_ports
 from local.operator.process import OperatorProcess, leading
 
 _LOOK_SECONDS = 1.0
@@ -39,6 +40,8 @@ class CountingOperator:
 
     process: OperatorProcess
     counters: Counters
+    metrics: str
+    """The URL of its metrics."""
 
     @property
     def work(self) -> Work:
@@ -67,9 +70,11 @@ async def operating(testbed: SimulatedCluster) -> AsyncIterator[CountingOperator
     counts = testbed.scratch / "counts"
     counters = Counters.open(counts, create=True)
     module = ("benchmarks.scale.counters", str(counts))
-    async with leading(testbed.server.kubeconfig, testbed.scratch / "operator.log", {}, module) as process:
+    port = free_ports(1, host="")[0]
+    settings = {"GPUDASK_METRICS_PORT": str(port)}
+    async with leading(testbed.server.kubeconfig, testbed.scratch / "operator.log", settings, module) as process:
         await _warmed_up(testbed.api)
-        yield CountingOperator(process, counters)
+        yield CountingOperator(process, counters, f"http://127.0.0.1:{port}/metrics")
 
 
 async def _warmed_up(api: Kubernetes) -> None:
