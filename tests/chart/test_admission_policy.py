@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.builders import a_manifest, a_pool
-from tests.conftest import CRD
+from tests.conftest import CRD, RECORD_CRD
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def an(kind: str, name: str = "demo-x", *, owner: Any = OWNER, labels: Any = LAB
 def walled(cluster: Cluster, helm: Helm) -> Cluster:
     """The API server with the policy, and an account that may do anything but for it."""
     cluster.define(CRD)
+    cluster.define(RECORD_CRD)
     for name in ("gpudask-system", TEAM):
         cluster("create", "namespace", name)
         cluster("create", "serviceaccount", "default", "--namespace", name)
@@ -101,6 +102,34 @@ def test_what_belongs_to_a_cluster_is_made_changed_and_deleted(walled: Cluster, 
     assert attempt(walled, "create", body) == ""
     assert patch(walled, kind, body["metadata"]["name"], {"metadata": {"annotations": None}}) == ""
     assert attempt(walled, "delete", body, "--wait=false") == ""
+
+
+def a_record(name: str = "demo-0a1b2c3d", **metadata: Any) -> dict[str, Any]:
+    """What stays of the cluster `demo`."""
+    known = {"name": name, "labels": LABELS} | metadata
+    return {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskRecord", "metadata": known, "record": {"began": "x"}}
+
+
+def test_a_record_of_a_cluster_is_made_changed_and_deleted(walled: Cluster) -> None:
+    assert attempt(walled, "create", a_record()) == ""
+    assert attempt(walled, "replace", a_record() | {"record": {"began": "later"}}) == ""
+    assert attempt(walled, "delete", a_record()) == ""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"labels": {}},
+        {"name": "other-0a1b2c3d"},
+        {"ownerReferences": [OWNER]},
+        {"finalizers": ["example.com/kept-for-ever"]},
+    ],
+    ids=["no-label", "another-cluster", "an-owner", "a-finalizer"],
+)
+def test_no_other_record_is_made(walled: Cluster, fault: dict[str, Any]) -> None:
+    assert "writes GpuDaskRecords only" in attempt(
+        walled, "create", a_record() | {"metadata": {**a_record()["metadata"], **fault}}
+    )
 
 
 WRONG = {

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from gpudask.api.resource import API_VERSION, PLURAL, parse
+from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL, parse
 from gpudask.desired import names, pod, preload
 from gpudask.settings import Settings
 from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.chart.conftest import Cluster
-from tests.conftest import CRD
+from tests.conftest import CRD, RECORD_CRD
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, operating, staged
 
@@ -43,6 +43,8 @@ UNUSED = {
     ("patch", "events"),  # for one that comes again
     ("create", "leases"),  # by the first operator of a namespace
     ("create", "secrets"),  # the same: its key
+    ("list", "gpudaskrecords"),  # now and then
+    ("delete", "gpudaskrecords"),  # of those that are old
     ("get", "configmaps"),  # for one by whose name there is another
     ("get", "pods"),  # for one whose deletion was refused
     ("get", "gpudaskclusters"),  # for one that seems to be out of date
@@ -60,6 +62,7 @@ def audited() -> Iterator[ApiServer]:
         administrator = _administrator(server)
         administrator.define(CRD)
         administrator.define(CRD.with_name("mirror.yaml"))
+        administrator.define(RECORD_CRD)
         for name in (HOME, *TEAMS.values()):
             administrator("create", "namespace", name)
         yield server
@@ -133,6 +136,7 @@ async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted
         scheduler.unused_seconds = 11.0
         await scheduler.say()
         await stage.becomes(lambda: _clusters(stage), 0, "the operator deletes what nobody uses")
+        await stage.becomes(lambda: _ended(stage), ["demo"], "and writes what became of it")
     ours = [event for event in _events(audited)[before:] if event["user"]["username"] == ACCOUNT]
     assert [_words(event) for event in ours if event["responseStatus"]["code"] == 403] == []
     done = {(event["verb"], _resource(event["objectRef"])) for event in ours if "objectRef" in event}
@@ -171,6 +175,13 @@ async def _prune_what_versions_before_left(stage: Stage) -> None:
 async def _clusters(stage: Stage) -> int:
     path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{PLURAL}"
     return len((await stage.api.request("GET", path))["items"])
+
+
+async def _ended(stage: Stage) -> list[str]:
+    """The clusters that left a record of their end."""
+    path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{RECORD_PLURAL}"
+    found = [item["record"] for item in (await stage.api.request("GET", path))["items"]]
+    return [record["cluster"]["name"] for record in found if record.get("ended")]
 
 
 def _administrator(server: ApiServer) -> Cluster:

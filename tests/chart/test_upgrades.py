@@ -30,7 +30,7 @@ _FIELD = "{.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.s
 def older_chart(directory: Path) -> Path:
     """The chart of a version whose clusters could not be suspended."""
     chart = Path(shutil.copytree(render.CHART, directory / "gpudask"))
-    file = chart / "crds" / render.CRD_COPY.name
+    file = chart / "crds" / render.CRDS[0]
     body = yaml.safe_load(file.read_text())
     spec = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     del spec["properties"]["suspend"]
