@@ -133,10 +133,11 @@ async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted
         await stage.apply(a_pool(replicas=1), **idle)
         await stage.becomes(lambda: stage.names(pool="cpu"), ["demo-cpu-worker-0"])
         await _prune_what_versions_before_left(stage)
+        await stage.becomes(lambda: _recorded(stage, "pods"), ["demo"], "how its pods ended is written")
         scheduler.unused_seconds = 11.0
         await scheduler.say()
         await stage.becomes(lambda: _clusters(stage), 0, "the operator deletes what nobody uses")
-        await stage.becomes(lambda: _ended(stage), ["demo"], "and writes what became of it")
+        await stage.becomes(lambda: _recorded(stage, "ended"), ["demo"], "and writes what became of it")
     ours = [event for event in _events(audited)[before:] if event["user"]["username"] == ACCOUNT]
     assert [_words(event) for event in ours if event["responseStatus"]["code"] == 403] == []
     done = {(event["verb"], _resource(event["objectRef"])) for event in ours if "objectRef" in event}
@@ -177,11 +178,11 @@ async def _clusters(stage: Stage) -> int:
     return len((await stage.api.request("GET", path))["items"])
 
 
-async def _ended(stage: Stage) -> list[str]:
-    """The clusters that left a record of their end."""
+async def _recorded(stage: Stage, field: str) -> list[str]:
+    """The clusters whose record has this field."""
     path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{RECORD_PLURAL}"
     found = [item["record"] for item in (await stage.api.request("GET", path))["items"]]
-    return [record["cluster"]["name"] for record in found if record.get("ended")]
+    return [record["cluster"]["name"] for record in found if record.get(field)]
 
 
 def _administrator(server: ApiServer) -> Cluster:
