@@ -68,10 +68,10 @@ def filter_and_mean(frame, other):
     return frame[frame.v > 10].v.mean(), lambda got: got == FRAME[FRAME.v > 10].v.mean()
 
 
-def run_programs(address, frame, other, method):
+def run_programs(address, frame, other, method, annotations):
     """Run all as users write them, with the client in this thread."""
     config = {"dataframe.shuffle.method": method}
-    with Client(address) as client, client.as_current(), dask.config.set(config), dask.annotate(resources=GPU):
+    with Client(address) as client, client.as_current(), dask.config.set(config), dask.annotate(**annotations):
         for program in (groupby, merge, shuffle, set_index, map_partitions, filter_and_mean):
             collection, is_right = program(frame, other)
             got = collection.compute()
@@ -81,7 +81,7 @@ def run_programs(address, frame, other, method):
 @pytest.mark.parametrize("method", ["tasks", "p2p"])
 async def test_programs_run_unchanged_and_are_right(mixed, device_frames, frame, method):
     other = dd.from_pandas(device_frames.DeviceFrame(OTHER), npartitions=2)
-    await asyncio.to_thread(run_programs, mixed.address, frame, other, method)
+    await asyncio.to_thread(run_programs, mixed.address, frame, other, method, {"resources": GPU})
     assert mixed.read_by() == {"", "gpu-0"}
 
 
@@ -130,3 +130,37 @@ async def _is_wanted(separate):
 
 async def _is_gone(separate, name):
     return not await separate.is_running(name)
+
+
+STEERED = {"DASK_GPUDASK__GRAPHS__MODULES": "['device_frames']"}
+
+
+@pytest.mark.parametrize("method", ["tasks", "p2p"])
+async def test_without_annotations_what_needs_a_device_runs_where_one_is(separate, device_frames, frame, method):
+    await separate.start(**STEERED)
+    await separate.add("cpu-0", "gpu-0")
+    other = dd.from_pandas(device_frames.DeviceFrame(OTHER), npartitions=2)
+    await asyncio.to_thread(run_programs, separate.address, frame, other, method, {})
+    assert separate.read_by() == {"", "gpu-0"}
+    if method == "tasks":
+        pool_of = {row["address"]: row["pool"] for row in (await separate.demand())["workers"]}
+        host_steps, pools = await asyncio.to_thread(run_mixed, separate.address, frame, device_frames, pool_of)
+        assert host_steps == {"cpu"}
+        assert pools == {"cpu", "gpu"}
+
+
+def run_mixed(address, frame, device_frames, pool_of):
+    """Shuffle a frame of pandas, then merge it with one that needs a device, then shuffle the result as pandas' again.
+
+    Return the pools that ran the first part, and all.
+    """
+    with Client(address) as client, client.as_current(), dask.config.set({"dataframe.shuffle.method": "tasks"}):
+        on_host = dd.from_pandas(FRAME + 0.5, npartitions=4).shuffle("k")  # another name than of `frame`
+        on_gpu = on_host.map_partitions(device_frames.to_device, meta=device_frames.DeviceFrame(FRAME[:0]))
+        merged = on_gpu.merge(frame + 0.5, on="k")
+        back = merged.map_partitions(device_frames.to_host, meta=pd.DataFrame(merged._meta)).shuffle("k")
+        client.get_task_stream()  # begins it
+        assert back.map_partitions(len).sum().compute() == len((FRAME + 0.5).merge(FRAME + 0.5, on="k"))
+        pools = {row["key"]: pool_of[row["worker"]] for row in client.get_task_stream()}
+    first = {key: pool for key, pool in pools.items() if key in on_host.optimize().dask}
+    return set(first.values()), set(pools.values())

@@ -57,8 +57,11 @@ class AWorker(SimpleNamespace):
 
 
 def worker(name, processing=0, **resources):
-    pool = name.split("-")[0]
-    return AWorker(address=name, name=f"demo-{pool}-worker-{name}", resources=resources, processing=range(processing))
+    pool, processing = name.split("-")[0], range(processing)
+    name = f"demo-{pool}-worker-{name}"
+    return AWorker(
+        address=name.rsplit("worker-")[-1], name=name, resources=resources, processing=processing, nthreads=1
+    )
 
 
 def readers(kind, *workers, pools=("cpu", "gpu"), refused=()):

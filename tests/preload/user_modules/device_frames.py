@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pandas as pd
+from dask.dataframe.dispatch import meta_nonempty
 
 
 class CudaError(RuntimeError):
@@ -43,6 +44,13 @@ class DeviceFrame(pd.DataFrame):
 
     def __reduce_ex__(self, protocol):
         return self.__reduce__()
+
+
+@meta_nonempty.register((DeviceFrame, DeviceSeries))
+def _meta_nonempty(meta):
+    """Keep what it is of, as cuDF's backend for Dask does."""
+    of, on_host = (DeviceFrame, pd.DataFrame) if isinstance(meta, DeviceFrame) else (DeviceSeries, pd.Series)
+    return of(meta_nonempty(on_host(meta)))
 
 
 def to_device(frame):

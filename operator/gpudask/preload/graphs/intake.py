@@ -24,9 +24,11 @@ from distributed.protocol.serialize import deserialize
 from distributed.utils import offload
 
 from ..part import Part
+from ..requirements import requirement_from
 from .client_line import ClientLine, Does, Message
 from .failures import Failure, GraphReadError
 from .reading import Reading
+from .steering import Steering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,6 +90,9 @@ class Graphs(Part):
         self._opaque = opaque
         self._reading.limit_seconds = parse_timedelta(dask.config.get("gpudask.graphs.timeout", "30m"))
         self._reading.limit_bytes = parse_bytes(dask.config.get("gpudask.graphs.max-size", "1GiB"))
+        self._steering = Steering()
+        self._reading.gpu = requirement_from(self._steering.resources)
+        self._reading.modules = self._steering.modules if self._steering.is_on else ()
         handlers: Any = self._scheduler.stream_handlers
         self._update_graph, handlers["update-graph"] = handlers["update-graph"], self.update_graph
         self._change_status, handlers[STATUS] = handlers[STATUS], self.change_status
@@ -130,7 +135,7 @@ class Graphs(Part):
         if client not in self._lines:
             expr, failure = await self._deserialize(client, expr_ser)
             if failure is None:
-                await self._take_in(lambda: expr, client=client, keys=keys, **message)
+                await self._take_in_readable(expr, expr_ser, client=client, keys=keys, **message)
                 return
         while (line := self._line(client)).is_full(WAITING_MESSAGES, WAITING_BYTES):
             await line.until_shorter()  # unheard: its messages come one after the other
@@ -193,7 +198,7 @@ class Graphs(Part):
         if failure is None:
             expr, failure = await self._deserialize(client, expr_ser)
             if failure is None:
-                await self._take_in(lambda: expr, client=client, **message)
+                await self._take_in_readable(expr, expr_ser, client=client, **message)
                 return
         with _counted_as_update(self._scheduler):
             get, order = await self._read(failure, expr_ser, message)
@@ -208,8 +213,9 @@ class Graphs(Part):
         """Have a worker read a graph; return a function that returns it, or raises why not, and its tasks' order."""
         is_ordered = bool(message.get("internal_priority"))
         try:
-            result = await self._reading.read(expr_ser, message["keys"], failure, is_ordered=is_ordered)
-            graph, order = await offload(self._opaque.LoweredGraph.read, result["graph"])
+            read, reader = await self._reading.read(expr_ser, message["keys"], failure, is_ordered=is_ordered)
+            graph, on_gpu, order = await offload(self._opaque.LoweredGraph.read, read)
+            self._steering.steer(graph, on_gpu, reader, message)
         except GraphReadError as unread:
             failed = self._opaque.FailedGraph(unread.error)
             return (lambda: failed) if unread.is_of_program else _raises(unread.error), None
@@ -229,6 +235,16 @@ class Graphs(Part):
             failure = Failure.here(error)
             logger.info("gpudask: the scheduler lacks %s to read a graph: %s", failure.kind.value, failure.text)
             return None, failure
+
+    async def _take_in_readable(self, expr: Any, expr_ser: Any, **message: Any) -> None:
+        """Have distributed take in a graph that was read here, steered where it is to be."""
+        graph = expr
+        if self._steering.concerns(expr_ser, message):
+            try:
+                graph = await offload(self._steering.steered, expr, message["keys"], self._opaque.LoweredGraph)
+            except Exception as error:  # noqa: BLE001 (the program's own; distributed would tell it the same)
+                graph = self._opaque.FailedGraph(error)
+        await self._take_in(lambda: graph, **message)
 
     async def _take_in(self, get: Callable[[], Any], **message: Any) -> None:
         """Have distributed take in what `get` returns as a graph, or what it raises as an error of reading it."""

@@ -17,7 +17,7 @@ from distributed.protocol.serialize import Serialized, serialize
 from distributed.shuffle._core import P2PBarrierTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .lowering import Row
 
@@ -122,11 +122,17 @@ class LoweredGraph:
     def __dask_annotations__(self) -> dict[str, dict[Any, Any]]:
         return self._annotations
 
+    def steer(self, keys: Iterable[Any], resources: dict[str, float]) -> None:
+        """Let these tasks ask for resources, but for those of which the program says what they ask for."""
+        asked = self._annotations.setdefault("resources", {})
+        for key in keys:
+            asked.setdefault(key, resources)
+
     @classmethod
-    def read(cls, graph: bytes) -> tuple[LoweredGraph, dict[Any, int] | None]:
-        """Return what `lowering.lower` returned as `graph`, and the order of its tasks, if it was to find one."""
-        rows, contents, annotations, order = pickle.loads(graph)  # noqa: S301 (of a worker, which runs the user's code)
-        return cls({row[0]: _task(row, contents) for row in rows}, annotations), order
+    def read(cls, graph: bytes) -> tuple[LoweredGraph, list[Any], dict[Any, int] | None]:
+        """Return what `lowering.lower` returned as `graph`, the keys of its GPU work, and the order, if it has one."""
+        rows, contents, annotations, on_gpu, order = pickle.loads(graph)  # noqa: S301 (of a worker: it runs users' code)
+        return cls({row[0]: _task(row, contents) for row in rows}, annotations), on_gpu, order
 
 
 class FailedGraph:

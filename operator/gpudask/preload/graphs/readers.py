@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..pools import pool_of
-from ..requirements import PLAIN, Requirement
+from ..requirements import PLAIN, Requirement, slots_of
 from .failures import Kind
 
 if TYPE_CHECKING:
@@ -24,12 +24,18 @@ class Readers:
     """The workers that have failed to read one graph, and those that are left."""
 
     def __init__(
-        self, scheduler: Scheduler, pools: Pools, may_get_work: Callable[[WorkerState], bool], failure: Failure
+        self,
+        scheduler: Scheduler,
+        pools: Pools,
+        may_get_work: Callable[[WorkerState], bool],
+        failure: Failure,
+        gpu: Requirement = ONE_GPU,
     ) -> None:
         self._scheduler = scheduler
         self._pools = pools
         self._may_get_work = may_get_work
         self._kind = failure.kind
+        self._gpu = gpu
         self._failed: dict[str, int] = {}  # pool -> workers of it that could not read it
         self._tried: set[str] = set()
 
@@ -61,7 +67,7 @@ class Readers:
         plain = [pool for pool in pools.accepts if pool not in pools.gpu and not self._is_out(pool)]
         if self._kind is Kind.MODULE and (plain or not (pools.accepts or self._tried)):
             return PLAIN
-        return ONE_GPU if gpu or not self._tried else None
+        return self._gpu if gpu or not self._tried else None
 
     def _is_out(self, pool: str) -> bool:
         """Return whether a pool's workers have shown that they lack it, too."""
@@ -72,4 +78,4 @@ class Readers:
         return self._has_device(ws) is (self._kind is Kind.MODULE), len(ws.processing), ws.address
 
     def _has_device(self, ws: WorkerState) -> bool:
-        return self._pools.has_gpu(ws) or "GPU" in ws.resources
+        return self._pools.has_gpu(ws) or slots_of(ws, self._gpu) > 0

@@ -15,7 +15,7 @@ from ..requirements import PLAIN
 from ..workers import result_of, run_on_worker
 from .failures import Failure, GraphReadError, Kind, deadly, too_large, too_late
 from .lowering import lower
-from .readers import Readers
+from .readers import ONE_GPU, Readers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,8 @@ class Reading:
 
     limit_seconds = 0.0  # for which a graph may wait for a worker
     limit_bytes = 0  # that its tasks may have, all together
+    gpu = ONE_GPU  # what a worker with a device offers
+    modules: tuple[str, ...] = ()  # by which tasks are judged to be GPU work
 
     def __init__(
         self, scheduler: Scheduler, pools: Pools, watch: Watch, may_get_work: Callable[[WorkerState], bool]
@@ -68,8 +70,10 @@ class Reading:
             entry["unknown"] += len(since) + self._reading[requirement]
             entry["since_seconds"] = max([entry["since_seconds"], *(now - at for at in since)])
 
-    async def read(self, expr_ser: Any, keys: set[Any], here: Failure, *, is_ordered: bool) -> dict[str, Any]:
-        """Return what `lower` returns as a `graph`, of the first worker that could read it.
+    async def read(
+        self, expr_ser: Any, keys: set[Any], here: Failure, *, is_ordered: bool
+    ) -> tuple[bytes, WorkerState]:
+        """Return what `lower` returns as `graph`, of the first worker that could read it, and who that is.
 
         Args:
             expr_ser: the graph, as the client has sent it.
@@ -80,7 +84,7 @@ class Reading:
         Raises:
             GraphReadError: it cannot be read anywhere; `is_of_program` says whether that is its own fault.
         """
-        readers = Readers(self._scheduler, self._pools, self._may_get_work, here)
+        readers = Readers(self._scheduler, self._pools, self._may_get_work, here, self.gpu)
         until = time.monotonic() + self.limit_seconds
         last, deaths = here, 0
         while deaths < DEATHS:
@@ -100,7 +104,7 @@ class Reading:
                 continue
             result = await offload(result_of, answer)
             if "graph" in result:
-                return dict(result)
+                return result["graph"], ws
             if "size" in result:
                 raise GraphReadError(too_large(result["size"], self.limit_bytes))
             last = Failure.on_worker(result["error"], await offload(_exception, result["error"]["pickled"]))
@@ -125,6 +129,7 @@ class Reading:
                 frames=await offload(_owned, expr_ser.frames),
                 keys=keys,
                 limit=self.limit_bytes,
+                modules=list(self.modules),
                 is_ordered=is_ordered,
             )
         except OSError as error:

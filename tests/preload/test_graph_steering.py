@@ -1,0 +1,143 @@
+"""Which tasks of a graph are GPU work without annotations, and what they then ask for."""
+
+import re
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask.base import collections_to_expr
+from distributed.protocol.pickle import dumps
+
+from gpudask.preload.graphs.lowering import gpu_work, materialize
+
+from .cluster import GPU
+from .separate import USER_MODULES
+
+_TOKEN = re.compile("-([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
+FRAME = pd.DataFrame({"k": [n % 7 for n in range(60)], "v": [float(n) for n in range(60)]})
+
+
+@pytest.fixture
+def device_frames(monkeypatch):
+    monkeypatch.syspath_prepend(USER_MODULES)
+    import device_frames
+
+    return device_frames
+
+
+@pytest.fixture
+def cannot(monkeypatch):
+    monkeypatch.syspath_prepend(USER_MODULES)
+    import scheduler_cannot
+
+    return scheduler_cannot
+
+
+def judged(collection, *modules):
+    """Return step -> whether it is GPU work."""
+    expr = collections_to_expr([collection], optimize_graph=True)
+    expr = expr.optimize() if hasattr(expr, "optimize") else expr
+    dsk, _ = materialize(expr, set(dask.core.flatten(expr.__dask_keys__())))
+    payloads = {key: dumps(node, buffer_callback=lambda _: None) for key, node in dsk.items()}
+    work = set(gpu_work(expr, dsk, payloads, list(modules)))
+    return {_step(key): key in work for key in dsk}
+
+
+def _step(key):
+    return _TOKEN.sub("", key[0] if isinstance(key, tuple) else key)
+
+
+def inc(x):
+    return x + 1
+
+
+def test_frames_of_a_gpu_module_and_what_takes_them_are_gpu_work_and_what_goes_on_on_hosts_is_not(device_frames):
+    host = dd.from_pandas(FRAME, npartitions=3)
+    with dask.config.set({"dataframe.shuffle.method": "tasks"}):
+        on_gpu = host.shuffle("k").map_partitions(device_frames.to_device, meta=device_frames.DeviceFrame(FRAME[:0]))
+        back = on_gpu.groupby("k").v.sum(split_out=2).map_partitions(device_frames.to_host, meta=FRAME.v[:0])
+        steps = judged(back.map_partitions(len).sum(), "device_frames")
+    assert {step for step, is_gpu in steps.items() if not is_gpu} >= {"frompandas", "split-taskshuffle", "sum-tree"}
+    assert {step for step, is_gpu in steps.items() if is_gpu} >= {"to_device", "to_host"}
+
+
+def test_a_frame_without_any_gpu_module_has_no_gpu_work(device_frames):
+    assert not any(judged(dd.from_pandas(FRAME, npartitions=3).shuffle("k"), "device_frames").values())
+
+
+def test_delayed_functions_of_a_gpu_module_and_what_takes_their_results_are_gpu_work(device_frames):
+    made = dask.delayed(device_frames.to_device)(dask.delayed(inc)(1))
+    seen = dask.delayed(len)(made)
+    assert judged(seen, "device_frames") == {"inc": False, "to_device": True, "len": True}
+
+
+def test_what_takes_what_was_moved_to_a_host_is_none(device_frames):
+    moved = dask.delayed(device_frames.to_device)(1).to_pandas()
+    steps = judged(dask.delayed(inc)(moved), "device_frames")
+    assert steps == {"to_device": True, "to_pandas": True, "inc": False}
+
+
+def test_functions_that_import_a_gpu_module_inside_are_gpu_work():
+    def inside(x):
+        import cupy
+
+        return cupy.sum(x)
+
+    inside.__module__ = "__main__"  # as of a program: it travels by value
+    array = da.from_array(np.ones(6), chunks=3)
+    assert any(judged(array.map_blocks(inside, dtype=float, meta=np.ones(1)), "cupy").values())
+    assert not any(judged(array.map_blocks(inc), "cupy").values())
+
+
+async def test_what_the_program_says_itself_stands(start, cannot):
+    with dask.config.set({"gpudask.graphs.modules": ["scheduler_cannot"]}):
+        cluster = await start()
+    await cluster.add("cpu-0")
+    gpu = await cluster.add("gpu-0", resources={"GPU": 1, "OTHER": 1})
+    plain = cluster.client.submit(cannot.read, cannot.Value(5), key="by-itself")
+    assert await plain == 5
+    said = cluster.client.submit(cannot.read, cannot.Value(6), key="said", resources={"OTHER": 1})
+    assert await said == 6
+    with dask.annotate(resources={"OTHER": 0.5}):
+        layer = dask.delayed(cannot.read)(cannot.Value(7), dask_key_name="layer")
+    future = cluster.client.compute(layer, optimize_graph=False)
+    assert await future == 7
+    asked = {key: ts.resource_restrictions for key, ts in cluster.scheduler.tasks.items()}
+    assert (asked["by-itself"], asked["said"], asked["layer"]) == (GPU, {"OTHER": 1}, {"OTHER": 0.5})
+    assert {ts.who_has.copy().pop().address for ts in cluster.scheduler.tasks.values() if ts.who_has} == {gpu.address}
+
+
+async def test_nobody_is_steered_to_what_the_reader_does_not_offer(start, cannot):
+    with dask.config.set({"gpudask.graphs.modules": ["scheduler_cannot"]}):
+        cluster = await start(pools={"gpu": "any"})
+    await cluster.add("gpu-0", resources={})
+    assert await cluster.client.submit(cannot.read, cannot.Value(5)) == 5
+
+
+@pytest.mark.parametrize(("steer", "asked"), [("unreadable", None), ("all", GPU), ("none", None)])
+async def test_graphs_that_the_scheduler_can_read_are_steered_where_that_is_asked_for(
+    start, device_frames, steer, asked
+):
+    with dask.config.set({"gpudask.graphs.modules": ["device_frames"], "gpudask.graphs.steer": steer}):
+        cluster = await start()
+    await cluster.add("cpu-0")
+    await cluster.add("gpu-0")
+    twice = cluster.client.submit(device_frames.twice, 4)
+    other = cluster.client.submit(sum, [1, 2])
+    assert (await twice, await other) == (8, 3)
+    tasks = cluster.scheduler.tasks
+    assert (tasks[twice.key].resource_restrictions, tasks[other.key].resource_restrictions) == (asked, None)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"steer": "some"}, {"modules": "cudf"}, {"modules": ["a b"]}, {"modules": []}, {"resources": {"GPU": 0}}]
+)
+async def test_a_setting_that_is_wrong_is_told_and_nothing_else_is_off(start, bad):
+    with dask.config.set({f"gpudask.graphs.{name}": value for name, value in bad.items()}):
+        cluster = await start()
+    features = (await cluster.demand())["features"]
+    assert f"gpudask.graphs.{next(iter(bad))}: expected" in features.pop("graphs")
+    assert not any(features.values())
