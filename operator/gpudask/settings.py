@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
@@ -55,7 +56,7 @@ class Settings:
     there is none. `metrics_port`: None: no metrics are served. `metrics_tls`: a directory with a certificate, tls.crt,
     and its key, tls.key; empty: plain HTTP. `metrics_token`: a file with the token of those who may read them; empty:
     everybody may. `attribution`: names of the labels and annotations that say whose a cluster is. `history`: what
-    stays of clusters.
+    stays of clusters. `version`: of this operator, as its image or its package says.
     """
 
     namespace: str = "default"
@@ -76,6 +77,7 @@ class Settings:
     metrics_token: str = ""
     attribution: tuple[str, ...] = ()
     history: HistorySettings = field(default_factory=HistorySettings)
+    version: str = "unknown"
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -113,6 +115,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         metrics_token=environment.get("GPUDASK_METRICS_TOKEN", ""),
         attribution=attributed,
         history=_history(environment.get("GPUDASK_HISTORY", "")),
+        version=environment.get("GPUDASK_VERSION") or _installed_version(default.version),
     )
 
 
@@ -123,6 +126,14 @@ def _port(environment: Mapping[str, str], name: str, default: int | None) -> int
     if not (port.isdecimal() and int(port) <= _LAST_PORT):
         raise SettingsError(f"{name}: expected a port number, got {port!r}")
     return int(port)
+
+
+def _installed_version(default: str) -> str:
+    """The version of the installed package; `default` where the code was copied, as into an image made by hand."""
+    try:
+        return metadata.version("gpudask")
+    except metadata.PackageNotFoundError:
+        return default
 
 
 def _history(text: str) -> HistorySettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -13,7 +14,7 @@ from gpudask.settings import HistorySettings, Settings, SettingsError, read
 
 
 def test_nothing_set_is_the_default():
-    assert read({}) == Settings()
+    assert read({}) == Settings(version=metadata.version("gpudask"))
 
 
 def test_each_setting_is_read():
@@ -36,15 +37,25 @@ def test_each_setting_is_read():
             "GPUDASK_METRICS_TOKEN": "/token",
             "GPUDASK_ATTRIBUTION": "team, example.com/project",
             "GPUDASK_HISTORY": '{"enabled": false, "keep": "2d", "perNamespace": 3}',
+            "GPUDASK_VERSION": "1.2.3",
             "KUBECONFIG": "/k",
         }
     )
     named = {"lease": "ours", "identity": "pod_uid", "network_policies": False, "limits": Limits(pods_per_cluster=7)}
     named |= {"default_image": "dask:1", "metrics_port": 9090, "metrics_tls": "/tls", "metrics_token": "/token"}
     named |= {"attribution": ("team", "example.com/project")}
-    named |= {"history": HistorySettings(enabled=False, keep="2d", per_namespace=3)}
+    named |= {"version": "1.2.3", "history": HistorySettings(enabled=False, keep="2d", per_namespace=3)}
     assert found.history.keep_seconds == 2 * 86400
     assert found == Settings("ops", ("a", "b"), "k", "DEBUG", "json", 9000, "/k", mirror=True, **named)
+
+
+def test_an_image_without_the_package_does_not_know_its_version(monkeypatch: pytest.MonkeyPatch):
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+
+    assert read({}).version == "unknown"
 
 
 HISTORY = "expected the chart's history as JSON"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from typing import TypeVar
 
 from prometheus_client import (
@@ -44,7 +43,7 @@ class Metrics:
     `clock`: the operator's, in seconds, by which reports of clusters are stamped. `tasks_restarted`: how many were.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = lambda: 0.0, version: str = "") -> None:
+    def __init__(self, *, clock: Callable[[], float] = lambda: 0.0, version: str = "unknown") -> None:
         # When a counter began would be one more series for each: nobody asks for it.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.clock = clock
@@ -71,7 +70,7 @@ class Metrics:
         self.registry.register(_Restarts(self))
         self.unreadable_objects = self._gauge(families.UNREADABLE_OBJECTS)
         self._gauge(families.LEADER).set_function(lambda: float(self.leads()))
-        self._gauge(families.BUILD_INFO).labels(version or metadata.version("gpudask")).set(1)
+        self._gauge(families.BUILD_INFO).labels(version).set(1)
 
     # what happens
 

@@ -79,7 +79,7 @@ class Operator:
         self._key_problem = ""  # why there is no key
         self._reflectors: list[Reflector[Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self.metrics = Metrics()
+        self.metrics = Metrics(version=self.settings.version)
         self.metrics_server: MetricsServer | None = None
         self._exporting: list[asyncio.Task[None]] = []  # the tasks of the metrics, which run while it starts, too
         self._read_metrics()
