@@ -67,6 +67,16 @@ async def test_the_first_pod_of_a_cluster_comes_within_a_few_requests_whatever_o
     assert len(server.log) == sum(others.values()) + 1
 
 
+async def test_it_says_how_many_wait(server: FakeApiServer):
+    server._queue = FairQueue(1, 1)
+    async with server._queue.slot():
+        tasks = [asks(name, server, f"{name}{n}", bulk=n > 0) for name in "ab" for n in range(2)]
+        await asyncio.sleep(0)
+        assert server.waiting == 4
+    await asyncio.gather(*tasks)
+    assert server.waiting == 0
+
+
 async def test_clusters_that_wait_take_turns(server: FakeApiServer):
     server._queue = FairQueue(1, 1)
     async with server._queue.slot():

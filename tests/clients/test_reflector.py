@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,7 @@ class Cache:
         self.script = script
         self.changed: list[str] = []
         self.deleted: list[str] = []
-        self.filled = self.restored = 0
+        self.filled = self.restored = self.lists = 0
         self.reflector: Reflector[Item] = Reflector(
             script,  # type: ignore[arg-type]
             "/pods",
@@ -88,7 +89,11 @@ class Cache:
             on_delete=lambda item: self.deleted.append(item.uid),
             on_synced=self._filled,
             on_restore=self._restored,
+            on_listed=self._listed,
         )
+
+    def _listed(self) -> None:
+        self.lists += 1
 
     def _filled(self) -> None:
         self.filled += 1
@@ -206,6 +211,15 @@ async def test_the_cache_follows(lists: list[Any], watches: list[Any], uids: lis
     cache = Cache(Script(lists, watches))
     await cache.play()
     assert (cache.uids(), cache.script.asked) == (uids, asked)
+
+
+async def test_each_list_of_all_is_told_of_and_news_make_it_known_since_then():
+    cache = Cache(Script([([], 1), ([], 5)], [[event("ADDED", "a", 2), ApiError(410, "Gone", "", "")]]))
+    assert cache.reflector.known_at == 0.0
+    began = time.monotonic()
+    await cache.play()
+    assert cache.lists == 2
+    assert began <= cache.reflector.known_at <= time.monotonic()
 
 
 async def test_a_vanished_object_wakes_its_owner():

@@ -91,3 +91,26 @@ async def test_an_answer_that_is_no_object_is_no_defect(wire: tuple[Wire, ApiSer
     else:
         with pytest.raises(ApiError):
             await api.request("GET", "/pods")
+
+
+async def test_each_request_is_told_of_with_its_verb_and_the_status_of_its_answer(wire: tuple[Wire, ApiServer]):
+    of, api = wire
+    told: list[tuple[str, int]] = []
+    api.on_answer = lambda verb, status: told.append((verb, status))
+    of.pieces = [b"{}"]
+    await api.request("GET", "/pods")
+    await api.list_page("/pods", query={}, accept="application/json")
+    await events(api)
+    with pytest.raises(ApiError):
+        await api.request("DELETE", "/pods")
+    assert told == [("GET", 200), ("LIST", 200), ("WATCH", 200), ("DELETE", 405)]
+
+
+async def test_a_request_without_an_answer_is_told_of_as_such():
+    told: list[tuple[str, int]] = []
+    api = ApiServer(client.Configuration(host="http://127.0.0.1:1"))
+    api.on_answer = lambda verb, status: told.append((verb, status))
+    with pytest.raises(ApiError):
+        await api.request("POST", "/pods", body={})
+    await api.close()
+    assert told == [("POST", 0)]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpudask.api.reasons import Reason
+from gpudask.clients.errors import ApiError
 from gpudask.planning.actions import MarkProtected
 from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.supervisor import Supervisor
@@ -93,6 +95,20 @@ async def test_who_stops_waits_until_nothing_is_under_way_that_could_still_write
     assert retries.is_running(Kind.OBJECTS)
     await retries.stop()
     assert ended.is_set()
+
+
+async def test_each_failure_of_a_piece_counts_by_its_reason():
+    told: list[Reason] = []
+
+    async def denied() -> bool:
+        raise ApiError(403, "Forbidden", "no", "PATCH x")
+
+    async def broken() -> bool:
+        raise RuntimeError("a defect")
+
+    retries = Retries("a/b", lambda: 0.0, lambda: None, lambda: 0.5, Supervisor(), on_failure=told.append)
+    await retries.run(Kind.OBJECTS, {"one": denied, "another": broken})
+    assert sorted(told) == [Reason.FORBIDDEN, Reason.OPERATOR_FAILED]
 
 
 async def test_a_condition_names_what_fails_and_since_when_until_it_is_mended():
