@@ -18,6 +18,9 @@ GIVES_WAY := nice -n 5
 # To tests/e2e/provider.py: the cluster, the image of Dask's pods, and the operator's.
 GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERATOR_IMAGE="$(OPERATOR_IMAGE)"
 
+# Where it is set, each of the processes that the tests start compiles the package anew, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 

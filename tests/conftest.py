@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
 RECORD_CRD = ROOT / "crds" / "gpudaskrecords.yaml"
 _REAL_DASK = {"preload", "kubecluster", "examples", "histories"}  # folders whose tests start schedulers and workers
+_MARKED_FOLDERS = {"dask": _REAL_DASK, "e2e": {"e2e"}}
+_UNWANTED, _ALL_UNWANTED = re.compile(r"not (\w+)"), re.compile(r"not \w+(?: and not \w+)*")
+_FILES_MARKS = re.compile(r"^pytestmark = (?:\[[^\]]*\]|.*)$", re.MULTILINE)
+_MARK = re.compile(r"pytest\.mark\.(\w+)")
 # One looks at a cluster that does nothing for a minute, another runs the preload's tests under other releases of
 # distributed, two minutes, the third random histories for a minute: nobody should wait for them alone.
 _LONGEST = (
@@ -49,6 +54,22 @@ settings.load_profile(os.environ.get("GPUDASK_EXAMPLES", "fixed"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew; then read their diff")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import files all of whose tests are unwanted: their imports take longer than the fast tests."""
+    unwanted = (
+        set(_UNWANTED.findall(config.option.markexpr)) if _ALL_UNWANTED.fullmatch(config.option.markexpr) else None
+    )
+    if not unwanted:
+        return None
+    if collection_path.is_dir():
+        marks = [mark for mark, folders in _MARKED_FOLDERS.items() if collection_path.name in folders]
+    elif collection_path.suffix == ".py":
+        marks = _MARK.findall("".join(_FILES_MARKS.findall(collection_path.read_text())))
+    else:
+        return None
+    return True if unwanted.intersection(marks) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
