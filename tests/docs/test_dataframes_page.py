@@ -21,6 +21,7 @@ from gpudask import has_gpu
 from tests.docs.pages import Snippet, snippets
 from tests.preload.cluster import GPU, Cluster, digest
 
+pytestmark = pytest.mark.dask
 PROGRAMS = [snippet for snippet in snippets("python") if snippet.page == "docs/dataframes.md"]
 PRINTS = [snippet for snippet in snippets("text") if snippet.page == "docs/dataframes.md"]
 
