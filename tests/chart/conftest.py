@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Helm:
         return subprocess.run([self.command, *arguments], capture_output=True, text=True, check=False)
 
     def template(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return self.run("template", "gpudask", str(CHART), "--namespace", "gpudask-system", *REPOSITORY, *options)
+        return _rendered(self, options)
 
     def text(self, *options: str) -> str:
         done = self.template(*options)
@@ -43,7 +44,7 @@ class Helm:
         return done.stdout
 
     def manifests(self, *options: str) -> list[Manifest]:
-        return [document for document in yaml.safe_load_all(self.text(*options)) if document]
+        return [document for document in yaml.load_all(self.text(*options), yaml.CSafeLoader) if document]
 
     def the(self, kind: str, *options: str) -> Manifest:
         """The one manifest of `kind`."""
@@ -55,6 +56,12 @@ class Helm:
         done = self.template(*options)
         assert done.returncode != 0, f"accepted: {options}"
         return done.stderr.split("\nUse --debug flag")[0].strip() + "\n"
+
+
+@cache
+def _rendered(helm: Helm, options: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """What helm renders with these options, once: a program's start for each of many questions takes its time."""
+    return helm.run("template", "gpudask", str(CHART), "--namespace", "gpudask-system", *REPOSITORY, *options)
 
 
 class Cluster(Kubectl):
