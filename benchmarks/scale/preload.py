@@ -69,7 +69,7 @@ class Side:
     """A running scheduler with its workers, and a client that holds all results until it lets them go."""
 
     def __init__(self, client: Any, process: psutil.Process, kind: str, polls: list[int]) -> None:
-        self._client = client
+        self.client = client
         self._process = process
         self._resources = {"GPU": 1} if kind == "restricted" else None
         self._held: list[Future[Any]] = []
@@ -78,8 +78,8 @@ class Side:
 
     def do(self, tasks: int) -> Took:
         """Do so many tasks more, from the graph until all results are there."""
-        with self._client.as_current(), self._timed(tasks) as took:
-            futures = self._client.map(operator.truth, range(tasks), pure=False, resources=self._resources)
+        with self.client.as_current(), self._timed(tasks) as took:
+            futures = self.client.map(operator.truth, range(tasks), pure=False, resources=self._resources)
             wait(futures, timeout=DEADLINE_SECONDS)  # type: ignore[no-untyped-call]
         self._held += futures
         return took[0]
@@ -93,7 +93,7 @@ class Side:
         with self._timed(tasks) as took:
             self._held.clear()
             forgotten = f"the scheduler forgets {tasks} tasks"
-            until(lambda: not self._client.run_on_scheduler(_count_tasks), forgotten, seconds=DEADLINE_SECONDS)
+            until(lambda: not self.client.run_on_scheduler(_count_tasks), forgotten, seconds=DEADLINE_SECONDS)
         self._memory_before = self._process.memory_info().rss
         return took[0]
 
