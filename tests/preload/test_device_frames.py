@@ -13,6 +13,7 @@ from .cluster import GPU, until
 from .separate import USER_MODULES, Separate
 
 FRAME = pd.DataFrame({"k": [n % 7 for n in range(300)], "v": [float(n) for n in range(300)]})
+METHODS = ("tasks", "p2p")  # of shuffles
 OTHER = pd.DataFrame({"k": range(7), "w": [n * n for n in range(7)]})
 
 
@@ -29,14 +30,6 @@ async def separate(tmp_path):
     """A cluster that was not started yet; all its processes end after the test."""
     async with contextlib.AsyncExitStack() as stack:
         yield Separate(tmp_path, stack)
-
-
-@pytest.fixture
-async def mixed(separate):
-    """A scheduler and a CPU worker without a device, and a worker with one."""
-    await separate.start()
-    await separate.add("cpu-0", "gpu-0")
-    return separate
 
 
 @pytest.fixture
@@ -78,11 +71,13 @@ def run_programs(address, frame, other, method, annotations):
             assert is_right(got), (program.__name__, got)
 
 
-@pytest.mark.parametrize("method", ["tasks", "p2p"])
-async def test_programs_run_unchanged_and_are_right(mixed, device_frames, frame, method):
+async def test_programs_run_unchanged_and_are_right(separate, device_frames, frame):
+    await separate.start()
+    await separate.add("cpu-0", "gpu-0")
     other = dd.from_pandas(device_frames.DeviceFrame(OTHER), npartitions=2)
-    await asyncio.to_thread(run_programs, mixed.address, frame, other, method, {"resources": GPU})
-    assert mixed.read_by() == {"", "gpu-0"}
+    for method in METHODS:
+        await asyncio.to_thread(run_programs, separate.address, frame, other, method, {"resources": GPU})
+    assert separate.read_by() == {"", "gpu-0"}
 
 
 async def test_modules_that_the_scheduler_lacks_are_no_matter(separate, device_frames):
@@ -135,18 +130,17 @@ async def _is_gone(separate, name):
 STEERED = {"DASK_GPUDASK__GRAPHS__MODULES": "['device_frames']"}
 
 
-@pytest.mark.parametrize("method", ["tasks", "p2p"])
-async def test_without_annotations_what_needs_a_device_runs_where_one_is(separate, device_frames, frame, method):
+async def test_without_annotations_what_needs_a_device_runs_where_one_is(separate, device_frames, frame):
     await separate.start(**STEERED)
     await separate.add("cpu-0", "gpu-0")
     other = dd.from_pandas(device_frames.DeviceFrame(OTHER), npartitions=2)
-    await asyncio.to_thread(run_programs, separate.address, frame, other, method, {})
+    for method in METHODS:
+        await asyncio.to_thread(run_programs, separate.address, frame, other, method, {})
     assert separate.read_by() == {"", "gpu-0"}
-    if method == "tasks":
-        pool_of = {row["address"]: row["pool"] for row in (await separate.demand())["workers"]}
-        host_steps, pools = await asyncio.to_thread(run_mixed, separate.address, frame, device_frames, pool_of)
-        assert host_steps == {"cpu"}
-        assert pools == {"cpu", "gpu"}
+    pool_of = {row["address"]: row["pool"] for row in (await separate.demand())["workers"]}
+    host_steps, pools = await asyncio.to_thread(run_mixed, separate.address, frame, device_frames, pool_of)
+    assert host_steps == {"cpu"}
+    assert pools == {"cpu", "gpu"}
 
 
 def run_mixed(address, frame, device_frames, pool_of):
