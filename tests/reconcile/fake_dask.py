@@ -28,20 +28,7 @@ def free_address() -> str:
     return f"127.{100 + os.getpid() % 100}.{number // 250}.{2 + number % 250}"
 
 
-async def _until_not_taken_everywhere() -> None:
-    """Another program may have the port at all addresses at once: to try them one after the other would use them up.
-
-    Raises:
-        TimeoutError: it keeps it.
-    """
-    deadline = time.monotonic() + _TAKEN_SECONDS
-    while not is_free(PORT, _NOBODYS):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"port {PORT} of all addresses is taken: `ss -ltnp 'sport = :{PORT}'` says by whom")
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
-_FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
+_FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "history", "report", "graphs")
 
 
 @dataclass
@@ -66,6 +53,9 @@ class FakeScheduler:
     protocol: int = 1
     features: Json = field(default_factory=lambda: dict.fromkeys(_FEATURES, ""))
     rows: dict[str, Json] = field(default_factory=dict)
+    erred: int = 0
+    history: Json = field(default_factory=lambda: {"tasks": [], "errors": []})
+    reports: list[str] = field(default_factory=list)
     counter: int = 0
     polls: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -80,6 +70,8 @@ class FakeScheduler:
         app = web.Application()
         app.router.add_get("/gpudask/v1/demand", self._demand)
         app.router.add_post("/gpudask/v1/desired", self._desire)
+        app.router.add_get("/gpudask/v1/history", self._history)
+        app.router.add_post("/gpudask/v1/report", self._report)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         while True:
@@ -151,12 +143,22 @@ class FakeScheduler:
                 "features": self.features,
                 "offers": self.desired.get("offers", {}),
                 "tasks": self.tasks,
+                "erred": self.erred,
                 "idle_seconds": self.unused_seconds,
                 "clients": self.clients,
                 "demand": self.demand,
                 "workers": [self._worker(name, pool) for name, pool in sorted(self.pods.items())],
             }
         )
+
+    async def _history(self, _: web.Request) -> web.Response:
+        about = {"protocol": self.protocol, "scheduler_id": f"S-{self.address}", "erred": self.erred}
+        return web.json_response(about | self.history)
+
+    async def _report(self, request: web.Request) -> web.Response:
+        self.reports.append(request.query["name"])
+        path = f"/reports/{request.query['name']}.html"
+        return web.json_response({"protocol": self.protocol, "path": path, "bytes": 7, "why": ""})
 
     def _worker(self, name: str, pool: str) -> Json:
         busy = name in self.busy
