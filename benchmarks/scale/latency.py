@@ -51,13 +51,14 @@ async def measure(
     probes: int,
     pause_seconds: float,
     scraped: bool = False,
+    first: int = 0,
 ) -> Latency:
     """Ask for one GPU pod more in one cluster after the other, `probes` times, `pause_seconds` apart.
 
-    `rate`: how often the counts of each cluster change, a second. `scraped`: read the metrics meanwhile; it is the
-    second measurement then, after one of as many probes without.
+    `rate`: how often the counts of each cluster change, a second. `scraped`: read the metrics meanwhile. `first`: the
+    number of probes before these.
     """
-    clusters, first = len(testbed.schedulers.by_address), probes if scraped else 0
+    clusters = len(testbed.schedulers.by_address)
     beside = [_change_counts(testbed, rate), *([_scrape(operator.metrics)] if scraped else [])]
     async with background(*beside):
         await asyncio.sleep(1.0)  # the first second brings every cluster out of rest
