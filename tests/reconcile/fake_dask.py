@@ -28,6 +28,19 @@ def free_address() -> str:
     return f"127.{100 + os.getpid() % 100}.{number // 250}.{2 + number % 250}"
 
 
+async def _until_not_taken_everywhere() -> None:
+    """Another program may have the port at all addresses at once: to try them one after the other would use them up.
+
+    Raises:
+        TimeoutError: it keeps it.
+    """
+    deadline = time.monotonic() + _TAKEN_SECONDS
+    while not is_free(PORT, _NOBODYS):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"port {PORT} of all addresses is taken: `ss -ltnp 'sport = :{PORT}'` says by whom")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
 _FEATURES = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients", "history", "report", "graphs")
 
 
