@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from local.bundle.manifest import Manifest
 from local.bundle.packing.writing import Item, write_bundle
@@ -21,7 +23,19 @@ def noise(path: Path, size: int, seed: int = 1) -> Path:
 
 
 def small_bundle(tmp_path: Path, *, part_bytes: int = MIB) -> Path:
-    """A bundle of three archives over several parts. Returns its directory; the sources are in `tmp_path`/src."""
+    """A bundle of three archives over several parts. Returns its directory; the sources are in `tmp_path`/src.
+
+    It is packed once for each size of parts, and copied from then on.
+    """
+    for name, content in _packed(part_bytes).items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return tmp_path / "bundle"
+
+
+def pack_small_bundle(tmp_path: Path, *, part_bytes: int = MIB) -> Path:
+    """The same, packed here."""
     src = tmp_path / "src"
     items = [
         Item("bin/large", "large", noise(src / "large", 2 * MIB + 12345), executable=True),
@@ -34,6 +48,14 @@ def small_bundle(tmp_path: Path, *, part_bytes: int = MIB) -> Path:
     ]
     write_bundle(items, tmp_path / "bundle", part_bytes=part_bytes, preset=0)
     return tmp_path / "bundle"
+
+
+@cache
+def _packed(part_bytes: int) -> dict[str, bytes]:
+    """The files of such a bundle and of its sources, by their paths."""
+    with TemporaryDirectory() as folder:
+        pack_small_bundle(Path(folder), part_bytes=part_bytes)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def read(directory: Path, target: Path) -> Manifest:

@@ -12,7 +12,7 @@ from local.bundle.packing import writing
 from local.bundle.packing.pack import parse_size, write_start
 from local.bundle.packing.writing import Item, write_bundle
 from local.errors import LocalClusterError
-from tests.local.bundle.bundles import MIB, noise, read, small_bundle
+from tests.local.bundle.bundles import MIB, noise, pack_small_bundle, read, small_bundle
 
 
 @pytest.mark.parametrize("part_bytes", [MIB, MIB + 1, 48 * MIB])
@@ -43,7 +43,7 @@ def test_the_same_content_is_kept_once(tmp_path: Path):
 
 
 def test_the_same_files_give_the_same_bundle(tmp_path: Path):
-    first, second = (small_bundle(tmp_path / name) for name in "ab")
+    first, second = (pack_small_bundle(tmp_path / name) for name in "ab")
     assert Manifest.read(first) == Manifest.read(second)
 
 
