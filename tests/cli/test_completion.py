@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from gpudask.cli import completion
+from gpudask.cli.main import app
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
@@ -66,12 +67,23 @@ def config(folder: Path, user: dict[str, object], where: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("content", ["[", "a: b", "contexts: 3", "clusters: [{}]", "\x00"])
-def test_a_broken_kubeconfig_is_no_word_and_no_traceback(tmp_path: Path, content: str):
+def test_a_broken_kubeconfig_is_no_word_and_no_traceback(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "config").write_text(content)
-    env = {"KUBECONFIG": str(tmp_path / "config")}
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    for name in ("_GPUDASK_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")  # what is set below is taken back
 
-    assert complete("gpudask get --context ", env)[:2] == ([], "")
-    assert complete("gpudask get ", env)[:2] == ([], "")
+    for words in (["get", "--context", ""], ["get", ""]):
+        assert completion.candidates(app, words, "_GPUDASK_COMPLETE") == []
+    assert capsys.readouterr().err == ""
+
+
+def test_with_a_broken_kubeconfig_the_whole_program_says_nothing(tmp_path: Path):
+    (tmp_path / "config").write_text("[")
+
+    assert complete("gpudask get ", {"KUBECONFIG": str(tmp_path / "config")})[:2] == ([], "")
 
 
 def test_a_program_for_credentials_that_hangs_is_not_waited_for(tmp_path: Path):
