@@ -101,6 +101,10 @@ class Side:
         """Return the resident memory, in MB, that the scheduler's process has gained since nothing was held."""
         return float((self._process.memory_info().rss - self._memory_before) / 1e6)
 
+    def resident_mb(self) -> float:
+        """Return the resident memory of the scheduler's process, in MB."""
+        return float(self._process.memory_info().rss / 1e6)
+
     @contextlib.contextmanager
     def _timed(self, tasks: int) -> Iterator[list[Took]]:
         took: list[Took] = []

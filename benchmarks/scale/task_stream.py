@@ -37,12 +37,12 @@ def main() -> None:
             took = side.do(arguments.tasks)
             rates[wanted].append(took.tasks / took.cpu_seconds)
             side.let_go()
-        before = side.held_mb()
+        before = side.resident_mb()
         _switch(side, wanted=True)
         for _ in range(max(1, arguments.kept // arguments.tasks)):
             side.do(arguments.tasks)
             side.let_go()
-        kept = side.held_mb() - before
+        kept = side.resident_mb() - before
     ratios = [on / off for on, off in zip(rates[True], rates[False], strict=True)]
     error = statistics.stdev(ratios) / math.sqrt(len(ratios))
     on, off = (statistics.median(rates[wanted]) for wanted in (True, False))

@@ -162,8 +162,8 @@ class History(Model):
     performance_report: Annotated[
         bool,
         Field(
-            description="have the scheduler keep Dask's task stream, which costs time on every task, and write Dask's"
-            " performance report before the operator ends or suspends the cluster"
+            description="have the scheduler keep Dask's task stream, which takes memory for every task, and write"
+            " Dask's performance report before the operator ends or suspends the cluster"
         ),
     ] = False
     keep: Duration | None = Field(

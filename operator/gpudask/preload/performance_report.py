@@ -1,7 +1,7 @@
 """Dask's performance report, written to a file when the operator asks, before it ends the cluster.
 
 It needs the task stream, which distributed keeps from when somebody first asks for it: a copy of what each task told,
-which costs time on every task. So it is kept only where the operator says so. The report needs the dashboard's library,
+which takes memory. So it is kept only where the operator says so. The report needs the dashboard's library,
 bokeh; where that is missing none is made, and that is told.
 """
 

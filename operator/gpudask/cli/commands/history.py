@@ -126,7 +126,7 @@ def _write_report(target: client.Target, name: str | None, file: str | None) -> 
     if not (body["spec"].get("history") or {}).get("performanceReport"):
         raise CliError(
             f"cluster {wanted!r} keeps no task stream, which the report is made of: set"
-            " spec.history.performanceReport: true, and run the work again (it costs time on every task)"
+            " spec.history.performanceReport: true, and run the work again (it takes memory for every task)"
         )
     text = client.run_anything(_report(target, wanted))
     Path(file).write_text(text, encoding="utf-8")
