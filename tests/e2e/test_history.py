@@ -18,6 +18,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from distributed import Client
+from distributed.comm import CommClosedError
 
 from gpudask.api.status import epoch
 from tests.e2e.manifests import cluster, cpu
@@ -111,8 +112,15 @@ class Kills:
         return [row for row in record.get("pods", ()) if row["uid"] == pod["metadata"]["uid"]]
 
     def run(self, call: Callable[..., Any], address: str, *arguments: Any) -> None:
-        """Run what ends a worker, and do not wait for its answer."""
-        self.client.run(call, *arguments, workers=[address], wait=False)
+        """Run what ends a worker, beside its answer, which comes first or never."""
+
+        def begin() -> None:  # a function of its own travels by value, with what it calls
+            import threading  # noqa: PLC0415 - runs in a worker
+
+            threading.Thread(target=call, args=arguments, daemon=True).start()
+
+        answers = self.client.run(begin, workers=[address], on_error="return")
+        assert all(answer is None or isinstance(answer, CommClosedError) for answer in answers.values()), answers
 
     def gone(self, pod: Json) -> None:
         """Wait until the pod is gone."""

@@ -18,6 +18,7 @@ RUNS = pod(CLUSTER, "gpu", placed=NOW - 95)
 RETIRED = replace(RUNS, retirement=Retirement("it is idle"))
 DELETING = {"delete_by": NOW + 30, "grace_seconds": 30.0}
 TERMINATED = {"phase": "Running", "ready": False, "started": 0.0}
+SUCCEEDED = {"phase": "Succeeded", "ready": False, "started": 0.0}
 FAILED = {"phase": "Failed", "ready": False, "started": 0.0}
 
 
@@ -45,6 +46,14 @@ WAYS: dict[str, tuple[list[PodEnd], str, int | None, LogSource]] = {
     "deleted by a person, and its exit was seen": (
         ends_of(RUNS, replace(RUNS, **DELETING, **TERMINATED, ended=Ended("Error", 143, "", NOW)), None),
         "Deleted", 143, LogSource.FOLLOWED,
+    ),
+    "deleted by a person, and its phase was seen": (
+        ends_of(RUNS, replace(RUNS, **DELETING, **SUCCEEDED, ended=Ended("Completed", 0, "", NOW)), None),
+        "Deleted", 0, LogSource.CURRENT,
+    ),
+    "drained, and its phase was seen": (
+        ends_of(RUNS, replace(RETIRED, **DELETING, **SUCCEEDED, ended=Ended("Completed", 0, "", NOW)), None),
+        "Drained", 0, LogSource.CURRENT,
     ),
     "deleted by force": (ends_of(RUNS, None), "Deleted", None, LogSource.FOLLOWED),
     "drained": (ends_of(RUNS, RETIRED, None, plan=deletes(RETIRED)), "Drained", None, LogSource.NONE),

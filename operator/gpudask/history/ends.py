@@ -120,7 +120,7 @@ class PodWatch:
             if not pod.deleting and not pod.finished:
                 self._intended.pop(pod.uid, None)  # its deletion was refused
         self._pods = there
-        ends = [end for pod in there.values() for end in self._of_present(pod, now, ahead)]
+        ends = [end for pod in there.values() for end in self._of_present(pod, now, ahead, cluster_gone=cluster_gone)]
         ends += [
             gone_end(pod, now, ahead=ahead, intended=self._intended.get(pod.uid), cluster_gone=cluster_gone)
             for pod in gone
@@ -132,12 +132,13 @@ class PodWatch:
         self._ending |= {pod.uid for pod in ending}
         return Seen(tuple(ends), tuple(ending))
 
-    def _of_present(self, pod: Pod, now: float, ahead: float) -> Iterable[PodEnd]:
+    def _of_present(self, pod: Pod, now: float, ahead: float, *, cluster_gone: bool) -> Iterable[PodEnd]:
         if pod.uid in self._over:
             return
         if pod.finished:
             self._over.add(pod.uid)
-            yield finished_end(pod, now, ahead=ahead)
+            deleted = _deletion(pod, self._intended.get(pod.uid), cluster_gone=cluster_gone) if pod.deleting else None
+            yield finished_end(pod, now, ahead=ahead, deletion=deleted)
         elif pod.deleting:
             if now > pod.delete_by + _OVERDUE_SECONDS and pod.running:
                 self._over.add(pod.uid)
@@ -177,9 +178,12 @@ def container_end(pod: Pod) -> PodEnd:
     )
 
 
-def finished_end(pod: Pod, now: float, *, ahead: float = 0.0) -> PodEnd:
-    """The end of a pod that will not run again, but is still there: evicted, or its node shut down."""
-    reason = _BY_DISRUPTION.get(pod.disruption) or _BY_STATUS.get(pod.status_reason)
+def finished_end(pod: Pod, now: float, *, ahead: float = 0.0, deletion: End | None = None) -> PodEnd:
+    """The end of a pod that will not run again, but is still there: evicted, deleted, or its node shut down.
+
+    `deletion`: who deleted it; None: nobody did.
+    """
+    reason = _BY_DISRUPTION.get(pod.disruption) or _BY_STATUS.get(pod.status_reason) or deletion
     why = reason or (pod.ended.reason if pod.ended is not None else "") or pod.status_reason or pod.phase
     log, code = _own_words(pod)
     lost = why == End.NODE_LOST
@@ -211,10 +215,7 @@ def gone_end(
     reason = _BY_DISRUPTION.get(pod.disruption) or intended
     if is_overdue and reason in (None, End.DRAINED):
         reason = End.NODE_LOST
-    if reason is None and pod.retirement is not None and pod.deleting:
-        reason = End.DRAINED  # by an operator before this one
-    if reason is None:
-        reason = End.CLUSTER_DELETED if cluster_gone else End.DELETED
+    reason = reason or _deletion(pod, None, cluster_gone=cluster_gone)
     log, code = _own_words(pod)
     is_read = pod.ran and reason not in _ANSWER
     message = _ANSWER.get(reason, "" if pod.ran else _ANSWER[End.CANCELLED]) if not log else ""
@@ -230,6 +231,15 @@ def gone_end(
         source=LogSource.KNOWN if log else LogSource.FOLLOWED if is_read and not is_overdue else LogSource.NONE,
         held_seconds=_held_seconds(pod, _local(pod, now)),
     )
+
+
+def _deletion(pod: Pod, intended: End | None, *, cluster_gone: bool) -> End:
+    """Why a pod was deleted; `intended`, `cluster_gone`: as `gone_end`'s."""
+    if intended is not None:
+        return intended
+    if pod.retirement is not None and pod.deleting:
+        return End.DRAINED  # by an operator before this one
+    return End.CLUSTER_DELETED if cluster_gone else End.DELETED
 
 
 def with_log(end: PodEnd, log: str, why_none: str = "") -> PodEnd:
