@@ -118,7 +118,7 @@ def test_the_columns_tell_the_state_at_a_glance(in_namespace: Kubectl):
     status = {
         "phase": "Running",
         "reason": "AllReady",
-        "summary": {"cpu": "3/4", "gpu": "0/2"},
+        "summary": {"cpu": "3/4", "gpu": "0/2", "worked": "63%"},
         "scheduler": {"address": "tcp://demo-scheduler:8786"},
     }
     in_namespace("patch", "gdc", "demo", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
@@ -126,8 +126,8 @@ def test_the_columns_tell_the_state_at_a_glance(in_namespace: Kubectl):
     assert head.split() == ["NAME", "PHASE", "CPU", "GPU", "AGE"]
     assert row.split()[:4] == ["demo", "Running", "3/4", "0/2"]
     head, row = in_namespace("get", "gpudaskclusters", "-o", "wide").stdout.splitlines()
-    assert head.split() == ["NAME", "PHASE", "CPU", "GPU", "AGE", "ADDRESS", "REASON"]
-    assert row.split()[-2:] == ["tcp://demo-scheduler:8786", "AllReady"]
+    assert head.split() == ["NAME", "PHASE", "CPU", "GPU", "AGE", "ADDRESS", "WORKED", "REASON"]
+    assert row.split()[-3:] == ["tcp://demo-scheduler:8786", "63%", "AllReady"]
     assert "demo" in in_namespace("get", "dask").stdout
 
 

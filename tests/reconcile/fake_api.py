@@ -110,7 +110,7 @@ class Bench:
         api.answered = lambda: self.clock.response_received(formatdate(api.now(), usegmt=True), self.now)
         self.registry = Registry()
         self.woken = 0
-        pods = self._caches("pods", parse_pod, merge=merge_pods(self.clock))
+        pods = self._caches("pods", parse_pod, merge=merge_pods(self.clock), on_gone=self._pod_gone)
         self.pods: Reflector[Any] = pods.reflectors[0]
         schedulers: Any = None  # none of the pods has an address
         self.context = Context(
@@ -147,6 +147,9 @@ class Bench:
             **rest,
         )
         return Caches([reflector])
+
+    def _pod_gone(self, pod: Any) -> None:
+        self.passes.pod_gone(pod, self.clock.now())
 
     def wake(self) -> None:
         self.woken += 1

@@ -29,7 +29,7 @@ async def test_a_manifest_becomes_objects_that_belong_to_it(stage: Stage, operat
         assert "finalizers" not in item["metadata"]
     assert "finalizers" not in (await stage.cluster())["metadata"]
     status = await stage.status()
-    assert status["summary"] == {"cpu": "2/2", "gpu": "0/0"}
+    assert status["summary"] == {"cpu": "2/2", "gpu": "0/0", "worked": ""}
     assert status["scheduler"]["address"] == f"tcp://demo-scheduler.{stage.namespace}.svc:8786"
 
 

@@ -1,0 +1,172 @@
+"""The ledger in passes: through edits, invalid specs and the end of pods; and what it costs the API server."""
+
+from __future__ import annotations
+
+from gpudask.api import Json
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpudask.api.status import Status
+from gpudask.reconcile import loop as under_test
+from gpudask.reconcile.loop import Registry
+from tests.builders import a_manifest, a_pool, a_spec
+from tests.planning.builders import cluster, pod, stored
+from tests.reconcile.fake_api import Bench, FakeApi
+from tests.reconcile.test_clocks import a_bench, kubelet
+
+GPUS = 2  # of `a_bench`
+
+
+async def placed() -> Bench:
+    """A cluster whose two GPU pods have got their nodes just now."""
+    bench = a_bench()
+    await bench.run(2)
+    kubelet(bench)
+    await bench.run(0.01)
+    return bench
+
+
+def status(bench: Bench) -> Status:
+    return bench.passes._status_writer.status
+
+
+def written(bench: Bench) -> Json:
+    pools = bench.api.objects[bench.resource]["status"]["pools"]
+    return next(pool for pool in pools if pool["name"] == "gpu")
+
+
+def seconds(bench: Bench) -> dict[str, float]:
+    row = next(row for row in status(bench).pools if row.name == "gpu")
+    assert row.gpu_seconds_held == pytest.approx(sum(each.gpu_seconds for each in row.causes), abs=0.01)
+    return {each.cause: each.gpu_seconds for each in row.causes}
+
+
+def status_writes(bench: Bench) -> int:
+    return bench.count("PATCH", "/status")
+
+
+async def test_a_spec_that_becomes_invalid_holds_its_gpus_on_and_so_it_is_written():
+    bench = await placed()
+    await bench.run(20)
+    before = seconds(bench)
+    bench.edit(a_spec(a_pool("gpu", replicas=2, gpu={"count": 1}), protocol="nonsense"))
+    await bench.run(40)
+    after = seconds(bench)
+    assert sum(after.values()) - sum(before.values()) == pytest.approx(GPUS * 40, abs=GPUS * 15)
+    assert "Invalid" in bench.condition("Accepted")
+    assert sum(each["gpuSeconds"] for each in written(bench)["causes"]) > sum(before.values())
+
+
+async def test_an_edit_by_a_person_costs_the_ledger_nothing():
+    """The resource comes back with the status that was written last, and more is counted by now."""
+    bench = await placed()
+    await bench.run(7)
+    bench.now += 5
+    await bench.passes.reconcile()
+    counted = sum(seconds(bench).values())
+    bench.passes._status_writer.adopt()
+    await bench.passes.reconcile()
+    assert sum(seconds(bench).values()) >= counted
+
+
+async def test_a_pod_counts_until_it_was_gone_however_late_the_pass_is():
+    bench = await placed()
+    await bench.run(10)
+    before = sum(seconds(bench).values())
+    ledger = bench.passes._status_writer.ledger
+    assert ledger is not None
+    at = ledger.at
+    (gone, *_) = (each for each in bench.pods._by_uid.values() if each.pool == "gpu")
+    path = next(path for path in bench.api.objects if path.endswith(f"/pods/{gone.name}"))
+    bench.now += at + 4 - bench.clock.now()
+    del bench.api.objects[path]
+    bench.pods.forget(gone.uid)
+    bench.now += 30
+    await bench.passes.reconcile()
+    assert sum(seconds(bench).values()) - before == pytest.approx(4 + 34, abs=0.1)
+
+
+async def test_counters_are_written_now_and_then_while_gpus_are_held():
+    bench = await placed()
+    await bench.run(120)
+    before, held = status_writes(bench), written(bench)["gpuSecondsHeld"]
+    await bench.run(150)
+    assert 8 <= status_writes(bench) - before <= 11
+    assert written(bench)["gpuSecondsHeld"] - held == pytest.approx(GPUS * 150, abs=GPUS * 16)
+
+
+async def test_without_gpus_an_idle_cluster_writes_nothing():
+    bench = Bench(FakeApi(), stored(a_manifest(a_pool("cpu", replicas=1))))
+    await bench.run(5)
+    kubelet(bench)
+    await bench.run(300)
+    before = status_writes(bench)
+    await bench.run(3000)
+    assert status_writes(bench) == before
+
+
+# --- a standby ---
+
+
+class Loop:
+    """In a ClusterLoop's place: what it inherits."""
+
+    made: list[Loop]
+
+    def __init__(self, *_: Any) -> None:
+        self.inherited: tuple[float, list[Any]] | None = None
+        self.made.append(self)
+
+    def inherit(self, counted_at: float, gone: Any) -> None:
+        self.inherited = counted_at, list(gone)
+
+    async def run(self) -> None:
+        """Make no pass."""
+
+
+def body(counted_at: Any) -> Json:
+    return stored(a_manifest(a_pool("gpu", gpu={})), uid="u") | {"status": {"countedAt": counted_at}}
+
+
+@pytest.fixture
+def standby(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A registry whose clock the test sets; the operator's is 1000 s ahead of it."""
+    made = SimpleNamespace(now=10.0, loops=[])
+    made.registry = Registry(lambda: made.now)
+    monkeypatch.setattr(Loop, "made", made.loops, raising=False)
+    monkeypatch.setattr(under_test, "ClusterLoop", Loop)
+    started = SimpleNamespace(add_done_callback=lambda _: None, cancel=lambda: None)
+    supervisor = SimpleNamespace(start=lambda run, **_: (run().close(), started)[1])
+    pods = SimpleNamespace(owned=lambda _: ())
+    made.context = SimpleNamespace(
+        knows=lambda _: True, supervisor=supervisor, pods=pods, clock=lambda: made.now + 1000
+    )
+    return made
+
+
+async def test_a_standby_has_seen_the_last_count_come_and_pods_go_since(standby: SimpleNamespace):
+    registry, of = standby.registry, cluster(a_pool("gpu", gpu={}), uid="u")
+    registry.cluster_changed(body("2026-12-01T18:00:00.000Z"))
+    standby.now = 15.0
+    registry.pod_gone(pod(of, "gpu", 0))
+    standby.now = 20.0
+    registry.cluster_changed(body("2026-12-01T18:00:10.000Z"))
+    standby.now = 22.0
+    registry.pod_gone(pod(of, "gpu", 1))
+    registry.pod_gone(pod(cluster(a_pool("gpu", gpu={}), uid="another"), "gpu", 2))
+    standby.now = 30.0
+    registry.cluster_changed(body("2026-12-01T18:00:10.000Z"))  # somebody edited it
+    registry.lead(standby.context)
+    ((counted_at, gone),) = [loop.inherited for loop in standby.loops]
+    assert counted_at == 1020.0
+    assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-1", 1022.0)]
+
+
+@pytest.mark.parametrize("counted_at", ["2026-12-01T18:00:00.000Z", None, 7, ["x"]])
+async def test_one_that_found_the_last_count_there_asks_the_clocks(standby: SimpleNamespace, counted_at: Any):
+    standby.registry.cluster_changed(body(counted_at))
+    standby.registry.lead(standby.context)
+    assert [loop.inherited for loop in standby.loops] == [None]
