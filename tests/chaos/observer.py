@@ -116,7 +116,7 @@ class PodWatch:
 
     def _run(self) -> None:
         while not self._stopped.wait(_AGAIN_SECONDS):
-            with contextlib.suppress(LocalClusterError):  # the API server is away
+            with contextlib.suppress(LocalClusterError, ValueError):  # the API server is away, or went within a line
                 self._watch()
 
     def _watch(self) -> None:
