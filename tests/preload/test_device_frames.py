@@ -97,34 +97,23 @@ async def test_where_no_worker_has_what_is_missing_the_client_gets_the_workers_e
     assert "No module named 'device_frames'" in repr(caught.value.__cause__)
 
 
-async def test_a_worker_that_lacks_its_device_is_followed_by_another_one(separate, frame):
+async def test_a_reader_that_lacks_its_device_or_dies_is_followed_by_another_one(separate, frame):
     await separate.start(pools={"gpu": "any"})
     await separate.add("gpu-0", DEVICES="none")
-    got = separate.client.compute(frame.v.sum(), workers=["127.0.0.1"])
-    await until(lambda: "gpu-0" in separate.read_by())
-    await until(lambda: _is_wanted(separate))
-    await separate.add("gpu-1")
-    await separate.kill("gpu-0")
-    assert await got == FRAME.v.sum()
-
-
-async def test_a_reader_that_dies_is_followed_by_another_one(separate, frame):
-    await separate.start(pools={"gpu": "any"})
-    await separate.add("gpu-0", DEADLY="1")
     got = separate.client.compute(frame.v.sum())
     await until(lambda: "gpu-0" in separate.read_by())
-    assert not await separate.is_running("gpu-0") or await until(lambda: _is_gone(separate, "gpu-0"))
-    await separate.add("gpu-1")
+    await until(lambda: _is_wanted(separate))
+    await separate.kill("gpu-0")
+    await separate.launch("gpu-1", DEADLY="1")
+    await until(lambda: "gpu-1" in separate.read_by())
+    await separate.add("gpu-2")
     assert await got == FRAME.v.sum()
+    assert separate.read_by() == {"", "gpu-0", "gpu-1", "gpu-2"}
 
 
 async def _is_wanted(separate):
     entry = await separate.entry(**GPU)
     return entry is not None and entry["unrunnable"] == 1
-
-
-async def _is_gone(separate, name):
-    return not await separate.is_running(name)
 
 
 STEERED = {"DASK_GPUDASK__GRAPHS__MODULES": "['device_frames']"}

@@ -218,6 +218,18 @@ async def test_a_graph_that_waits_too_long_ends_with_words_on_what_to_write(star
         await submit(cluster, cannot, 5)
 
 
+async def test_a_reader_that_does_not_answer_holds_nobody_for_longer_than_that(start, cannot):
+    with dask.config.set({"gpudask.graphs.timeout": "0.2s"}):
+        cluster = await start()
+    await cluster.add("gpu-0")
+    cannot.gate.clear()
+    with pytest.raises(TimeoutError, match="lacks a device"):
+        await submit(cluster, cannot, 5)
+    cannot.gate.set()
+    assert await cluster.client.submit(sum, [1, 2], resources=GPU) == 3
+    await until(lambda: _demands_nothing(cluster))
+
+
 async def test_a_graph_that_is_too_large_ends_with_words_on_what_to_write(start, cannot):
     with dask.config.set({"gpudask.graphs.max-size": "10kB"}):
         cluster = await start()

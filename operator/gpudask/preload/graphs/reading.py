@@ -18,7 +18,7 @@ from .lowering import lower
 from .readers import ONE_GPU, Readers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from distributed.scheduler import Scheduler, WorkerState
 
@@ -96,11 +96,14 @@ class Reading:
                 if not await self._wait(readers, demand, until):
                     raise GraphReadError(too_late(here, demand, self.limit_seconds))
                 continue
-            answer = await self._ask(ws, demand or PLAIN, expr_ser, keys, is_ordered=is_ordered)
+            asking = self._ask(ws, demand or PLAIN, expr_ser, keys, is_ordered=is_ordered)
+            answer = await _within(until - time.monotonic(), asking)
             if not isinstance(answer, dict) or answer.get("status") != "OK":
                 logger.warning("gpudask: worker %s did not read a graph: %s", ws.address, str(answer)[:200])
                 readers.failed(ws)
                 deaths += 1
+                if time.monotonic() > until:
+                    raise GraphReadError(too_late(here, demand or PLAIN, self.limit_seconds))
                 continue
             result = await offload(result_of, answer)
             if "graph" in result:
@@ -160,6 +163,16 @@ class Reading:
             if not self._waiting[requirement]:
                 del self._waiting[requirement]
             self._watch.publish(_NEW)
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what `work` returns, or an error where it takes longer. It ends with the wait."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=max(seconds, CHECK_SECONDS))
+        return task.result() if task.done() else TimeoutError("no answer in time")
+    finally:
+        task.cancel()
 
 
 def _entry_of(requirement: Requirement, entries: list[dict[str, Any]]) -> dict[str, Any]:
