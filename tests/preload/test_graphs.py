@@ -313,3 +313,23 @@ async def test_a_task_that_fails_is_retried_and_its_error_is_its_own(start, cann
         await future
     await future.retry()
     assert await future == 5
+
+
+async def test_a_client_with_too_much_waiting_is_not_heard_until_there_is_room(start, cannot, monkeypatch):
+    monkeypatch.setattr("gpudask.preload.graphs.intake.WAITING_MESSAGES", 2)
+    cluster = await start()
+    futures = [submit(cluster, cannot, number) for number in range(5)]
+    await waits(cluster, 2)
+    await cluster.add("gpu-0")
+    assert await cluster.client.gather(futures) == [0, 1, 2, 3, 4]
+    await waits(cluster, 0)
+
+
+async def test_a_client_whose_graph_waits_is_heard(start, cannot):
+    cluster = await start()
+    future = submit(cluster, cannot, 5)
+    await waits(cluster)
+    seen = cluster.scheduler.clients[cluster.client.id].last_seen
+    cluster.client._heartbeat()
+    await until(lambda: cluster.scheduler.clients[cluster.client.id].last_seen > seen)
+    assert not future.done()
