@@ -27,6 +27,7 @@ from gpudask.api.record import (
     Sample,
     TaskError,
 )
+from gpudask.api.reasons import Cause
 from gpudask.api.resource import Identity, record_name
 from gpudask.api.status import iso
 from gpudask.history.ends import PodEnd
@@ -209,7 +210,19 @@ def test_whatever_stands_in_a_record_it_is_gone_on_with(fields: Json):
 def test_the_row_of_a_pod_has_its_times_and_the_gpu_seconds_that_it_held():
     of = cluster(gpu_pool(count=2))
     end = PodEnd(pod(of, "gpu", node="node-1"), NOW, "Error", exit_code=1, log="a\x1b[31mb\nc", held_seconds=50.0)
-    row = recorded_pod(end, gpus=2, server_ahead=5.0)
+    row = recorded_pod(end, gpus=2, server_ahead=5.0, seconds={})
     assert (row.created, row.started, row.ended) == tuple(iso(NOW + n, to="seconds") for n in (-95, -85, 0))
     assert [(item.cause, item.gpu_seconds) for item in row.gpu_seconds] == [("unknown", 100.0)]
     assert row.log == "ab\nc"
+
+
+def test_the_gpu_seconds_of_a_pod_have_their_causes_and_those_before_this_operator_have_none():
+    of = pod(cluster(gpu_pool()), "gpu", node="node-1")
+    end = PodEnd(of, NOW, "Error", held_seconds=50.0)
+    seconds = {Cause.WORKING: 30.0, Cause.DRAINING: 5.0, Cause.SPARE: 0.0}
+    row = recorded_pod(end, gpus=1, server_ahead=0.0, seconds=seconds)
+    assert {item.cause: item.gpu_seconds for item in row.gpu_seconds} == {
+        "working": 30.0,
+        "draining": 5.0,
+        "unknown": 15.0,
+    }

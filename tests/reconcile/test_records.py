@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.resource import API_VERSION, RECORD_PLURAL, Identity, record_name
+from gpudask.api.reasons import Cause
+from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL, Identity, record_name
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
@@ -189,6 +190,26 @@ async def test_a_drained_pod_says_so(stage: Stage, operator: Operator, records: 
     reasons = {event["reason"] for event in record["events"]}
     assert "ScaledUp" in reasons
     assert {pool["name"] for pool in record["pools"]} == {"gpu"}
+
+
+async def test_the_record_says_who_pays_and_for_what(stage: Stage, records: Records):
+    async with operating(replace(stage.settings, attribution=("team", "example.com/project"))):
+        made = await stage.apply(gpu_pool(idle="1s"))
+        path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{PLURAL}/demo"
+        labels = {"metadata": {"labels": {"team": "lab", "other": "x"}}}
+        await stage.api.request("PATCH", path, body=labels, content_type="application/merge-patch+json")
+        scheduler = await stage.scheduler()
+        await scheduler.want(1, GPU=1)
+        await stage.becomes(lambda: stage.names(pool="gpu"), ["demo-gpu-worker-0"])
+        await scheduler.want(0)
+        row = await records.pod(made, "demo-gpu-worker-0")
+        assert row["reason"] == "Drained"
+        assert sum(item["gpuSeconds"] for item in row["gpuSeconds"] if item["cause"] in set(Cause)) > 0
+        record = await eventually(
+            lambda: records.of(made), lambda r: r.get("pools") and r["pools"][0].get("causes"), "its ledger", SOON
+        )
+    assert record["cluster"]["attribution"] == {"team": "lab"}
+    assert {item["cause"] for item in record["pools"][0]["causes"]} <= set(Cause)
 
 
 async def test_a_cluster_that_is_deleted_leaves_its_end_and_its_pods(

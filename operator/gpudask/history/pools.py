@@ -1,24 +1,39 @@
-"""The pools' rows of a record: what each is made of, and its GPU-seconds, as the status has them.
-
-The status counts GPU-seconds that were held, and those of them that were used. Where it comes to tell the causes of the
-others, they are taken over from there: `_causes` is the one place.
-"""
+"""The pools' rows of a record: what each is made of, and its ledger, as the status has it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpudask.api.pool import Pool
-from gpudask.api.record import MAX_POOLS, CauseSeconds, RecordedPool
+from gpudask.api.record import MAX_POOLS, CauseSeconds, OwnerSeconds, RecordedPool
 from gpudask.api.spec import Spec
 from gpudask.api.status import PoolStatus, Status
 
 _LABELS = 16
-WORKING, UNKNOWN = "working", "unknown"
 
 
 def rows(spec: Spec, status: Status) -> list[RecordedPool]:
     """The rows of the pools that `status` has, also of those that the spec has no more."""
     pools = {pool.name: pool for pool in spec.pools}
     return [_row(pools.get(row.name), row) for row in status.pools[:MAX_POOLS]]
+
+
+def merged(before: Iterable[RecordedPool], now: list[RecordedPool]) -> list[RecordedPool]:
+    """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
+
+    A pool that leaves the spec keeps what the spec said of it.
+    """
+    known = {pool.name: pool for pool in before}
+    rows = [_with_origin(pool, known.get(pool.name)) for pool in now]
+    names = {pool.name for pool in now}
+    gone = [pool for pool in known.values() if pool.name not in names and any(row.gpu_seconds for row in pool.causes)]
+    return [*rows, *gone][:MAX_POOLS]
+
+
+def _with_origin(pool: RecordedPool, before: RecordedPool | None) -> RecordedPool:
+    if before is None or pool.gpus:
+        return pool
+    return pool.model_copy(update={"gpus": before.gpus, "node_selector": before.node_selector})
 
 
 def _row(pool: Pool | None, status: PoolStatus) -> RecordedPool:
@@ -28,14 +43,6 @@ def _row(pool: Pool | None, status: PoolStatus) -> RecordedPool:
         name=status.name,
         gpus=gpu.count if gpu is not None else 0,
         node_selector=dict(selector),
-        causes=_causes(status),
-        owners=[],
+        causes=[CauseSeconds(cause=row.cause, gpu_seconds=row.gpu_seconds) for row in status.causes],
+        owners=[OwnerSeconds(owner=row.owner, gpu_seconds=row.gpu_seconds) for row in status.owners],
     )
-
-
-def _causes(status: PoolStatus) -> list[CauseSeconds]:
-    """The pool's GPU-seconds by cause; of those held without work no cause is known here."""
-    used = min(status.gpu_seconds_used, status.gpu_seconds_held)
-    rest = round(max(0.0, status.gpu_seconds_held - used), 3)
-    rows = [CauseSeconds(cause=WORKING, gpu_seconds=used), CauseSeconds(cause=UNKNOWN, gpu_seconds=rest)]
-    return [row for row in rows if row.gpu_seconds]

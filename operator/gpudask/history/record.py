@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from gpudask.api import Json
+from gpudask.api.reasons import Cause
 from gpudask.api.record import (
     MAX_ERRORS,
     MAX_EVENTS,
@@ -49,7 +50,7 @@ from gpudask.api.resource import (
 )
 from gpudask.api.status import epoch, iso
 from gpudask.api.untrusted_text import quote, quote_lines
-from gpudask.history import samples, tasks
+from gpudask.history import pools, samples, tasks
 from gpudask.history.ends import PodEnd
 from gpudask.history.tasks import TaskHistory
 
@@ -60,6 +61,8 @@ _POOL_BYTES, _TASK_BYTES = 12_000, 6_000
 _LOG_SHARE = 8
 _SHORTEST_LOG = 20  # characters
 _READ_AT_MOST = 4  # times as many items as are kept are looked at, of what somebody may have written
+# Of a pod's ledger: what is too little to be told, and how far its stamps, in whole seconds, may differ from it.
+_LEAST_SECONDS, _SAME_SECONDS, _UNKNOWN = 0.05, 2.0, "unknown"
 _SAME_ERROR_SECONDS = 5.0  # ages are told, and two answers differ by what they took
 
 AnyPart = TypeVar("AnyPart", bound=Part)
@@ -69,7 +72,8 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 class Notes:
     """What was noted of a cluster since its record was last written: bounded, as the record is.
 
-    `history`: the scheduler's last answer on its tasks. `ended`: when the cluster was deleted; empty: it is there.
+    `history`: the scheduler's last answer on its tasks. `attribution`: what the cluster's labels and annotations say of
+    who pays; None: as before. `ended`: when the cluster was deleted; empty: it is there.
     """
 
     pods: list[RecordedPod] = field(default_factory=list)
@@ -77,6 +81,7 @@ class Notes:
     samples: list[Sample] = field(default_factory=list)
     history: TaskHistory | None = None
     pools: list[RecordedPool] | None = None
+    attribution: dict[str, str] | None = None
     report: str = ""
     ended: str = ""
 
@@ -105,6 +110,7 @@ class Notes:
             samples=samples.thinned([*self.samples, *newer.samples], MAX_SAMPLES),
             history=newer.history or self.history,
             pools=newer.pools if newer.pools is not None else self.pools,
+            attribution=newer.attribution if newer.attribution is not None else self.attribution,
             report=newer.report or self.report,
             ended=newer.ended or self.ended,
         )
@@ -138,11 +144,9 @@ def read(body: Json, cluster: Identity) -> Record | None:
     )
 
 
-def begun(cluster: Identity, created: str, now: float, attribution: dict[str, str] | None = None) -> Record:
-    """The empty record of `cluster`. `attribution`: what its labels say of who pays."""
-    recorded = RecordedCluster(
-        name=cluster.name, uid=cluster.uid, created=_time(created), attribution=attribution or {}
-    )
+def begun(cluster: Identity, created: str, now: float) -> Record:
+    """The empty record of `cluster`."""
+    recorded = RecordedCluster(name=cluster.name, uid=cluster.uid, created=_time(created), attribution={})
     return Record.model_validate({"cluster": recorded, "began": iso(now, to="seconds")})
 
 
@@ -167,7 +171,8 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
                 "updated": iso(now, to="seconds"),
                 "ended": record.ended or notes.ended,
                 "report": notes.report or record.report,
-                "pools": notes.pools if notes.pools is not None else record.pools,
+                "cluster": _attributed(record.cluster, notes.attribution),
+                "pools": record.pools if notes.pools is None else pools.merged(record.pools, notes.pools),
                 "pods": _merged_pods(record.pods, notes.pods),
                 "events": _merged_events(record.events, notes.events),
                 "samples": samples.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),
@@ -214,13 +219,17 @@ def rendered(record: Record, cluster: Identity, *, keep_seconds: float, version:
     return {"apiVersion": API_VERSION, "kind": RECORD_KIND, "metadata": metadata, "record": dumped(record)}
 
 
-def recorded_pod(end: PodEnd, gpus: int, server_ahead: float) -> RecordedPod:
+def recorded_pod(end: PodEnd, gpus: int, server_ahead: float, seconds: Mapping[Cause, float]) -> RecordedPod:
     """The row of an end. `gpus`: of the pod. `server_ahead`: by how much its stamps are ahead of the operator's clock.
 
-    Until the pod's ledger is known here, its GPU-seconds have no cause: they are the time since it got its node.
+    `seconds`: the pod's GPU-seconds, since this operator knows it. What is missing of those since it got its node has
+    no cause here.
     """
     pod = end.pod
-    held = round(gpus * end.held_seconds, 1)
+    counted = {str(cause): round(amount, 1) for cause, amount in seconds.items() if amount >= _LEAST_SECONDS}
+    missing = round(gpus * end.held_seconds - sum(counted.values()), 1)
+    if missing > _SAME_SECONDS or (missing > 0 and not counted):
+        counted[_UNKNOWN] = missing
     return RecordedPod.model_validate(
         {
             "pod": pod.name,
@@ -235,7 +244,7 @@ def recorded_pod(end: PodEnd, gpus: int, server_ahead: float) -> RecordedPod:
             "message": quote(end.message, MAX_MESSAGE),
             "exit_code": end.exit_code,
             "log": quote_lines(end.log, MAX_LOG),
-            "gpu_seconds": [{"cause": "unknown", "gpuSeconds": held}] if held else [],
+            "gpu_seconds": [{"cause": cause, "gpuSeconds": amount} for cause, amount in counted.items()],
         }
     )
 
@@ -243,6 +252,10 @@ def recorded_pod(end: PodEnd, gpus: int, server_ahead: float) -> RecordedPod:
 def size(part: Any) -> int:
     """The bytes of JSON of a part of a record."""
     return len(json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
+
+
+def _attributed(cluster: RecordedCluster, attribution: dict[str, str] | None) -> RecordedCluster:
+    return cluster if attribution is None else cluster.model_copy(update={"attribution": attribution})
 
 
 def _stamp(seconds: float, ahead: float) -> str:

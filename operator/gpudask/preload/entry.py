@@ -73,8 +73,8 @@ def _serve_health_only(scheduler: Any, error: str) -> None:
 
         from tornado.web import RequestHandler  # noqa: PLC0415
 
-        features = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
-        features += ("history", "report", "graphs")
+        scaling = ("demand", "fence", "retire", "offers", "sick", "rebalance", "clients")
+        features = (*scaling, "history", "report", "graphs")
         off = dict.fromkeys(features, "the preload failed, see error")
 
         class Health(RequestHandler):

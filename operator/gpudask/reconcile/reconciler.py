@@ -306,7 +306,7 @@ class Reconciler:
         status = report(observation, planned, writer.status, counted)
         writer.status, writer.ledger = status, counted
         self._measurements.passed(observation, planned, status)
-        self._record.note_status(cluster, status, observation.demand)
+        self._record.note_status(cluster, status, observation.demand, counted, self._copy.body["metadata"])
         waits: list[float | None] = []
 
         async def write() -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
+from gpudask.api import Json, attribution
 from gpudask.api.record import MAX_MESSAGE, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
 from gpudask.api.status import Status, iso
@@ -22,6 +23,7 @@ from gpudask.history.ends import LogSource, PodEnd, PodWatch, with_state
 from gpudask.history.record import Notes, recorded_pod
 from gpudask.history.tasks import TaskHistory
 from gpudask.planning.actions import DeletePod, Plan
+from gpudask.planning.ledger.counting import Ledger, PodCount
 from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import base_url
@@ -38,6 +40,7 @@ _URGENT_BURST, _URGENT_SECONDS = 30.0, 5.0
 _GATHER_SECONDS = 0.5
 _ENDS_KEPT = 100  # whose log was not read yet: as many as a record has
 _LOGS_AT_ONCE = 8
+_NAME_LENGTH = 63  # of a label that says who pays; what stands before it is its domain
 _BEFORE_DELETION_SECONDS = 0.5
 # The record of a cluster that was deleted: first what is known, then, once its pods have gone, the ends of their logs.
 _FIRST_LOGS_SECONDS, _LAST_LOGS_SECONDS = 1.0, 45.0
@@ -66,6 +69,8 @@ class ClusterRecord:
         self._sampled: Sample | None = None
         self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
         self._must_ask = self._must_hurry = False  # for the tasks
+        self._counted: Ledger | None = None  # by the last pass
+        self._counted_ends: dict[str, PodCount] = {}  # uid -> all of a pod that is gone
         self._reported = ""  # the uid of the scheduler pod that wrote a performance report last
 
     # what is noted: at once, and but for logs without a request
@@ -91,8 +96,13 @@ class ClusterRecord:
         if self._records is not None:
             self._notes.add_event(event)
 
-    def note_status(self, cluster: Cluster, status: Status, demand: Demand | None) -> None:
-        """Note the sizes and the demand of a pass, and that there is news of tasks."""
+    def note_status(
+        self, cluster: Cluster, status: Status, demand: Demand | None, counted: Ledger, metadata: Json
+    ) -> None:
+        """Note the sizes, the demand and the ledger of a pass, and that there is news of tasks.
+
+        `metadata`: of the cluster, with the labels and annotations that say who pays.
+        """
         if self._records is None:
             return
         keep, longest = cluster.spec.history.keep_seconds, self._records.settings.keep_seconds
@@ -102,6 +112,10 @@ class ClusterRecord:
             self._sampled = sample
             self._notes.add_sample(sample)
         self._notes.pools = pools.rows(cluster.spec, status)
+        said = attribution.read(metadata, self._context.attribution)
+        self._notes.attribution = {name[-_NAME_LENGTH:]: value for name, value in said.items() if value}
+        self._counted = counted
+        self._counted_ends = dict([*self._counted_ends.items(), *counted.ended.items()][-_ENDS_KEPT:])
         if demand is not None:
             self._hear(demand)
 
@@ -276,7 +290,9 @@ class ClusterRecord:
 
     def _note_ends(self, ends: Iterable[PodEnd]) -> None:
         for end in ends:
-            self._notes.add_pod(recorded_pod(end, end.pod.gpus, self._ahead))
+            uid = end.pod.uid
+            known = self._counted_ends.get(uid) or (self._counted.pods.get(uid) if self._counted else None)
+            self._notes.add_pod(recorded_pod(end, end.pod.gpus, self._ahead, known.seconds if known else {}))
 
     async def _ask(self) -> TaskHistory | None:
         """The present scheduler's word on its tasks; None where it has none, or does not answer."""
