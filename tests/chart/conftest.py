@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -50,6 +51,13 @@ class Helm:
         """The one manifest of `kind`."""
         [found] = [manifest for manifest in self.manifests(*options) if manifest["kind"] == kind]
         return found
+
+    def notes(self, *options: str) -> str:
+        """What the chart says to who installs it."""
+        where = ("gpudask", str(CHART), "--namespace", "gpudask-system", *REPOSITORY)
+        done = self.run("install", *where, "--dry-run=client", "--output", "json", *options)
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["info"]["notes"])
 
     def refusal(self, *options: str) -> str:
         """What the chart says to bad values."""

@@ -132,6 +132,26 @@ def test_a_monitor_reads_as_the_operator_serves(helm: Helm, kind: str, endpoints
     assert own["spec"][endpoints][0]["tlsConfig"] == {"insecureSkipVerify": True}
 
 
+@pytest.mark.parametrize(
+    ("values", "warns"),
+    [
+        ("metrics.enabled=true", False),
+        ("metrics.service=true", True),
+        ("metrics.podMonitor.enabled=true", True),
+        ("metrics.annotations=true", True),
+        ("networkPolicy.create=false,metrics.enabled=false", False),
+        ("networkPolicy.create=false", True),
+        ("metrics.service=true,metrics.tokenSecret.name=metrics-token", False),
+        ("metrics.service=true,metrics.allowFrom[0].podSelector.matchLabels.app=prometheus", False),
+        ("metrics.allowFrom[0].podSelector.matchLabels.app=a,networkPolicy.create=false", True),
+    ],
+)
+def test_who_installs_is_told_where_every_pod_can_read_them(helm: Helm, values: str, warns: bool) -> None:
+    notes = helm.notes("--set", values)
+    assert "Watch it come up" in notes
+    assert ("WARNING: every pod of this Kubernetes cluster can read the metrics" in notes) is warns
+
+
 def test_schedulers_are_read_where_clusters_are(helm: Helm) -> None:
     read = "metrics.schedulers.podMonitor.enabled=true"
     assert helm.the("PodMonitor", "--set", read)["spec"]["namespaceSelector"] == {"any": True}

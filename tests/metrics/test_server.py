@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -54,6 +54,27 @@ async def get(
         session.get(f"{scheme}://localhost:{server.port}{path}", ssl=context or True) as got,
     ):
         return got.status, await got.text()
+
+
+@contextlib.asynccontextmanager
+async def asked(server: MetricsServer, headers: bytes = b"", *, address: str = "127.0.0.1") -> AsyncIterator[int]:
+    """The status of the answer to one who reads no more than that while it is open."""
+    await server.listens.wait()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(address, 0), limit=1024)
+    try:
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: metrics\r\n" + headers + b"\r\n")
+        async with asyncio.timeout(10):
+            yield int((await reader.readline()).split()[1])
+    finally:
+        writer.transport.abort()
+
+
+class Endless(Metrics):
+    """More than any socket takes from a server whose reader waits."""
+
+    def exposition(self) -> Iterator[bytes]:
+        while True:
+            yield b"#" * 65536
 
 
 def write_certificate(directory: Path) -> Path:
@@ -123,6 +144,24 @@ async def test_without_the_token_nobody_reads(sent: str, tmp_path: Path):
         assert await get(server, sent) == (401, "")
 
 
+async def test_a_token_that_is_no_text_opens_nothing_and_is_no_error(tmp_path: Path):
+    (tmp_path / "token").write_text("secret\n")
+    async with (
+        serving(token=str(tmp_path / "token")) as server,
+        asked(server, b"Authorization: Bearer s\xe9cret\r\n") as status,
+    ):
+        assert status == 401
+
+
+async def test_a_token_that_is_no_text_can_be_the_right_one(tmp_path: Path):
+    (tmp_path / "token").write_bytes(b"s\xe9cret\n")
+    async with (
+        serving(token=str(tmp_path / "token")) as server,
+        asked(server, b"Authorization: Bearer s\xe9cret\r\n") as status,
+    ):
+        assert status == 200
+
+
 async def test_a_token_that_is_renewed_counts_at_once(tmp_path: Path):
     token = tmp_path / "token"
     token.write_text("secret\n")
@@ -172,3 +211,23 @@ async def test_who_reads_without_pause_is_told_to_wait():
         seen = [(await get(server))[0] for _ in range(20)]
         assert seen[0] == 200
         assert 429 in seen
+
+
+async def test_one_who_reads_slowly_keeps_nobody_else_out():
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving(Endless()))
+        slow = [await stack.enter_async_context(asked(server)) for _ in range(3)]
+        assert slow == [200, 200, 429]
+        assert await stack.enter_async_context(asked(server, address="127.0.0.2")) == 200
+
+
+async def test_who_has_read_slowly_may_read_again():
+    async with serving(Endless()) as server:
+        async with asked(server), asked(server):
+            pass
+
+        async def status() -> int:
+            async with asked(server) as answer:
+                return answer
+
+        await eventually_async(status, lambda answer: answer == 200, "the readings that were broken off are over")

@@ -11,6 +11,7 @@ import hmac
 import logging
 import ssl
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -28,6 +29,7 @@ _LOOK_SECONDS = 10.0  # between two looks at the certificate's files
 _TOKEN_BYTES = 4096
 # Readings at once, and each second: with a thousand clusters one takes a tenth of a second of the event loop.
 _AT_ONCE = 4
+_AT_ONCE_BY_ONE = 2  # of one address: who reads slowly keeps nobody else out
 _PER_SECOND, _BURST = 2.0, 10.0
 _READ_SECONDS = 30.0  # for one reading: who takes longer does not read
 _GZIP = 16 + zlib.MAX_WBITS  # with gzip's header
@@ -54,7 +56,7 @@ class MetricsServer:
         self._options = options
         self._look_seconds = look_seconds
         self._certificate = _Certificate(Path(options.tls)) if options.tls else None
-        self._active = 0
+        self._active: Counter[str] = Counter()  # readings by address
         self._limiter = RateLimiter(_PER_SECOND, _BURST)
         self._runner: web.AppRunner | None = None
         self.listens = asyncio.Event()
@@ -92,11 +94,12 @@ class MetricsServer:
     async def _read(self, request: web.Request) -> web.StreamResponse:
         if self._options.token and not _is_authorized(request, Path(self._options.token)):
             return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
-        now = asyncio.get_running_loop().time()
-        if self._active >= _AT_ONCE or self._limiter.available_at(now) > now:
+        now, peer = asyncio.get_running_loop().time(), request.remote or ""
+        is_full = self._active.total() >= _AT_ONCE or self._active[peer] >= _AT_ONCE_BY_ONE
+        if is_full or self._limiter.available_at(now) > now:
             return web.Response(status=HTTPStatus.TOO_MANY_REQUESTS, headers={"Retry-After": "5"})
         self._limiter.reserve(now)
-        self._active += 1
+        self._active[peer] += 1
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 return await self._send(request)
@@ -105,7 +108,7 @@ class MetricsServer:
                 request.transport.abort()  # half of an answer is no answer
             return web.Response(status=HTTPStatus.REQUEST_TIMEOUT)
         finally:
-            self._active -= 1
+            self._active -= Counter({peer: 1})  # and keeps no address that does not read
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
@@ -131,7 +134,8 @@ def _is_authorized(request: web.Request, file: Path) -> bool:
     except OSError as error:
         _LOG.warning("the token of the metrics: %s; nobody can read them", error)
         return False
-    return bool(token) and scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), token)
+    as_sent = sent.strip().encode("utf-8", "surrogateescape")  # so aiohttp has read bytes that are no UTF-8
+    return bool(token) and scheme.lower() == "bearer" and hmac.compare_digest(as_sent, token)
 
 
 class _Certificate:
