@@ -296,3 +296,23 @@ def test_the_uid_of_a_cluster_elsewhere_is_no_cluster_of_this_namespace():
     assert mine != theirs
     forged = owner_key({"namespace": "theirs", "ownerReferences": [OWNER | {"uid": "../mine/c"}]})
     assert not forged.startswith("mine/")
+
+
+def ended_at(*seconds: int | None) -> Json:
+    """A pod of as many containers, and when they ended; None: the kubelet does not say."""
+    states = [{"terminated": {"finishedAt": f"2026-01-01T00:00:{at:02}Z"}} if at else {} for at in seconds]
+    before = {"terminated": {"finishedAt": "2026-01-01T00:00:01Z", "exitCode": 1}}
+    statuses = [{"name": f"c{n}", "state": state, "lastState": before} for n, state in enumerate(states)]
+    return {"phase": "Failed", "containerStatuses": statuses}
+
+
+def test_a_pod_ended_with_the_last_of_its_containers():
+    assert iso(parse_pod(body(ended_at(20, 40, 30))).finished_at) == "2026-01-01T00:00:40.000Z"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [ended_at(), ended_at(20, None), ended_at(None), {**ended_at(20), "phase": "Running"}, {"phase": "Failed"}],
+)
+def test_where_no_kubelet_says_when_a_pod_ended_nobody_knows(status: Json):
+    assert parse_pod(body(status)).finished_at == 0.0

@@ -69,3 +69,28 @@ def test_a_deleted_pod_has_its_grace_from_when_that_was_first_seen(off: float):
 def test_what_is_not_there_stays_away():
     pod = on_operator_clock(stamped(), None, now=T, server_ahead=3600.0, since=T - 1)
     assert (pod.placed, pod.started, pod.delete_by, pod.ended, pod.retirement) == (0.0, 0.0, 0.0, None, None)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+def test_a_pod_that_ended_while_no_operator_ran_did_so_when_its_kubelet_says(ahead: float):
+    ended = stamped(phase="Failed", created=T - 900 + ahead, placed=T - 800 + ahead, finished_at=T - 600 + ahead)
+    assert on_operator_clock(ended, None, now=T, server_ahead=ahead).finished_at == T - 600
+
+
+@pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T), (T - 3600, T - 80), (0.0, T)])
+def test_a_pod_ended_after_it_got_its_node_and_not_in_the_future(stamp: float, believed: float):
+    ended = stamped(phase="Succeeded", created=T - 90, placed=T - 80, finished_at=stamp)
+    assert on_operator_clock(ended, None, now=T).finished_at == believed
+
+
+@pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T + 30), (T + 29.5, T + 29.5), (T - 3600, T + 29)])
+def test_a_pod_that_ends_beside_an_operator_did_so_since_its_last_news(stamp: float, believed: float):
+    before = on_operator_clock(stamped(placed=T, phase="Running"), None, now=T)
+    ended = stamped(placed=T, phase="Failed", finished_at=stamp)
+    seen = on_operator_clock(ended, before, now=T + 30, since=T + 29)
+    assert seen.finished_at == believed
+    assert on_operator_clock(ended, seen, now=T + 90, since=T + 89).finished_at == believed
+
+
+def test_a_pod_that_did_not_end_has_no_end():
+    assert on_operator_clock(stamped(phase="Running", finished_at=T), None, now=T).finished_at == 0.0

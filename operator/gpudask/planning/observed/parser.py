@@ -91,6 +91,7 @@ def parse_pod(body: Json) -> Pod:
         waiting=_waiting(container),
         restarts=fields.number(container, "restartCount") or 0,
         ended=_ended(container, status),
+        finished_at=_finished_at(status),
         retirement=_retirement(annotations.get(resource.ANNOTATION_RETIRE)),
         gpus=_count(annotations.get(resource.ANNOTATION_GPUS)),
         made_with=_made_with(annotations.get(resource.ANNOTATION_MADE_WITH)),
@@ -142,6 +143,15 @@ def _waiting(container: Json) -> str:
         image = fields.text(container, "image", _IMAGE_LENGTH)
         return short_message(reason, fields.text(waiting, "message", _PULL_LENGTH), image)
     return f"{reason}: {fields.text(waiting, 'message', TEXT_LENGTH)}".rstrip(": ")
+
+
+def _finished_at(status: Json) -> float:
+    """The end of the last container of a pod that ended for good; 0.0 where the kubelet did not say it of each."""
+    if status.get("phase") not in ("Failed", "Succeeded"):
+        return 0.0
+    states = [fields.mapping(item, "state") for item in fields.items(status, "containerStatuses")]
+    ends = [fields.time(fields.mapping(state, "terminated"), "finishedAt") for state in states]
+    return max(ends) if ends and all(ends) else 0.0
 
 
 def _ended(container: Json, status: Json) -> Ended | None:

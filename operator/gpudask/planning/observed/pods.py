@@ -67,7 +67,7 @@ class Pod:
 
     `eviction_annotations`: the values of its `desired.disruption.EVICTION_ANNOTATIONS`, in that order. `gpus`: how many
     it was made with, whatever the spec says by now; 0 where its annotation is missing. `placed`: when it got its node.
-    `finished_at`: when it was first seen to have ended for good.
+    `finished_at`: when it ended for good; as stamped 0.0 where no kubelet says, else when it was first seen to have.
     `serves`: whether the cluster's Service selects it. `preload`: the ConfigMap with the code that runs in a scheduler.
     `finalizers`: those that others put there, which keep it after its deletion until they are removed. `preempted`:
     its node or another pod ended it, as a spot preemption does, and not itself. `made_with`: of a scheduler; None where
@@ -196,7 +196,7 @@ def on_operator_clock(
         ended=replace(pod.ended, at=ended) if pod.ended is not None else None,
         retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
         delete_by=_delete_by(pod, before, now),
-        finished_at=_finished_at(pod, before, now),
+        finished_at=_finished_at(pod, before, now, _local_time(pod.finished_at, server_ahead, max(since, placed), now)),
         stamps=stamps,
     )
 
@@ -206,10 +206,11 @@ def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> 
     return max(min(stamp - server_ahead, now), since) if stamp else 0.0
 
 
-def _finished_at(pod: Pod, before: Pod | None, now: float) -> float:
+def _finished_at(pod: Pod, before: Pod | None, now: float, stamp: float) -> float:
+    """When a pod ended for good, which stays as it was first known; `stamp`: on the operator's clock, 0.0 for none."""
     if not pod.finished:
         return 0.0
-    return before.finished_at if before is not None and before.finished_at else now
+    return before.finished_at if before is not None and before.finished_at else stamp or now
 
 
 def _delete_by(pod: Pod, before: Pod | None, now: float) -> float:
