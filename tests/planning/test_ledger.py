@@ -441,6 +441,42 @@ def test_a_pod_whose_label_was_off_for_a_while_is_not_counted_twice():
     assert sum(on.seconds().values()) == 50 + 15, "what nobody saw counts from when it went"
 
 
+def test_a_pod_that_left_and_is_back_before_the_next_pass_is_one_pod():
+    on = Operator()
+    on.place()
+    on.count()
+    holder = on.pods["a"]
+    on.wait(4)
+    on.end()
+    on.pods["a"] = holder
+    on.wait(6)
+    on.count()
+    assert on.seconds() == {"starting": 10}
+    assert on.ledger is not None
+    assert not on.ledger.ended
+
+
+def test_a_pod_that_ended_is_counted_once_however_many_go_while_it_is_still_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(counting, "_GONE_KEPT", 3)
+    on = Operator()
+    on.place()
+    on.count()
+    on.wait(4)
+    on.end()
+    failed = on.gone[0]
+    on.count()
+    for number in range(10):
+        uid = f"short-{number}"
+        on.place(uid)
+        on.wait(1)
+        on.end(uid)
+        on.gone.append(failed)
+        on.count()
+    assert on.seconds() == {"starting": 4 + 10}
+    assert on.ledger is not None
+    assert len(on.ledger.gone) == 3
+
+
 def test_a_pod_that_failed_is_counted_until_it_was_seen_to_and_once():
     on = Operator()
     on.place()
@@ -565,6 +601,61 @@ def test_a_pod_that_had_failed_before_an_operator_came_is_no_pod_of_its_time():
         on.wait(5)
         on.count()
     assert on.seconds() == {"starting": 10}
+
+
+def test_a_pod_that_ended_before_the_last_count_and_is_still_there_costs_no_next_operator_anything():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(10)
+    on.end("a")
+    on.place("b", rest=Cause.SPARE)
+    on.wait(5)
+    on.count()
+    for _ in range(3):
+        on.restart(seconds=100)
+        on.gone.append(Gone("a", "gpu", "demo-a", 1, 1000.0, on.now))  # seen at first, where no kubelet says when
+        on.count()
+    assert sum(on.seconds().values()) == on.lifetimes == 10 + 5 + 300
+
+
+def test_what_was_not_counted_before_takes_no_half_gap_from_what_was():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.count()
+    on.restart(seconds=20)
+    del on.pods["b"]
+    on.pods["c"] = replace(on.pods["a"], uid="c", dask_name="demo-c", gpus=4)  # its label was off
+    on.gone.append(Gone("d", "gpu", "demo-d", 4, 900.0, on.now))
+    on.count()
+    assert sum(on.seconds().values()) == 20 + 10 + 80
+
+
+def test_a_pod_that_the_next_operator_saw_go_twice_went_once():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.count()
+    on.restart(seconds=5)
+    on.end("a")
+    del on.pods["b"]
+    on.wait(9)
+    on.gone.append(on.gone[0])
+    on.count()
+    assert on.seconds() == {"spare": 5 + 14 / 2}
+
+
+def test_a_pod_that_the_next_operator_saw_go_and_come_back_is_one_pod():
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.count()
+    on.restart(seconds=5)
+    holder = on.pods["a"]
+    on.end("a")
+    on.pods["a"] = holder
+    on.wait(5)
+    on.count()
+    assert on.seconds() == {"spare": 10}
 
 
 def test_without_any_status_pods_count_from_when_they_came():

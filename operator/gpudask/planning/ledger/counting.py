@@ -20,8 +20,9 @@ then. Of pods that are gone since, and whose end nobody saw, it has half: that i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from gpudask.api.reasons import Cause
 from gpudask.api.status import CauseSeconds, OwnerSeconds, PoolStatus, Status, epoch
@@ -173,6 +174,11 @@ class Seen:
     pools: Collection[str] = ()
     server_ahead: float = 0.0
 
+    def ended(self) -> Iterable[Gone]:
+        """Of `gone` each pod once, since when it was first seen gone; without those that are back."""
+        holding = {holder.uid for holder in self.holders}
+        return {gone.uid: gone for gone in reversed(self.gone) if gone.uid not in holding}.values()
+
 
 def count(seen: Seen, before: Ledger) -> Ledger:
     """The ledger up to now, where this process has counted before."""
@@ -181,16 +187,15 @@ def count(seen: Seen, before: Ledger) -> Ledger:
         known = before.pods.get(holder.uid)
         since = before.at if known is not None else max(holder.placed, before.gone.get(holder.uid, 0.0))
         adding.hold(holder, known, since)
-    ended = {gone.uid: gone for gone in reversed(seen.gone)}
-    for gone in ended.values():
+    for gone in seen.ended():
         known = before.pods.get(gone.uid)
         if known is not None:
             adding.end(known.holder, known, before.at, gone.at)
         elif gone.uid not in before.gone:
             adding.end(gone.holder, None, gone.placed, gone.at)
-    holding = {holder.uid for holder in seen.holders}
+    accounted = {each.uid for each in (*seen.holders, *seen.gone)}
     for uid, known in before.pods.items():
-        if uid not in holding and uid not in ended:  # nobody saw its end: it may be no longer this cluster's
+        if uid not in accounted:  # nobody saw its end: it may be no longer this cluster's
             adding.end(known.holder, known, before.at, seen.now)
     return adding.ledger()
 
@@ -220,15 +225,18 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledg
             adding.take_over(holder)
         else:
             adding.hold(holder, None, max(holder.placed, since))
-    for gone in seen.gone:
-        if since < gone.at and _was_counted(since - gone.placed, gone.gpus, room[gone.pool]):
+    for gone in seen.ended():
+        earlier = since - gone.placed
+        if gone.at <= since:
+            adding.forget(gone.uid, gone.at)
+        elif _was_counted(earlier, gone.gpus, room[gone.pool]):
             room[gone.pool] -= gone.gpus
             gap[gone.pool] += gone.gpus * (gone.at - since)
             adding.forget(gone.uid, gone.at)
-        elif since < gone.at:
-            adding.end(gone.holder, None, max(gone.placed, since), gone.at)
-        else:
+        elif earlier > _STAMP_SECONDS:  # it had ended by then, whenever that was first seen
             adding.forget(gone.uid, gone.at)
+        else:
+            adding.end(gone.holder, None, max(gone.placed, since), gone.at)
     for name, left in (+room).items():
         gap[name] += left * (seen.now - since) / 2
     for name, gpu_seconds in gap.items():
@@ -238,7 +246,7 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledg
 
 def _was_counted(earlier: float, gpus: int, room: int) -> bool:
     """Whether a pod that got its node so many seconds before a count is one of those that held the `room` GPUs then."""
-    return room >= gpus if abs(earlier) <= _STAMP_SECONDS else earlier > 0
+    return earlier >= -_STAMP_SECONDS and room >= gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +326,6 @@ class _Count:
         """Count a pod no more until it is seen to hold GPUs again."""
         self._gone.pop(uid, None)
         self._gone[uid] = at
-        if len(self._gone) > _GONE_KEPT:
-            del self._gone[next(iter(self._gone))]
 
     def add_gap(self, pool: str, gpus: Mapping[Cause, int], gpu_seconds: float) -> None:
         """Count GPU-seconds that nobody saw, in proportion to the causes that the pool's GPUs had."""
@@ -334,7 +340,16 @@ class _Count:
         names = dict.fromkeys([*self._before.pools, *self._gpus, *self._seconds])
         kept = [n for n in names if n in self._seen.pools or n in self._gpus or any(self._seconds[n].values())]
         pools = {name: self._pool(name) for name in kept}
-        return Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._gone)
+        return Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
+
+    def _remembered(self) -> dict[str, float]:
+        """The pods that are gone, the last ones; and all that are still seen as gone, or they would count anew."""
+        surplus = len(self._gone) - _GONE_KEPT
+        if surplus <= 0:
+            return self._gone
+        still = {gone.uid for gone in self._seen.gone}
+        forgotten = set(islice((uid for uid in self._gone if uid not in still), surplus))
+        return {uid: at for uid, at in self._gone.items() if uid not in forgotten}
 
     def _pool(self, name: str) -> PoolCount:
         before, added = self._before.of(name), self._seconds[name]
