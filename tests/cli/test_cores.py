@@ -265,7 +265,8 @@ def test_a_pool_is_a_row_with_its_reasons():
         "sizeSetBy": "autoscale",
     }
     pool |= {"demand": {"waiting": 5, "running": 1}, "reason": "5 tasks wait", "message": "image is pulled"}
-    columns, rows = cluster_tables.pool_rows([a_body({"pools": [pool]})], clusters=True)
+    past = {"name": "old", "removed": True, "pods": 0, "gpuSecondsHeld": 100.0}
+    columns, rows = cluster_tables.pool_rows([a_body({"pools": [pool, past]})], clusters=True)
 
     assert rows == [["demo", "gpu", "1/2", "1", "1/2", "5", "1", "autoscale", "5 tasks wait; image is pulled"]]
     assert len(columns) == len(rows[0])

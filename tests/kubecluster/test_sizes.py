@@ -121,7 +121,8 @@ def test_waiting_in_vain_for_workers_of_any_pool_gives_the_reasons_of_all():
     of_pools = "pool cpu: 1 of 1 desired pods are ready, no task waits; pool gpu: 0 of 2 desired pods are ready, "
     of_pools += "Insufficient nvidia.com/gpu"
 
-    assert why_workers_wait(fake.cluster("demo", "cpu", "gpu", pools=pools), None) == of_pools
+    past = {"name": "old", "removed": True, "pods": 0, "gpuSecondsHeld": 100.0}
+    assert why_workers_wait(fake.cluster("demo", "cpu", "gpu", pools=[*pools, past]), None) == of_pools
     assert why_workers_wait(fake.cluster("demo", "cpu", "gpu", pools=pools, conditions=[unmet]), None) == (
         f"DemandServable is False, NoPool: 3 tasks want GPU: 2; {of_pools}"
     )

@@ -690,7 +690,7 @@ def test_a_status_in_which_somebody_wrote_nonsense_costs_no_more_than_itself(cou
     assert all(seconds >= 0 for seconds in on.seconds(on.count()).values())
 
 
-def test_a_removed_pools_row_stays_for_its_last_seconds():
+def test_a_removed_pools_row_stays_with_its_seconds_and_a_pool_that_comes_back_goes_on_from_there():
     before = Status(counted_at=iso(NOW))
     of = cluster(a_pool(replicas=1))
     old = pod(of, "old", gpus=1, placed=NOW - 5)
@@ -702,7 +702,33 @@ def test_a_removed_pools_row_stays_for_its_last_seconds():
     rows = {row.name: row for row in report(later, plan(later), before, counted).pools}
     assert (rows["old"].removed, rows["old"].pods, rows["old"].gpu_seconds_held) == (True, 0, 8)
     again = count_gpus(later, plan(later), before, counted)
-    assert "old" not in again.pools
+    status = report(later, plan(later), before, again)
+    assert (status.pools[-1].name, status.pools[-1].gpu_seconds_held, status.summary.worked) == ("old", 8, "0%")
+
+    back = cluster(a_pool(replicas=1), a_pool("old", gpu={"count": 1}, replicas=1))
+    anew = pod(back, "old", 1, gpus=1, placed=NOW + 30)
+    returned = seen(back, scheduler_pod(back), anew, says=demand(workers=(worker(anew),)), now=NOW + 33)
+    for ledger in (again, None):  # this operator's own, and the next one's of the status alone
+        row = report(returned, plan(returned), status, count_gpus(returned, plan(returned), status, ledger)).pools[-1]
+        assert (row.name, row.removed, row.gpu_seconds_held) == ("old", False, 8 + 3)
+
+
+def test_of_many_removed_pools_those_with_the_most_seconds_stay():
+    on = Operator()
+    for number in range(counting.REMOVED_KEPT + 3):
+        uid = f"p{number}"
+        on.place(uid, pool=uid)
+        on.count()
+        on.wait(10 - number if number < 3 else 10 + number)
+        on.end(uid)
+        on.count()
+    assert on.ledger is not None
+    assert set(on.ledger.pools) == {f"p{number}" for number in range(3, counting.REMOVED_KEPT + 3)}
+    on.place(pool="p3")
+    on.place("b", pool="new")
+    on.count()
+    assert {"p3", "new"} < set(on.ledger.pools), "of those that hold GPUs none is forgotten"
+    assert len(on.ledger.pools) == counting.REMOVED_KEPT + 1
 
 
 def test_an_invalid_spec_holds_its_gpus_on():

@@ -611,7 +611,7 @@ def test_a_refused_spec_is_announced_once_for_each_thing_that_is_wrong():
     assert [item.message for item in events(other, fine)] == ["the cluster is ready"]
 
 
-def test_pods_of_a_removed_pool_have_a_row_until_they_are_gone():
+def test_pods_of_a_removed_pool_have_a_row_that_stays_with_their_gpu_seconds():
     of = cluster(a_pool(replicas=1))
     one = pod(of, "old", 0, gpus=2, retirement=Retirement("its pool was removed"))
     two = pod(of, "old", 1, gpus=2, delete_by=NOW + 9)
@@ -636,7 +636,7 @@ def test_pods_of_a_removed_pool_have_a_row_until_they_are_gone():
         ("old", 0, 0, 160),  # the last seconds of its pods
     ]
     gone = status_of(seen(of, scheduler_pod(of), pod(of, "cpu"), ended, says=says, now=NOW + 21), last)
-    assert [p.name for p in gone.pools] == ["cpu"]
+    assert gone.pools[1:] == last.pools[1:]
     assert events(status, last) == events(last, gone) == []
 
 

@@ -122,6 +122,11 @@ def default_pool(pools: Mapping[str, bool]) -> str:
     return DEFAULT_GROUP if DEFAULT_GROUP in pools else [*plain, *pools][0]
 
 
+def is_past(row: Json) -> bool:
+    """Whether a row of `status.pools` is of a removed pool whose pods are gone: it stays for its GPU-seconds alone."""
+    return bool(row.get("removed")) and not row.get("pods")
+
+
 @dataclass(frozen=True)
 class Cluster(Identity):
     """A GpuDaskCluster as the operator acts on it.

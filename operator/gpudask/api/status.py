@@ -104,7 +104,7 @@ class PoolStatus(Model):
 
     name: Annotated[str, Field(description="the pool's")]
     removed: Annotated[
-        bool, Field(description="whether the spec no longer has it: the row stays until the last of its pods has gone")
+        bool, Field(description="whether the spec no longer has it: the row stays for its GPU-seconds")
     ] = False
     desired: Annotated[int, Field(description="pods that it should have")] = 0
     pods: Annotated[int, Field(description="pods that exist, those that leave included")] = 0

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpudask.api import Json
+from gpudask.api.resource import is_past
 from gpudask.cli import untrusted
 from gpudask.cli.cost.causes import WORKING, rank, words
 
@@ -144,7 +145,7 @@ def age(created: str, now: datetime) -> str:
 
 
 def _pools(body: Json) -> list[Json]:
-    reported = (body.get("status") or {}).get("pools")
+    reported = [pool for pool in (body.get("status") or {}).get("pools") or [] if not is_past(pool)]
     return reported or [{"name": pool["name"]} for pool in body["spec"]["pools"]]
 
 

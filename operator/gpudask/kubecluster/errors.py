@@ -14,6 +14,7 @@ from typing import Any
 from gpudask.api import Json
 from gpudask.api.image_pull import is_final, is_pull_failure, short_message
 from gpudask.api.reasons import ConditionType, Reason
+from gpudask.api.resource import is_past
 
 SILENT = "the operator has reported nothing yet: is it running?"
 OUTDATED = "its status calls the scheduler ready, but none is: the operator has not looked since, is it running?"
@@ -133,7 +134,7 @@ def why_pool_waits(body: Json, pool: str | None, *, said: str = "") -> str:
     """
     if away := not_observed(body):
         return away
-    pools = body["status"].get("pools") or []
+    pools = [item for item in body["status"].get("pools") or [] if not is_past(item)]
     if pool is None and len(pools) > 1:
         return "; ".join(f"pool {item['name']}: {_size_and_why(item, said)}" for item in pools)
     return next((_size_and_why(item, said) for item in pools if pool in (None, item["name"])), "")

@@ -16,7 +16,7 @@ from gpudask.metrics.exposition import labels, sample
 from gpudask.metrics.families import Family
 from gpudask.metrics.pools import PoolLimits, PoolMetrics
 
-# Pools of a spec are 32 at most; a removed one has a row until the last of its pods has gone.
+# Pools of a spec are 32 at most; of removed ones the ledger keeps 8 when the last of their pods has gone.
 MAX_POOLS = 40
 _CONDITIONS = frozenset(ConditionType)
 _VALUES = {"True": 1, "False": 0, "Unknown": -1}

@@ -79,7 +79,7 @@ def report(observation: Observation, plan: Plan, before: Status, counted: Ledger
     ]
     removed = {pod.pool for pod in observation.pods_of_removed_pools if not pod.finished}
     known = {pool.name for pool in observation.cluster.spec.pools}
-    removed |= counted.pools.keys() - known  # the last pod of one has gone, and its last seconds were counted now
+    removed |= counted.pools.keys() - known  # what the pods of one cost stays when they are gone
     pools += [_removed_pool_status(observation, name, earlier.get(name), counted.of(name)) for name in sorted(removed)]
     scheduler = _scheduler(observation, before.scheduler)
     status = Status(
@@ -243,7 +243,7 @@ def _removed_pool_status(
         leaving=_leaving(observation, pods),
         last_scale_time=iso(observation.now) if scaled else before.last_scale_time,
         last_scale_reason=reason if scaled else before.last_scale_reason,
-        last_termination=_last_termination(observation.workers(name)) or before.last_termination,
+        last_termination=(_last_termination(observation.workers(name)) or before.last_termination) if pods else None,
     )
     return counted.in_status(row)
 

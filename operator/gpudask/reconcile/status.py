@@ -18,7 +18,6 @@ from gpudask.reconcile.resource_copy import ResourceCopy
 # Write priorities: the part of a status, and how many seconds after the last write a change of it is written at the
 # soonest. The first part that differs counts.
 _COUNTERS_SECONDS = 15.0
-_LAST_COUNT_SECONDS = 1.0  # for which the row of a removed pool stays after its last pod
 _WRITE_PRIORITIES = (
     (without_progress, 0.0),
     (without_live_values, 1.0),
@@ -111,8 +110,6 @@ class StatusWriter:
                     return wait
                 await self._put(cluster, status, now)
                 break
-        if any(pool.removed and not pool.pods for pool in status.pools):
-            return _LAST_COUNT_SECONDS
         return _COUNTERS_SECONDS if any(pool.gpus_held for pool in status.pools) else None
 
     async def write_defect(self, body: Json, message: str) -> None:

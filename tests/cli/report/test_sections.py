@@ -129,8 +129,10 @@ def test_the_last_error_and_the_last_event_come_first():
 
 def test_a_cluster_that_is_there_has_its_pools_and_its_troubles_of_now():
     body, written = a_days_cluster(), a_days_record(ended=False)
+    body["status"]["pools"].append({"name": "old", "removed": True, "pods": 0, "gpuSecondsHeld": 100.0})
     now = page(Subject(merged([of_cluster(body)], [ledger_of(written)])[0], body, parse(written)), NOON)
 
+    assert [row[0] for row in now.now] == ["cpu", "gpu"]
     assert now.now[1][:5] == ("gpu", "3 of 3", "2 of 3", "5", "2")
     assert now.troubles == ("Degraded is True, PodsFailing: pod demo-gpu-worker-3 was killed",)
     assert now.state == "there since 1 Dec 2026, 03:00:00 UTC, for 9.0 h"

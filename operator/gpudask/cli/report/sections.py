@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from gpudask.api import Json
+from gpudask.api.resource import is_past
 from gpudask.cli import untrusted
 from gpudask.cli.cost.causes import CAUSES, WORKING, rank, words
 from gpudask.cli.cost.ledgers import ClusterLedger
@@ -427,6 +428,8 @@ def _now(body: Json | None) -> tuple[tuple[str, ...], ...]:
     """The pools of a cluster that is there: pods, GPUs, tasks, and why it has this size."""
     rows = []
     for pool in untrusted.objects(body, "status", "pools", most=_MOST_ROWS * 5):
+        if is_past(pool):
+            continue
         held = untrusted.amount(pool, "gpusHeld")
         why = [untrusted.text(pool, key, length=300) for key in ("reason", "message", "held", "leaving")]
         rows.append(

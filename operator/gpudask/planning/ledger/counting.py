@@ -37,6 +37,8 @@ _CARRIED_SECONDS = 2.0
 _SAME_SECONDS = 1e-3  # by which two readings of one counter may go back
 _GONE_KEPT = 1000  # pods that are remembered after their end: one whose label was off for a while comes back
 
+REMOVED_KEPT = 8  # pools that the spec has no more, and whose pods are gone: those with the most GPU-seconds
+
 _DIGITS = 3  # of GPU-seconds in the status
 _NEVER = -1.0
 _STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
@@ -162,8 +164,8 @@ class Seen:
     """What a count goes by. Times are seconds since the epoch, by the operator's clock.
 
     `holders`: the pods that hold GPUs now. `gone`: those that ended since the last count. `demand`: None while the
-    scheduler is silent; `demand_at`: when it answered. `pools`: the names of those whose counters are kept though they
-    hold nothing. `server_ahead`: as `Observation`'s.
+    scheduler is silent; `demand_at`: when it answered. `pools`: the names of the spec's, whose counters are kept though
+    they hold nothing; of others those with the most GPU-seconds. `server_ahead`: as `Observation`'s.
     """
 
     holders: tuple[Holder, ...]
@@ -338,8 +340,12 @@ class _Count:
     def ledger(self) -> Ledger:
         """The ledger with all that was added."""
         names = dict.fromkeys([*self._before.pools, *self._gpus, *self._seconds])
-        kept = [n for n in names if n in self._seen.pools or n in self._gpus or any(self._seconds[n].values())]
-        pools = {name: self._pool(name) for name in kept}
+        removed = [name for name in names if name not in self._seen.pools and name not in self._gpus]
+        pools = {name: self._pool(name) for name in names}
+        totals = {name: sum(pools[name].seconds.values()) for name in removed}
+        kept = [name for name in sorted(removed, key=lambda each: -totals[each])[:REMOVED_KEPT] if totals[name]]
+        for name in set(removed).difference(kept):
+            del pools[name]
         return Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
 
     def _remembered(self) -> dict[str, float]:
