@@ -5,6 +5,8 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import json
+import weakref
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from gpudask.cli.output import Exit
 from tests.cli.doctor_builders import a_deployment, found, only_fault, well
 from gpudask.cli.doctor.facts import Level
 from gpudask.cli.doctor.rights import HISTORY
+from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
 from tests.cli.test_completion import complete
 from tests.kubecluster import fake_server
@@ -128,6 +131,47 @@ def test_a_forged_record_hurts_no_terminal(kept: FakeServer):
     assert invoke("history").exit_code == 0
     kept.records = [a_record() | {"record": "nothing"}]
     assert invoke("history", "demo").exit_code == 0
+
+
+@pytest.mark.parametrize("of", ["gpu", "demo-gpu-worker-0"])
+def test_a_forged_end_of_a_pod_hurts_no_terminal(kept: FakeServer, of: str):
+    nameless = {"pool": "gpu", "log": "of nobody"}
+    forged = a_pod("\x1b]0;owned\x07x", log="\x1b[2Jgone")
+    silent = a_pod("\x1b[2Jy", log="", message="\x1b[2J\nerror: forged")
+    kept.records = [a_record(pods=[nameless, forged, silent, a_pod(log=["no", "text"], reason="\x1b[2Jz")])]
+    result = invoke("logs", "demo", of, "--previous")
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "KeyError" not in result.stderr
+    assert "\nerror: forged" not in result.stderr
+    assert ("gone" in result.stdout) is (of == "gpu")
+
+
+def test_a_log_keeps_its_lines_as_they_were(kept: FakeServer):
+    log = "\n".join(f"{number:3}  | {'x' * 20}" for number in range(100))
+    kept.records = [a_record(pods=[a_pod(log=log)])]
+    assert invoke("logs", "demo-gpu-worker-0", "--previous").stdout == log.lstrip("\n") + "\n"
+
+
+@pytest.mark.parametrize("arguments", [["history", "-A"], ["logs", "demo", "gpu", "--previous"]])
+def test_of_many_records_no_two_are_held_at_once(
+    kept: FakeServer, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+):
+    """What is kept of each is small: a namespace may have thousands of 200 kB."""
+    held: list[weakref.ref[Any]] = []
+
+    class Body(dict[str, Any]):
+        """A body that can be referred to weakly."""
+
+    async def each(_self: Any, **_fields: Any) -> AsyncGenerator[Json]:
+        for number in range(20):
+            assert sum(body() is not None for body in held) <= 1
+            body = Body(a_record(f"demo{number}"))
+            held.append(weakref.ref(body))
+            yield body
+
+    monkeypatch.setattr(Server, "each_record", each)
+    assert invoke(*arguments).exit_code == 0
+    assert len(held) >= 20
 
 
 @pytest.mark.parametrize(

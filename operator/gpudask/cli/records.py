@@ -1,4 +1,4 @@
-"""Records of clusters for commands that can do without: each reduced as it comes, since one may have 200 kB."""
+"""Records of clusters: each reduced as it comes, since one may have 200 kB, and there may be thousands."""
 
 from __future__ import annotations
 
@@ -19,20 +19,27 @@ Reduced = TypeVar("Reduced")
 
 
 async def read_records(
-    server: Server, reduce: Callable[[Json], Reduced], *, cluster: str = "", all_namespaces: bool = False
+    server: Server,
+    reduce: Callable[[Json], Reduced],
+    *,
+    cluster: str = "",
+    all_namespaces: bool = False,
+    needed: bool = False,
 ) -> list[Reduced]:
     """The records of a namespace, or of all.
 
-    Where there is no such kind there are none. Where they may not be read that is said, and the rest goes on.
+    Where there is no such kind there are none. Where they may not be read that is said, and the rest goes on; unless
+    they are `needed`.
 
     Args:
         server: where.
         reduce: what is kept of each.
         cluster: of the clusters of this name alone; of all where it is empty.
         all_namespaces: of every namespace.
+        needed: raise whatever the reason is.
 
     Raises:
-        KubeClusterError: the API server cannot be reached.
+        KubeClusterError: the API server cannot be reached; where they are needed: or it refuses, or has no such kind.
     """
     found: list[Reduced] = []
     try:
@@ -40,6 +47,8 @@ async def read_records(
             async for body in records:
                 found.append(reduce(body))  # noqa: PERF401 - what came before a refusal is kept
     except KubeClusterError as error:
+        if needed:
+            raise
         if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.GONE):
             write_message(f"records of clusters are left out: {error}")
         elif error.status != HTTPStatus.NOT_FOUND:  # an older operator's definitions

@@ -13,13 +13,12 @@ from itertools import islice
 from typing import Any
 
 from gpudask.api import Json
-from gpudask.api.untrusted_text import quote, quote_name
+from gpudask.api.untrusted_text import quote, quote_lines, quote_name
 
 LARGEST = 1e12
 """Of amounts: as GPU-seconds thirty thousand years of one GPU."""
 MOST_ITEMS = 1000
 _NAME_LENGTH = 253
-_MOST_INDENT = 16
 
 
 def field(body: object, *path: str) -> Any:
@@ -67,13 +66,10 @@ def text(body: object, *path: str, length: int = 200) -> str:
     return quote(value, length) if isinstance(value, str) else ""
 
 
-def lines(body: object, *path: str, most: int = 40, length: int = 400) -> str:
-    """The last `most` lines of the text at `path`, each quoted behind its indentation."""
+def lines(body: object, *path: str, length: int = 4000) -> str:
+    """The end of the text at `path`, at most `length` characters, in its lines: each quoted, with its spaces."""
     value = field(body, *path)
-    if not isinstance(value, str):
-        return ""
-    found = value[-most * length :].rstrip().split("\n")[-most:]
-    return "\n".join(" " * min(len(line) - len(line.lstrip(" ")), _MOST_INDENT) + quote(line, length) for line in found)
+    return quote_lines(value, length) if isinstance(value, str) else ""
 
 
 def time(body: object, *path: str) -> float | None:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpudask.api import Json
-from gpudask.cli import client, cluster_tables, output, record_tables
+from gpudask.cli import client, cluster_tables, output
 from gpudask.cli.completion import records
 from gpudask.cli.options import AllNamespaces, Context, Format, Kubeconfig, Namespace, read_name
 from gpudask.cli.output import CliError, Exit
+from gpudask.cli.records import find_record, read_records
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpudask.cli.record_tables import Entry
     from gpudask.kubecluster.kube.server import Server
 
 _FORMS = tuple(form.value for form in Format)
@@ -67,53 +69,64 @@ def history_command(
     if output_form is not None and output_form not in _FORMS:
         raise CliError(f"--output: {output_form!r} is not one of {', '.join(_FORMS)}", Exit.USAGE)
     wanted = None if name is None else read_name(name)
-    bodies = client.run(target, lambda server: _read(server, wanted, all_namespaces=all_namespaces))
-    if output_form is not None:
-        text = output.listed(bodies, output_form) if wanted is None else output.documents(bodies[:1], output_form)
-        typer.echo(text, nl=False)
-        return
-    console = output.console()
     if wanted is None:
-        columns, rows = record_tables.list_rows(bodies, namespaces=all_namespaces)
-        cluster_tables.show(console, cluster_tables.table(columns, rows, console.width))
+        _list(target, output_form, all_namespaces=all_namespaces)
         return
-    _show(console, bodies)
+    body, earlier = client.run(target, lambda server: _read(server, wanted))
+    if output_form is not None:
+        typer.echo(output.documents([body], output_form), nl=False)
+        return
+    _show(output.console(), body, earlier)
 
 
-async def _read(server: Server, name: str | None, *, all_namespaces: bool) -> list[Json]:
-    """The records; those of one cluster the last first.
+def _list(target: client.Target, form: str | None, *, all_namespaces: bool) -> None:
+    """Print all records: as a table, of whose rows no more is kept than they show, or whole for programs."""
+    from gpudask.cli.record_tables import entry, list_rows  # noqa: PLC0415 - help does without
+
+    if form is not None:
+        bodies = client.run(target, lambda server: server.records(all_namespaces=all_namespaces))
+        typer.echo(output.listed(bodies, form), nl=False)
+        return
+
+    async def read(server: Server) -> list[Entry]:
+        return await read_records(server, entry, all_namespaces=all_namespaces, needed=True)
+
+    columns, rows = list_rows(client.run(target, read), namespaces=all_namespaces)
+    console = output.console()
+    cluster_tables.show(console, cluster_tables.table(columns, rows, console.width))
+
+
+async def _read(server: Server, name: str) -> tuple[Json, list[str]]:
+    """The last record of cluster `name`, and the names of the earlier ones; or the one record of that name.
 
     Raises:
         CliError: there is none of that name.
     """
-    if name is None:
-        return await server.records(all_namespaces=all_namespaces)
-    found = await of_name(server, name)
-    if not found:
-        there = sorted({record_tables.cluster_of(body) for body in await server.records()})
+    from gpudask.cli.record_tables import entry  # noqa: PLC0415 - help does without
+
+    entries = await read_records(server, entry, cluster=name, needed=True)
+    last, *earlier = [each.name for each in sorted(entries, key=lambda each: -each.began)] or [name]
+    body = await find_record(server, last)
+    if body is None:
+        there = sorted({each.cluster for each in await read_records(server, entry, needed=True)})
         names = f"; there are: {', '.join(there)}" if there else ""
         raise CliError(f"no record of a cluster {name!r} in namespace {server.namespace!r}{names}", Exit.NOT_FOUND)
-    return found
+    return body, earlier
 
 
-async def of_name(server: Server, name: str) -> list[Json]:
-    """The records of cluster `name`, the last that began first; or the one record of that name."""
-    found = await server.records(cluster=name) or [
-        body for body in await server.records() if body["metadata"]["name"] == name
-    ]
-    return sorted(found, key=lambda body: str(record_tables.record_of(body).get("began") or ""), reverse=True)
+def _show(console: Console, body: Json, earlier: list[str]) -> None:
+    from gpudask.cli.cost.ledgers import of_record  # noqa: PLC0415 - help does without
+    from gpudask.cli.record_tables import head, tables  # noqa: PLC0415
+    from gpudask.cli.report.record import parse  # noqa: PLC0415
 
-
-def _show(console: Console, bodies: list[Json]) -> None:
-    body, *earlier = bodies
-    for line in record_tables.head(body):
+    record, ledger = parse(body), of_record(body)
+    for line in head(record, ledger):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for title, columns, rows in record_tables.tables(body):
+    for title, columns, rows in tables(record, ledger):
         console.print(f"\n{title}", markup=False, highlight=False)
         cluster_tables.show(console, cluster_tables.table(columns, rows, console.width))
     if earlier:
-        names = ", ".join(item["metadata"]["name"] for item in earlier)
-        output.write_message(f"earlier clusters of this name: gpudask history with one of {names}")
+        output.write_message(f"earlier clusters of this name: gpudask history with one of {', '.join(earlier)}")
 
 
 def _write_report(target: client.Target, name: str | None, file: str | None) -> None:

@@ -11,13 +11,14 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.resource import LABEL_DASK_COMPONENT, LABEL_POOL
-from gpudask.cli import client, output, record_tables
+from gpudask.cli import client, output
 from gpudask.cli.completion import pools
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, read_length
 from gpudask.cli.output import CliError, Exit
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
+    from gpudask.cli.report.record import EndedPod
     from gpudask.kubecluster.kube.server import Server
 
 SCHEDULER = "scheduler"
@@ -116,16 +117,16 @@ async def _print_previous(server: Server, name: str, wanted: _Wanted) -> None:
     if missing is None:
         return
     try:
-        rows = await _recorded(server, name, wanted.of)
+        ends = await _recorded(server, name, wanted.of)
     except KubeClusterError as error:
         raise missing from error
     if isinstance(missing, _NoLogError):
-        rows = [row for row in rows if row.get("pod") in missing.pods]
-    if not rows:
+        ends = [end for end in ends if end.pod in missing.pods]
+    if not ends:
         raise missing
-    printed = [_print_recorded(row, wanted.tail, prefix=f"[{row['pod']}] " if len(rows) > 1 else "") for row in rows]
+    printed = [_print_recorded(end, wanted.tail, prefix=f"[{end.pod}] " if len(ends) > 1 else "") for end in ends]
     if not any(printed):
-        raise CliError(f"no log of {len(rows)} of {len(rows)} pods")
+        raise CliError(f"no log of {len(ends)} of {len(ends)} pods")
 
 
 async def _missing(server: Server, name: str, wanted: _Wanted) -> CliError | None:
@@ -139,21 +140,26 @@ async def _missing(server: Server, name: str, wanted: _Wanted) -> CliError | Non
     return None
 
 
-def _print_recorded(row: Json, tail: int | None, *, prefix: str) -> bool:
+def _print_recorded(end: EndedPod, tail: int | None, *, prefix: str) -> bool:
     """Print the last lines of a pod that ended; False where there are none, which is said with the reason."""
-    lines = record_tables.log_of(row)
+    from gpudask.cli.record_tables import why_no_log  # noqa: PLC0415 - help does without
+
+    lines = end.log.splitlines()
     for line in lines if tail is None else lines[len(lines) - min(tail, len(lines)) :]:
         typer.echo(prefix + line)
     if not lines:
-        output.write_message(f"error: {row['pod']}: {record_tables.why_no_log(row)}")
+        output.write_message(f"error: {end.pod}: {why_no_log(end)}")
     return bool(lines)
 
 
-async def _recorded(server: Server, name: str, of: str) -> list[Json]:
+async def _recorded(server: Server, name: str, of: str) -> list[EndedPod]:
     """The last ends of pods that `of` means, of cluster `name`; of the pod `name`, where that is no cluster's."""
-    if records := await server.records(cluster=name):
-        return record_tables.ends_of(records, of.removeprefix("pod/"))
-    return record_tables.ends_of(await server.records(), name)
+    from gpudask.cli.record_tables import ends_of, last_ends  # noqa: PLC0415 - help does without
+    from gpudask.cli.records import read_records  # noqa: PLC0415
+
+    pod = of.removeprefix("pod/")
+    found = await read_records(server, lambda body: ends_of(body, pod), cluster=name, needed=True)
+    return last_ends(found or await read_records(server, lambda body: ends_of(body, name), needed=True))
 
 
 async def _outcome(reading: Any) -> BaseException | None:

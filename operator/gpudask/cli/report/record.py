@@ -1,4 +1,4 @@
-"""A cluster as its page shows it, read from its record: sizes over time, pods that ended, events, tasks, errors.
+"""What a record has beside its ledger: sizes over time, pods that ended, events, tasks, errors.
 
 Whatever is in a record, some of it is read: what is no pod, no event or no sample is left out, and texts are quoted.
 """
@@ -33,7 +33,10 @@ class Size:
 
 @dataclass(frozen=True)
 class EndedPod:
-    """A pod that ended. Times are seconds since 1970, None where nobody saw them; `gpu_seconds` is by cause."""
+    """A pod that ended, or with `restarted` its container. Times are seconds since 1970, None where nobody saw them.
+
+    `pool` is empty for the scheduler; `gpu_seconds` is by cause.
+    """
 
     pod: str
     pool: str
@@ -46,6 +49,7 @@ class EndedPod:
     exit_code: int | None
     log: str
     gpu_seconds: Mapping[str, float]
+    restarted: bool = False
 
     @property
     def start_seconds(self) -> float | None:
@@ -93,8 +97,14 @@ class TaskError:
 
 @dataclass(frozen=True)
 class Record:
-    """What a record has beside its ledger."""
+    """What a record has beside its ledger; `name`: the record's own. Times are seconds since 1970.
 
+    `began`: when the record did, or was made.
+    """
+
+    name: str = ""
+    created: float | None = None
+    began: float | None = None
     updated: float | None = None
     report: str = ""
     sizes: Mapping[str, tuple[Size, ...]] = field(default_factory=dict)
@@ -108,7 +118,12 @@ def parse(body: Json) -> Record:
     """The record in a GpuDaskRecord."""
     record = untrusted.field(body, "record")
     prefixes = [_prefix(item) for item in untrusted.objects(record, "tasks", most=_MOST_PREFIXES)]
+    made = untrusted.time(body, "metadata", "creationTimestamp")
+    began = untrusted.time(record, "began")
     return Record(
+        name=untrusted.name(body, "metadata", "name"),
+        created=untrusted.time(record, "cluster", "created"),
+        began=made if began is None else began,
         updated=untrusted.time(record, "updated"),
         report=untrusted.text(record, "report", length=400),
         sizes=_sizes(record),
@@ -160,6 +175,7 @@ def _pod(item: Json) -> EndedPod:
         None if untrusted.field(item, "exitCode") is None else untrusted.whole(item, "exitCode"),
         untrusted.lines(item, "log"),
         spent,
+        restarted=untrusted.field(item, "restarted") is True,
     )
 
 
