@@ -195,7 +195,7 @@ def count(seen: Seen, before: Ledger) -> Ledger:
             adding.end(known.holder, known, before.at, gone.at)
         elif gone.uid not in before.gone:
             adding.end(gone.holder, None, gone.placed, gone.at)
-    accounted = {each.uid for each in (*seen.holders, *seen.gone)}
+    accounted = {holder.uid for holder in seen.holders} | {gone.uid for gone in seen.gone}
     for uid, known in before.pods.items():
         if uid not in accounted:  # nobody saw its end: it may be no longer this cluster's
             adding.end(known.holder, known, before.at, seen.now)
