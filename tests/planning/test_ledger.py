@@ -587,6 +587,22 @@ def test_an_operator_that_saw_the_last_count_come_and_pods_go_needs_no_clock_but
     assert sum(count(seen, on.ledger).of("gpu").seconds.values()) == 60, "what is gone is counted once"
 
 
+@pytest.mark.parametrize("late", [0.0, 0.1, 1.5, 12.0])
+def test_a_count_that_was_long_on_its_way_is_as_old_as_it_says(late: float):
+    """The API server hung while the last status of an operator was written, which was ended then."""
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.place("b", rest=Cause.SPARE)
+    on.wait(5)
+    on.count()
+    on.wait(late)
+    came = on.now
+    on.end("b")
+    on.wait(8)
+    seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, tuple(on.gone), ("gpu",))
+    assert sum(inherit(seen, on.status, came).of("gpu").seconds.values()) == pytest.approx(on.lifetimes, abs=0.5)
+
+
 def test_a_pod_that_had_failed_before_an_operator_came_is_no_pod_of_its_time():
     on = Operator()
     on.place("a", rest=Cause.SPARE)

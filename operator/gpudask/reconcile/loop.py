@@ -23,6 +23,7 @@ from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
+from gpudask.planning.ledger.counting import WRITE_SECONDS
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.loop_memory import reason_of
@@ -259,7 +260,8 @@ class Registry:
         _, counted_at = self._counted[key]
         if counted_at is not None:
             now, ahead = self._clock(), context.clock() - self._clock()
-            gone = [(pod, min(at, now) + ahead) for pod, at in self._gone if pod.owner == key and at > counted_at]
+            since = counted_at - WRITE_SECONDS  # it may have been on its way for so long
+            gone = [(pod, min(at, now) + ahead) for pod, at in self._gone if pod.owner == key and at > since]
             loop.inherit(counted_at + ahead, gone)
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)

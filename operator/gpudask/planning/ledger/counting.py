@@ -42,6 +42,9 @@ REMOVED_KEPT = 8  # pools that the spec has no more, and whose pods are gone: th
 _DIGITS = 3  # of GPU-seconds in the status
 _NEVER = -1.0
 _STAMP_SECONDS = 1.0  # by which a stamp may be off: it has whole seconds, and another machine's clock
+# For how long a status may be on its way, as while the API server hangs; and how far the API server's time, as two
+# operators know it, may differ.
+WRITE_SECONDS, _CLOCKS_SECONDS = 30.0, 0.2
 _MOST = 1e18  # of a sum of shares: beyond it is none
 
 Seconds = Mapping[Cause, float]  # GPU-seconds
@@ -205,11 +208,12 @@ def count(seen: Seen, before: Ledger) -> Ledger:
 def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledger:
     """The ledger up to now, where another process wrote `status`, or none did.
 
-    `counted_at`: when that was, by this operator's clock, where it saw it come; else what the status says is compared
-    with the API server's time. `seen.gone`: the pods whose end it saw; those since `counted_at` count until then.
+    `counted_at`: when it was seen to come, by this operator's clock, where it was; else what the status says is
+    compared with the API server's time. `seen.gone`: the pods whose end this operator saw; those since then count until
+    then.
     """
     written = epoch(status.counted_at)
-    since = written - seen.server_ahead if counted_at is None and written is not None else counted_at
+    since = _counted_since(None if written is None else written - seen.server_ahead, counted_at)
     since = _NEVER if since is None else min(since, seen.now)
     before = Ledger(since, {row.name: _totals(row) for row in status.pools})
     adding = _Count(seen, before)
@@ -230,6 +234,8 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledg
     for gone in seen.ended():
         earlier = since - gone.placed
         if gone.at <= since:
+            if since - gone.at <= _STAMP_SECONDS and _was_counted(earlier, gone.gpus, room[gone.pool]):
+                room[gone.pool] -= gone.gpus  # it went as this was counted: it is nobody's half gap
             adding.forget(gone.uid, gone.at)
         elif _was_counted(earlier, gone.gpus, room[gone.pool]):
             room[gone.pool] -= gone.gpus
@@ -244,6 +250,18 @@ def inherit(seen: Seen, status: Status, counted_at: float | None = None) -> Ledg
     for name, gpu_seconds in gap.items():
         adding.add_gap(name, before.of(name).gpus or rests[name], gpu_seconds)
     return adding.ledger()
+
+
+def _counted_since(told: float | None, came: float | None) -> float | None:
+    """When a status was counted, by the operator's clock, of which it is `told`, and which `came` at a time.
+
+    It came no sooner than it was counted, and later where the API server kept it waiting: so far as it can have done
+    that, what is told stands, but for what two clocks may differ by. Further back the clocks are not to be believed.
+    """
+    if told is None or came is None:
+        return told if came is None else came
+    latest = told + _CLOCKS_SECONDS
+    return latest if came - WRITE_SECONDS <= latest < came else came
 
 
 def _was_counted(earlier: float, gpus: int, room: int) -> bool:
