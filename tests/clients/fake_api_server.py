@@ -102,6 +102,8 @@ class FakeApiServer(Kubernetes):
             return Answer(201, body)
         if "strategic" in content_type and path in self.objects:
             return self._refer(path, self.objects[path], body)
+        if method == "PUT" and path in self.objects:
+            return Answer(200, self.put(path, body))
         return self._answer(method, path, name, body)
 
     def _answer(self, method: str, path: str, name: str, body: Any) -> Answer:

@@ -122,8 +122,8 @@ class Operator:
     def notes(self) -> list[str]:
         """What somebody should mend, though the operator works: for its health page."""
         notes = [f"the resource definition lacks {field}" for field in self.schema.missing]
-        if self._records is not None and self._records.off:
-            notes.append(self._records.off)
+        if self._records is not None and (problem := self._records.problem):
+            notes.append(problem)
         if self._mirror is not None and (refusal := self._mirror.definitions.refusal):
             notes.append(f"no mirror: {refusal}")
         return notes

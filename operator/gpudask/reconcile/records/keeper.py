@@ -71,11 +71,11 @@ class RecordKeeper:
             found = [kept async for body in self._api.records(namespace) if (kept := parse(body)) is not None]
         except ApiError as error:
             if error.not_found or error.forbidden:
-                self._records.set_off(error)
+                self._records.set_off(namespace, error)
             else:
                 _LOG.warning("the records of clusters: %s", error)
             return self._interval_seconds
-        self._records.set_on()
+        self._records.set_on(namespace)
         settings = self._records.settings
         plan = sweep(
             found,

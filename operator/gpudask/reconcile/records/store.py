@@ -19,6 +19,8 @@ from gpudask.settings import HistorySettings
 _LOG = logging.getLogger(__name__)
 # Writes of all clusters: each takes some 10 ms here, and is a version of up to 200 kB, which etcd keeps for minutes.
 _WRITES_PER_SECOND, _WRITES_BURST = 5.0, 10.0
+# Those for ended pods, failed tasks and ends of clusters wait for none of the others.
+_URGENT_PER_SECOND, _URGENT_BURST = 5.0, 20.0
 _MEND = "kubectl apply --server-side --force-conflicts -f crds/gpudaskrecords.yaml, and upgrade the chart's roles"
 
 
@@ -34,8 +36,8 @@ class Subject:
 class Records:
     """Reads and writes records. `off`: why none can be written at present, empty where they can.
 
-    `now`: the API server's time, in seconds since the epoch. `on_write(namespace)` is called after a new record, and
-    after the last write of a cluster that is gone.
+    `now`: the API server's time, in seconds since the epoch. `limiter`, `urgent_limiter`: each write takes a token of
+    one of them. `on_write(namespace)` is called after a new record, and after the last write of a cluster that is gone.
     """
 
     def __init__(self, api: Kubernetes, settings: HistorySettings, now: Callable[[], float]) -> None:
@@ -43,7 +45,8 @@ class Records:
         self.settings = settings
         self.now = now
         self.limiter = FairRateLimiter(_WRITES_PER_SECOND, _WRITES_BURST)
-        self.off = ""
+        self.urgent_limiter = FairRateLimiter(_URGENT_PER_SECOND, _URGENT_BURST)
+        self._off: dict[str, str] = {}  # namespace -> why none can be written there; "": anywhere
         self.on_write: Callable[[str], None] = lambda _: None
 
     async def read(self, cluster: Identity) -> Record | None:
@@ -77,23 +80,41 @@ class Records:
                 history.rendered(after, cluster, keep_seconds=subject.keep_seconds, version=version)
             )
         except ApiError as error:
-            self._note_failure(error)
+            self._note_failure(cluster.namespace, error)
             raise
         if body is None or after.ended:
             self.on_write(cluster.namespace)
 
-    def set_on(self) -> None:
-        """Note that records can be read: the definition is there."""
-        if self.off:
-            _LOG.info("records of clusters are written again")
-        self.off = ""
+    @property
+    def problem(self) -> str:
+        """Why records cannot be written at present, for people; empty where they can."""
+        said = sorted(self._off.items())
+        return said[0][1] + (f" (and so in {len(said) - 1} more)" if said[1:] else "") if said else ""
 
-    def set_off(self, error: ApiError) -> None:
-        """Note that no record can be read or written until somebody mends it; said once."""
-        if not self.off:
-            what = "may not be written" if error.forbidden else f"are not known ({RECORD_PLURAL} of {API_VERSION})"
-            self.off = f"records {what}: {_MEND}"
-            _LOG.warning("clusters leave no record: %s (%s)", self.off, error)
+    def is_off(self, namespace: str) -> bool:
+        """Whether no record can be written in `namespace` at present."""
+        return "" in self._off or namespace in self._off
+
+    def set_on(self, namespace: str) -> None:
+        """Note that records of `namespace` can be read, of all where it is empty: the definition is there."""
+        on = [key for key in self._off if key in ("", namespace) or not namespace]
+        for key in on:
+            del self._off[key]
+        if on:
+            _LOG.info("records of clusters are written again in %s", namespace or "all namespaces")
+
+    def set_off(self, namespace: str, error: ApiError) -> None:
+        """Note that no record of `namespace` can be read or written until somebody mends it; said once.
+
+        Where the definition is missing, or `namespace` is empty, that is so everywhere.
+        """
+        if not error.forbidden:
+            namespace, what = "", f"are not known ({RECORD_PLURAL} of {API_VERSION})"
+        else:
+            what = f"may not be written in {f'namespace {namespace}' if namespace else 'any namespace'}"
+        if namespace not in self._off:
+            self._off[namespace] = f"records {what}: {_MEND}"
+            _LOG.warning("clusters leave no record: %s (%s)", self._off[namespace], error)
 
     async def _get(self, cluster: Identity) -> Json | None:
         try:
@@ -101,14 +122,14 @@ class Records:
         except ApiError as error:
             if error.object_not_found:
                 return None
-            self._note_failure(error)
+            self._note_failure(cluster.namespace, error)
             raise
         return body
 
-    def _note_failure(self, error: ApiError) -> None:
+    def _note_failure(self, namespace: str, error: ApiError) -> None:
         """Know a definition or a right that is missing from what passes. A whole namespace may end, too."""
         if (error.not_found and not error.object_not_found) or (error.forbidden and not error.ending):
-            self.set_off(error)
+            self.set_off(namespace, error)
 
 
 async def wait_for_turn(limiter: FairRateLimiter, namespace: str) -> None:

@@ -158,7 +158,7 @@ class ClusterRecord:
 
     def work(self) -> dict[str, Work]:
         """The write that is due now, if any."""
-        if self._records is None or self._records.off:
+        if self._records is None or self._is_off:
             return {}
         is_urgent = bool(self._ends) or self._must_hurry
         if not is_urgent and (self._due_after() > 0 or not self._has_news):
@@ -167,7 +167,7 @@ class ClusterRecord:
 
     def requeue_after(self) -> float | None:
         """In how many seconds a write is due; None: there is nothing to write."""
-        if self._records is None or self._records.off or not self._has_news:
+        if self._records is None or self._is_off or not self._has_news:
             return None
         return max(1.0, self._due_after())
 
@@ -181,7 +181,7 @@ class ClusterRecord:
         What fails again and again is left to the sweep (`keeper`), which notes the end.
         """
         try:
-            if self._records is not None and not self._records.off:
+            if self._records is not None and not self._is_off:
                 await self._close(self._records)
         finally:
             await self._logs.stop()
@@ -202,6 +202,10 @@ class ClusterRecord:
             newest = {pod.uid: pod for pod in self._context.pods_of(self._cluster)}
             self._note_ends(self._logs.so_far(with_state(end, newest.get(end.pod.uid))) for end in ends)
             await self._write_last(records)
+
+    @property
+    def _is_off(self) -> bool:
+        return self._records is None or self._records.is_off(self._cluster.namespace)
 
     @property
     def _has_news(self) -> bool:
@@ -232,8 +236,7 @@ class ClusterRecord:
         if is_urgent:
             now = asyncio.get_running_loop().time()
             await asyncio.sleep(max(_GATHER_SECONDS, self._limiter.reserve(now) - now))
-        else:
-            await wait_for_turn(records.limiter, self._cluster.namespace)
+        await wait_for_turn(records.urgent_limiter if is_urgent else records.limiter, self._cluster.namespace)
         await self._complete_ends(records)
         if self._must_ask:
             self._must_ask = self._must_hurry = False
@@ -254,10 +257,11 @@ class ClusterRecord:
         """Write, and try again for a while; whether it was written."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         for tried in range(1, _TRIES + 1):
+            await wait_for_turn(records.urgent_limiter, self._cluster.namespace)
             try:
                 await self._flush(records)
             except ApiError as error:
-                if error.ending or records.off:
+                if error.ending or self._is_off:
                     return False  # the record goes with its namespace, or there is none
                 _LOG.info("%s/%s: its record: %s", self._cluster.namespace, self._cluster.name, error)
                 await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
