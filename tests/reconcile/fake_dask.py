@@ -10,6 +10,7 @@ import errno
 import itertools
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -69,6 +70,7 @@ class FakeScheduler:
     erred: int = 0
     history: Json = field(default_factory=lambda: {"tasks": [], "errors": []})
     reports: list[str] = field(default_factory=list)
+    on_report: Callable[[], None] = lambda: None
     counter: int = 0
     polls: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -170,6 +172,7 @@ class FakeScheduler:
 
     async def _report(self, request: web.Request) -> web.Response:
         self.reports.append(request.query["name"])
+        self.on_report()
         path = f"/reports/{request.query['name']}.html"
         return web.json_response({"protocol": self.protocol, "path": path, "bytes": 7, "why": ""})
 

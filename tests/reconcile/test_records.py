@@ -26,7 +26,7 @@ from tests.builders import a_pool
 from tests.conftest import CRD
 from tests.planning.builders import gpu_pool
 from tests.reconcile.fake_dask import FakeScheduler
-from tests.reconcile.stage import Stage, defined, eventually, operating, staged_alone
+from tests.reconcile.stage import Stage, defined, eventually, operating, staged_alone, stays
 
 pytestmark = pytest.mark.api
 
@@ -302,6 +302,36 @@ async def test_a_performance_report_is_written_before_the_operator_ends_a_cluste
     (name,) = scheduler.reports
     assert name.startswith("demo-")
     assert record["report"] == f"/reports/{name}.html in the scheduler's pod, 7 bytes"
+
+
+async def test_a_graph_that_comes_while_the_report_is_written_calls_off_the_end_and_the_next_end_has_one_again(
+    stage: Stage, operator: Operator, records: Records, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "_REPORT_AGAIN_SECONDS", 0.5, raising=False)
+    made = await stage.apply(a_pool(), history={"performanceReport": True}, idle={"deleteAfter": "10s"})
+    scheduler = await stage.scheduler()
+    await eventually(lambda: _stream(scheduler), bool, "the scheduler is told to keep the task stream", SOON)
+    scheduler.on_report = lambda: setattr(scheduler, "unused_seconds", 0.0)
+    scheduler.unused_seconds = 11.0
+    await scheduler.say()
+    await eventually(lambda: _reports(scheduler), bool, "a report", SOON)
+    await stays(lambda: _deletion(stage), "none", 2.0)
+    scheduler.on_report = lambda: None
+    scheduler.unused_seconds = 11.0
+    await scheduler.say()
+    await eventually(lambda: records.of(made), lambda r: r.get("ended"), "its end", 2 * SOON)
+    assert len(scheduler.reports) == 2
+
+
+async def _deletion(stage: Stage) -> str:
+    try:
+        return str((await stage.cluster())["metadata"].get("deletionTimestamp", "none"))
+    except ApiError as error:
+        return str(error)
+
+
+async def _reports(scheduler: FakeScheduler) -> list[str]:
+    return scheduler.reports
 
 
 async def _stream(scheduler: FakeScheduler) -> bool:

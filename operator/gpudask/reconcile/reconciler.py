@@ -202,8 +202,10 @@ class Reconciler:
             await self._feed.poll_now()
             observation = self._observe(cluster)
             planned = plan(observation)
-            if self._ends_scheduler(planned) and cluster.spec.history.performance_report:
-                await self._record.write_report()
+            wants = self._ends_scheduler(planned) and cluster.spec.history.performance_report
+            if wants and await self._record.write_report():
+                self._loop.wake()  # that took up to a minute, in which a graph or an edit may have come
+                return RESYNC_SECONDS
         creates = any(isinstance(action, CreateScheduler | CreateWorker) for action in planned.actions)
         if creates and not await self._is_up_to_date(cluster):
             self._loop.wake()

@@ -45,6 +45,7 @@ _BEFORE_DELETION_SECONDS = 0.5
 # The record of a cluster that was deleted: first what is known, then, once its pods have gone, the ends of their logs.
 _FIRST_LOGS_SECONDS, _LAST_LOGS_SECONDS = 1.0, 45.0
 _ANSWER_SECONDS = 1.0
+_REPORT_AGAIN_SECONDS = 60.0  # after which a scheduler that was not ended after all writes another one
 _TRIES, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 8, 0.5, 15.0
 
 
@@ -71,7 +72,7 @@ class ClusterRecord:
         self._must_ask = self._must_hurry = False  # for the tasks
         self._counted: Ledger | None = None  # by the last pass
         self._counted_ends: dict[str, PodCount] = {}  # uid -> all of a pod that is gone
-        self._reported = ""  # the uid of the scheduler pod that wrote a performance report last
+        self._reported = "", 0.0  # the scheduler pod that was last asked for a performance report, and when
 
     # what is noted: at once, and but for logs without a request
 
@@ -137,12 +138,17 @@ class ClusterRecord:
         finally:
             self._ends += ends
 
-    async def write_report(self) -> None:
-        """Have the scheduler, which is about to be ended, write its performance report; once for each."""
+    async def write_report(self) -> bool:
+        """Have the scheduler, which is about to be ended, write its performance report; whether it was asked for one.
+
+        It is not asked again soon: whatever came of it, its end may go on. An end that is called off has another one.
+        """
         scheduler = current_scheduler(self._context.pods_of(self._cluster))
-        if self._records is None or scheduler is None or not scheduler.ip or scheduler.uid == self._reported:
-            return
-        self._reported = scheduler.uid
+        if self._records is None or scheduler is None or not scheduler.ip:
+            return False
+        asked, at = self._reported
+        if scheduler.uid == asked and self._context.clock() < at + _REPORT_AGAIN_SECONDS:
+            return False
         name = f"{self._cluster.name}-{iso(self._server_time(), to='seconds')}"
         try:
             self._notes.report = await self._context.schedulers.write_report(
@@ -153,6 +159,8 @@ class ClusterRecord:
             )
         except SchedulerError as error:
             self._notes.report = f"no performance report: {error}"[:MAX_MESSAGE]
+        self._reported = scheduler.uid, self._context.clock()
+        return True
 
     # what is written
 
