@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +14,20 @@ import pytest
 from gpudask.api.resource import Identity
 from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import CLUSTER, FairQueue
+from gpudask.history.ends import gone_end
 from gpudask.planning.ledger.counting import Ledger
-from gpudask.reconcile.records import store
+from gpudask.planning.observed.pods import Ended
+from gpudask.reconcile.records import store, writer
+from gpudask.reconcile.records.pod_logs import PodLogs
 from gpudask.reconcile.records.keeper import RecordKeeper
 from gpudask.reconcile.records.store import Records
 from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.settings import HistorySettings
+from tests.builders import a_pool
 from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
-from tests.planning.builders import NOW, cluster, demand
+from tests.eventually import eventually_async as eventually
+from tests.planning.builders import NOW, cluster, demand, pod
 from tests.reconcile.in_memory import Operated
 
 EMPTY = {"metadata": {}, "items": []}  # a list
@@ -116,3 +123,97 @@ async def test_without_the_definition_none_is_written_anywhere():
         operated.server.mend(fault)
         records_of(operated).set_on("other")
         assert failing(a_record(operated, "demo")).work(), "the definition is there"
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "waits for its turn"])
+async def test_a_record_that_cannot_be_written_now_asks_for_no_passes(
+    monkeypatch: pytest.MonkeyPatch, *, refused: bool
+):
+    monkeypatch.setattr(writer, "_INTERVAL_SECONDS", 0.2)
+    async with recording() as operated:
+        later = refusal(429, "later", "TooManyRequests", **{"Retry-After": "60"})
+        operated.server.fail("POST", "gpudaskrecords", later)
+        if not refused:
+            for _ in range(100):
+                records_of(operated).limiter.reserve("default", asyncio.get_running_loop().time())
+        operated.fill_caches()
+        operated.apply(a_pool())
+        looks: list[float] = []
+        record = operated.loop().record
+        look = record.look
+        monkeypatch.setattr(record, "look", lambda **known: (looks.append(time.monotonic()), look(**known)))
+        if refused:
+            await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "a try to write it", 10.0)
+        await asyncio.sleep(1.0)  # for what the first passes have to do
+        before = len(looks)
+        await asyncio.sleep(2.5)
+        assert len(looks) - before <= 1
+
+
+def _said(operated: Operated, request: str) -> Callable[[], Awaitable[bool]]:
+    async def said() -> bool:
+        return request in operated.server.log
+
+    return said
+
+
+DEMO = cluster(a_pool())
+RUNS = pod(DEMO, "cpu")
+KILLED = replace(RUNS, ended=Ended("OOMKilled", 137, "", NOW))
+
+
+async def test_a_cluster_that_ends_before_the_log_of_a_container_was_read_has_it(monkeypatch: pytest.MonkeyPatch):
+    async with recording() as operated:
+        api, record = operated.server, a_record(operated, "demo")
+
+        async def read_log(namespace: str, name: str, **_: Any) -> str:
+            assert CLUSTER.get() == Identity("demo", "default", "uid-of-demo").owner_key
+            return f"the words of {name}"
+
+        monkeypatch.setattr(api, "read_log", read_log)
+        monkeypatch.setattr(operated.context, "pods_of", lambda _: (KILLED,))
+        record.look()
+        await record.close()
+        (path,) = [path for path in api.objects if "gpudaskrecords" in path]
+        logs = {row["reason"]: row.get("log") for row in api.objects[path]["record"]["pods"]}
+        assert logs["OOMKilled"] == f"the words of {RUNS.name}"
+
+
+async def test_a_log_whose_reader_was_cancelled_is_there_for_the_next():
+    async with recording() as operated:
+        came = asyncio.Event()
+
+        async def follow_log(namespace: str, name: str, **_: Any) -> AsyncIterator[bytes]:
+            yield b"its words"
+            came.set()
+            await asyncio.Event().wait()
+
+        operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
+        logs = PodLogs(operated.server, operated.context.supervisor, "demo", FairQueue(1, 1))
+        logs.follow(RUNS)
+        await came.wait()
+        end = gone_end(RUNS, NOW)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await logs.complete(end)
+        assert (await logs.complete(end)).log == "its words"
+
+
+async def test_logs_are_followed_over_so_many_connections_and_no_more():
+    async with recording() as operated:
+        opened: list[str] = []
+
+        async def follow_log(namespace: str, name: str, **_: Any) -> AsyncIterator[bytes]:
+            opened.append(name)
+            yield b"its words"
+            await asyncio.Event().wait()
+
+        operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
+        logs = PodLogs(operated.server, operated.context.supervisor, "demo", FairQueue(2, 2))
+        pods = [pod(DEMO, "cpu", number) for number in range(4)]
+        for each in pods:
+            logs.follow(each)
+        await asyncio.sleep(0.05)
+        assert len(opened) == 2
+        assert "many pods" in logs.so_far(gone_end(pods[3], NOW)).message
+        await logs.stop()

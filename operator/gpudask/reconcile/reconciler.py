@@ -149,7 +149,8 @@ class Reconciler:
         self._record.look(cluster_gone="deletionTimestamp" in self._copy.body["metadata"])
         seconds = await self._pass()
         await self._retries.run(Kind.RECORD, self._record.work(), wait=False)
-        return self._soonest(seconds, self._record.requeue_after())
+        is_under_way = self._retries.is_running(Kind.RECORD) or self._retries.has_failed(Kind.RECORD)
+        return self._soonest(seconds, None if is_under_way else self._record.requeue_after())
 
     async def _pass(self) -> float:
         if self._copy.has_older_spec:

@@ -111,6 +111,10 @@ class Retries:
         """Whether work of these kinds, which an earlier pass started, has not ended yet."""
         return any(key[0] in kinds for key in self._running)
 
+    def has_failed(self, kind: Kind) -> bool:
+        """Whether work of this kind failed, and waits for its next try."""
+        return any(key[0] == kind for key in self._failed)
+
     def failures(self, *kinds: Kind) -> tuple[Failure, ...]:
         """The failures of these kinds that are to be reported, the oldest first."""
         reported = [

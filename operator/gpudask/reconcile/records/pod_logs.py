@@ -9,6 +9,7 @@ from functools import partial
 
 from gpudask.api.record import MAX_LOG
 from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.history.ends import LogSource, PodEnd, with_log
 from gpudask.planning.observed.pods import Pod
@@ -45,10 +46,11 @@ class _Followed:
 
 
 class PodLogs:
-    """The logs of one cluster's pods."""
+    """The logs of one cluster's pods. `connections`: bounds those that are followed at once, of all clusters."""
 
-    def __init__(self, api: Kubernetes, supervisor: Supervisor, cluster: str) -> None:
+    def __init__(self, api: Kubernetes, supervisor: Supervisor, cluster: str, connections: FairQueue) -> None:
         self._api = api
+        self._connections = connections
         self._supervisor = supervisor
         self._cluster = cluster
         self._followed: dict[str, _Followed] = {}  # by the pod's uid
@@ -63,7 +65,13 @@ class PodLogs:
 
     async def complete(self, end: PodEnd) -> PodEnd:
         """`end` with the last lines of its log, or with why there are none. It never fails."""
-        followed = self._followed.pop(end.pod.uid, None) if not end.restarted else None
+        if end.restarted:
+            return await self._completed(end, None)
+        completed = await self._completed(end, self._followed.get(end.pod.uid))
+        self._followed.pop(end.pod.uid, None)  # not before: who is cancelled while it waits asks again
+        return completed
+
+    async def _completed(self, end: PodEnd, followed: _Followed | None) -> PodEnd:
         if end.source is LogSource.KNOWN:
             await self._end(followed)
             return end
@@ -95,7 +103,7 @@ class PodLogs:
         """`end` with what was read of its log by now."""
         if end.source in (LogSource.KNOWN, LogSource.NONE):
             return end
-        followed = self._followed.get(end.pod.uid)
+        followed = self._followed.get(end.pod.uid) if not end.restarted else None
         if followed is None:
             return with_log(end, "", _MANY)
         return with_log(end, followed.text, followed.error)
@@ -129,8 +137,10 @@ class PodLogs:
     async def _follow(self, pod: Pod, followed: _Followed) -> None:
         seconds = pod.grace_seconds + _AFTER_GRACE_SECONDS
         reading = self._api.follow_log(pod.namespace, pod.name, lines=_LINES, at_most=_FOLLOWED_BYTES, seconds=seconds)
+        followed.error = _MANY
         try:
-            async with aclosing(reading) as chunks:
+            async with self._connections.slot(), aclosing(reading) as chunks:
+                followed.error = ""
                 async for chunk in chunks:
                     followed.add(chunk)
         except ApiError as error:

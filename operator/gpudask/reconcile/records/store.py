@@ -11,7 +11,7 @@ from gpudask.api import Json
 from gpudask.api.record import Record
 from gpudask.api.resource import API_VERSION, RECORD_PLURAL, Identity, record_name
 from gpudask.clients.errors import ApiError
-from gpudask.clients.flow_control import FairRateLimiter
+from gpudask.clients.flow_control import FairQueue, FairRateLimiter
 from gpudask.clients.kubernetes import Kubernetes
 from gpudask.history import record as history
 from gpudask.settings import HistorySettings
@@ -21,6 +21,10 @@ _LOG = logging.getLogger(__name__)
 _WRITES_PER_SECOND, _WRITES_BURST = 5.0, 10.0
 # Those for ended pods, failed tasks and ends of clusters wait for none of the others.
 _URGENT_PER_SECOND, _URGENT_BURST = 5.0, 20.0
+# Logs that are followed, each a connection to the API server and from there to a node: of all, of a cluster, of a
+# namespace. Ends of clusters that are written down at a time.
+_FOLLOWED, _FOLLOWED_PER_CLUSTER, _FOLLOWED_PER_NAMESPACE = 128, 16, 32
+_CLOSINGS, _CLOSINGS_PER_NAMESPACE = 32, 16
 _MEND = "kubectl apply --server-side --force-conflicts -f crds/gpudaskrecords.yaml, and upgrade the chart's roles"
 
 
@@ -37,7 +41,9 @@ class Records:
     """Reads and writes records. `off`: why none can be written at present, empty where they can.
 
     `now`: the API server's time, in seconds since the epoch. `limiter`, `urgent_limiter`: each write takes a token of
-    one of them. `on_write(namespace)` is called after a new record, and after the last write of a cluster that is gone.
+    one of them. `log_connections`, `closings`: bound the logs that are followed at once, and the clusters whose end is
+    being written. `on_write(namespace)` is called after a new record, and after the last write of a cluster that is
+    gone.
     """
 
     def __init__(self, api: Kubernetes, settings: HistorySettings, now: Callable[[], float]) -> None:
@@ -46,6 +52,8 @@ class Records:
         self.now = now
         self.limiter = FairRateLimiter(_WRITES_PER_SECOND, _WRITES_BURST)
         self.urgent_limiter = FairRateLimiter(_URGENT_PER_SECOND, _URGENT_BURST)
+        self.log_connections = FairQueue(_FOLLOWED, _FOLLOWED_PER_CLUSTER, _FOLLOWED_PER_NAMESPACE)
+        self.closings = FairQueue(_CLOSINGS, 1, _CLOSINGS_PER_NAMESPACE)
         self._off: dict[str, str] = {}  # namespace -> why none can be written there; "": anywhere
         self.on_write: Callable[[str], None] = lambda _: None
 

@@ -7,6 +7,7 @@ What cannot be written is noted on, within bounds, and tried again; it holds up 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from gpudask.api.record import MAX_MESSAGE, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
 from gpudask.api.status import Status, iso
 from gpudask.clients.errors import ApiError, SchedulerError
-from gpudask.clients.flow_control import Backoff, RateLimiter
+from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
 from gpudask.history import pools, record, samples
 from gpudask.history.ends import LogSource, PodEnd, PodWatch, with_state
 from gpudask.history.record import Notes, recorded_pod
@@ -63,10 +64,12 @@ class ClusterRecord:
         self._pods = PodWatch()
         self._ends: list[PodEnd] = []  # whose log is not read yet
         self._notes = Notes()
-        self._logs = PodLogs(context.api, context.supervisor, f"{cluster.namespace}/{cluster.name}")
+        connections = self._records.log_connections if self._records is not None else FairQueue(1, 1)
+        self._logs = PodLogs(context.api, context.supervisor, f"{cluster.namespace}/{cluster.name}", connections)
         self._limiter = RateLimiter(1 / _URGENT_SECONDS, _URGENT_BURST)
         self._is_read_back = False
-        self._written_at = context.clock()
+        # The first writes of a thousand clusters that a leader begins with are spread over the interval.
+        self._written_at = context.clock() - context.random() * _INTERVAL_SECONDS
         self._sampled: Sample | None = None
         self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
         self._must_ask = self._must_hurry = False  # for the tasks
@@ -132,7 +135,7 @@ class ClusterRecord:
         self._ends = [end for end in self._ends if end not in ends]
         try:
             async with asyncio.timeout(_BEFORE_DELETION_SECONDS):
-                ends = await self._complete(ends)
+                await self._complete(ends)
         except TimeoutError:
             _LOG.info("%s/%s: logs of pods that ended are late", self._cluster.namespace, self._cluster.name)
         finally:
@@ -188,6 +191,7 @@ class ClusterRecord:
 
         What fails again and again is left to the sweep (`keeper`), which notes the end.
         """
+        CLUSTER.set(self._cluster.owner_key)  # who starts this works for no cluster
         try:
             if self._records is not None and not self._is_off:
                 await self._close(self._records)
@@ -202,14 +206,31 @@ class ClusterRecord:
             if end.source is LogSource.FOLLOWED:
                 self._logs.follow(end.pod)
         self._notes.ended = iso(self._server_time(), to="seconds")
-        self._notes.history = await self._ask() or self._notes.history
-        await self._logs.wait(_FIRST_LOGS_SECONDS)
-        self._note_ends(self._logs.so_far(end) for end in ends)
-        if await self._write_last(records) and self._logs.is_following:
+        async with records.closings.slot():
+            await self._read_now(ends)
+            self._notes.history = await self._ask() or self._notes.history
+            await self._logs.wait(_FIRST_LOGS_SECONDS)
+            self._note_ends(self._logs.so_far(end) for end in ends)
+            is_written = await self._write_last(records)
+        if is_written and self._logs.is_following:
             await self._logs.wait(_LAST_LOGS_SECONDS)
             newest = {pod.uid: pod for pod in self._context.pods_of(self._cluster)}
             self._note_ends(self._logs.so_far(with_state(end, newest.get(end.pod.uid))) for end in ends)
-            await self._write_last(records)
+            async with records.closings.slot():
+                await self._write_last(records)
+
+    async def _read_now(self, ends: list[PodEnd]) -> None:
+        """Read, for a moment, the logs of containers that ended in pods which are still there."""
+        turns = asyncio.Semaphore(_LOGS_AT_ONCE)
+
+        async def read(index: int, end: PodEnd) -> None:
+            async with turns:
+                ends[index] = await self._logs.read(end, previous=end.source is LogSource.PREVIOUS)
+
+        there = [read(n, end) for n, end in enumerate(ends) if end.source in (LogSource.CURRENT, LogSource.PREVIOUS)]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_LOGS_SECONDS):
+                await asyncio.gather(*there)
 
     @property
     def _is_off(self) -> bool:
@@ -286,19 +307,21 @@ class ClusterRecord:
                 known = set(record.ends_of(before)) if before is not None else set()
                 self._is_read_back = True
                 ends = [end for end in ends if end.key not in known]
-            self._note_ends(await self._complete(ends))
+            await self._complete(ends)
+            self._note_ends(ends)
         except BaseException:
             self._ends = [*ends, *self._ends][-_ENDS_KEPT:]
             raise
 
-    async def _complete(self, ends: Iterable[PodEnd]) -> list[PodEnd]:
+    async def _complete(self, ends: list[PodEnd]) -> None:
+        """Complete `ends` in their place, so that those which are done stay so where the others take too long."""
         turns = asyncio.Semaphore(_LOGS_AT_ONCE)
 
-        async def one(end: PodEnd) -> PodEnd:
+        async def one(index: int, end: PodEnd) -> None:
             async with turns:
-                return await self._logs.complete(end)
+                ends[index] = await self._logs.complete(end)
 
-        return list(await asyncio.gather(*(one(end) for end in ends)))
+        await asyncio.gather(*(one(index, end) for index, end in enumerate(ends)))
 
     def _note_ends(self, ends: Iterable[PodEnd]) -> None:
         for end in ends:
