@@ -21,7 +21,7 @@ def test_a_row_has_the_causes_and_owners_of_the_status():
         causes=[CauseSeconds(cause=Cause.WORKING, gpus=1, gpu_seconds=3.5)],
         owners=[OwnerSeconds(owner="team-a", gpu_seconds=3.5)],
     )
-    (found,) = pools.rows(cluster(gpu_pool(count=2)).spec, Status(pools=[status]))
+    (found,) = pools.rows(cluster(gpu_pool(count=2)).spec.pools, Status(pools=[status]))
     assert found.gpus == 2
     assert [(item.cause, item.gpu_seconds) for item in found.causes] == [("working", 3.5)]
     assert [(item.owner, item.gpu_seconds) for item in found.owners] == [("team-a", 3.5)]

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from gpudask.api.reasons import Cause
 from gpudask.api.resource import Identity
-from gpudask.api.status import Status
+from gpudask.api.status import PoolStatus, Status
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
-from gpudask.planning.ledger.counting import Ledger
+from gpudask.planning.ledger.causes import Holder
+from gpudask.planning.ledger.counting import Ledger, Seen, count
 from gpudask.planning.observed.pods import Ended
 from gpudask.reconcile.records import store, writer
 from gpudask.reconcile.records.pod_logs import PodLogs
@@ -27,7 +29,7 @@ from gpudask.settings import HistorySettings
 from tests.builders import a_pool
 from tests.clients.fake_api_server import Answer, FakeApiServer, refusal
 from tests.eventually import eventually_async as eventually
-from tests.planning.builders import NOW, cluster, demand, pod
+from tests.planning.builders import NOW, cluster, demand, gpu_pool, pod
 from tests.reconcile.in_memory import Operated
 
 EMPTY = {"metadata": {}, "items": []}  # a list
@@ -217,3 +219,30 @@ async def test_logs_are_followed_over_so_many_connections_and_no_more():
         assert len(opened) == 2
         assert "many pods" in logs.so_far(gone_end(pods[3], NOW)).message
         await logs.stop()
+
+
+async def test_gpus_of_a_cluster_that_is_gone_count_until_its_pods_are(monkeypatch: pytest.MonkeyPatch):
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
+    now = [NOW]
+    async with recording(clock=lambda: now[0]) as operated:
+        record, pods = a_record(operated, "demo"), [holds]
+        monkeypatch.setattr(operated.context, "pods_of", lambda _: tuple(pods))
+        holder = Holder(holds.uid, "gpu", holds.dask_name, 2, NOW - 100.0, Cause.SPARE)
+        counted = count(Seen((holder,), NOW, pools=("gpu",)), Ledger(NOW - 100.0))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        record.note_status(of, status, None, counted, {})
+        now[0] = NOW + 10.0  # of the cause that it had
+        closing = asyncio.create_task(record.close())
+        await eventually(_said(operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write", 10.0)
+        now[0] = NOW + 40.0
+        pods.clear()
+        record.pod_gone(holds, NOW + 30.0)
+        await closing
+        (path,) = [path for path in operated.server.objects if "gpudaskrecords" in path]
+        written = operated.server.objects[path]["record"]
+    (pool,), (ended,) = written["pools"], written["pods"]
+    for causes in (pool["causes"], ended["gpuSeconds"]):
+        seconds = {item["cause"]: item["gpuSeconds"] for item in causes}
+        assert (seconds["spare"], seconds["draining"]) == (20.0, 40.0)
+    assert pool["gpus"] == 2

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 
 from gpudask.api.pool import Pool
 from gpudask.api.record import MAX_POOLS, CauseSeconds, OwnerSeconds, RecordedPool
-from gpudask.api.spec import Spec
 from gpudask.api.status import PoolStatus, Status
 
 _LABELS = 16
 
 
-def rows(spec: Spec, status: Status) -> list[RecordedPool]:
-    """The rows of the pools that `status` has, also of those that the spec has no more."""
-    pools = {pool.name: pool for pool in spec.pools}
+def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
+    """The rows of the pools that `status` has; `of`: those of the spec, which may have no more some of them."""
+    pools = {pool.name: pool for pool in of}
     return [_row(pools.get(row.name), row) for row in status.pools[:MAX_POOLS]]
 
 

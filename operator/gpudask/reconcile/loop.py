@@ -84,7 +84,9 @@ class ClusterLoop:
 
     def pod_gone(self, pod: Pod) -> None:
         """Note when a pod of this cluster was gone; the pass that follows counts it."""
-        self._reconciler.pod_gone(pod, self._context.clock())
+        now = self._context.clock()
+        self._reconciler.pod_gone(pod, now)
+        self.record.pod_gone(pod, now)
 
     def preloads_changed(self, now: SharedByName) -> None:
         """Make a pass if this cluster misses its reference in the shared ConfigMaps, which are so now."""
@@ -190,6 +192,7 @@ class Registry:
         self._loops: dict[str, ClusterLoop] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._deleted: set[str] = set()  # clusters that were deleted while their loop runs
+        self._ending: dict[str, ClusterRecord] = {}  # by key: of clusters that are gone, whose pods may be there
         self._closing: set[asyncio.Task[None]] = set()  # records that are written for the last time
 
     def lead(self, context: Context, definitions: Definitions | None = None) -> None:
@@ -278,9 +281,10 @@ class Registry:
         loop = self._loops.get(pod.owner)
         if loop is not None:
             loop.pod_gone(pod)
-            loop.record.last_seen(pod)
-        else:
-            self._gone.append((pod, self._clock()))
+            return
+        if (record := self._ending.get(pod.owner)) is not None and self._context is not None:
+            record.pod_gone(pod, self._context.clock())
+        self._gone.append((pod, self._clock()))
 
     def event_recorded(self, cluster: Identity, event: RecordedEvent) -> None:
         """An event was recorded on a cluster."""
@@ -336,7 +340,9 @@ class Registry:
         work = record.close if is_gone else record.stop
         task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
         self._closing.add(task)
+        self._ending[key] = record
         task.add_done_callback(self._closing.discard)
+        task.add_done_callback(lambda _: self._ending.pop(key, None))
 
     def _forget(self, key: str) -> None:
         self._bodies.pop(key, None)

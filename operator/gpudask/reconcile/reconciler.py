@@ -32,7 +32,7 @@ from gpudask.planning.observed.pods import Pod, current_scheduler
 from gpudask.planning.plan import plan
 from gpudask.planning.pool_view import StartTimes
 from gpudask.planning.scheduler import in_force, named_by_service, with_default_image
-from gpudask.planning.status import count_gpus, report
+from gpudask.planning.status import count_gpus, recount, report
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import DemandFeed
 from gpudask.reconcile.drift_repair import DriftRepair
@@ -327,15 +327,22 @@ class Reconciler:
             return soon
         counted, server_time = self._count_unplanned(pods)
         body, writer = self._copy.body, self._status_writer
-        return await self._report_unplanned(lambda: writer.write_invalid(body, why, reason, counted, server_time))
+        return await self._report_unplanned(
+            lambda: writer.write_invalid(body, why, reason, counted, server_time), counted, server_time
+        )
 
     async def _report_deletion(self, cluster: Cluster) -> float:
         """Count the GPUs that the pods of a cluster still hold while it is being deleted."""
         counted, server_time = self._count_unplanned(self._context.pods_of(cluster))
         writer = self._status_writer
-        return await self._report_unplanned(lambda: writer.write_counters(cluster, counted, server_time))
+        return await self._report_unplanned(
+            lambda: writer.write_counters(cluster, counted, server_time), counted, server_time
+        )
 
-    async def _report_unplanned(self, writing: Callable[[], Awaitable[float | None]]) -> float:
+    async def _report_unplanned(
+        self, writing: Callable[[], Awaitable[float | None]], counted: Ledger, server_time: float
+    ) -> float:
+        self._record.note_count(recount(self._status_writer.status, counted, server_time), counted)
         waits: list[float | None] = []
 
         async def write() -> bool:

@@ -14,8 +14,10 @@ from dataclasses import replace
 from functools import partial
 
 from gpudask.api import Json, attribution
+from gpudask.api.reasons import Cause
 from gpudask.api.record import MAX_MESSAGE, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
+from gpudask.api.spec import Spec
 from gpudask.api.status import Status, iso
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
@@ -24,8 +26,11 @@ from gpudask.history.ends import LogSource, PodEnd, PodWatch, with_state
 from gpudask.history.record import Notes, recorded_pod
 from gpudask.history.tasks import TaskHistory
 from gpudask.planning.actions import DeletePod, Plan
-from gpudask.planning.ledger.counting import Ledger, PodCount
+from gpudask.planning.ledger.causes import holders_unplanned
+from gpudask.planning.ledger.counting import Gone, Ledger, PodCount, count
+from gpudask.planning.ledger.counting import Seen as Counting
 from gpudask.planning.observed.pods import Pod, current_scheduler
+from gpudask.planning.status import recount
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.demand_feed import base_url
 from gpudask.reconcile.records.pod_logs import PodLogs
@@ -40,6 +45,7 @@ _URGENT_BURST, _URGENT_SECONDS = 30.0, 5.0
 # Pods that end together are one write.
 _GATHER_SECONDS = 0.5
 _ENDS_KEPT = 100  # whose log was not read yet: as many as a record has
+_GONE_KEPT = 1000  # pods that are gone since the last count
 _LOGS_AT_ONCE = 8
 _NAME_LENGTH = 63  # of a label that says who pays; what stands before it is its domain
 _BEFORE_DELETION_SECONDS = 0.5
@@ -74,6 +80,10 @@ class ClusterRecord:
         self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
         self._must_ask = self._must_hurry = False  # for the tasks
         self._counted: Ledger | None = None  # by the last pass
+        self._spec: Spec | None = None  # the last that was valid
+        self._status = Status()
+        self._gone: dict[str, Gone] = {}  # uid -> a pod that held GPUs, and does not since the last count
+        self._pod_gone = asyncio.Event()
         self._counted_ends: dict[str, PodCount] = {}  # uid -> all of a pod that is gone
         self._reported = "", 0.0  # the scheduler pod that was last asked for a performance report, and when
 
@@ -91,9 +101,16 @@ class ClusterRecord:
         for pod in seen.ending:
             self._logs.follow(pod)
 
-    def last_seen(self, pod: Pod) -> None:
-        """Note the last state of a pod that is gone."""
+    def pod_gone(self, pod: Pod, at: float) -> None:
+        """Note that a pod is gone since `at`, by the operator's clock, and its last state."""
+        if self._records is None:
+            return
         self._pods.last_seen(pod)
+        if pod.pool and pod.node:
+            at = pod.finished_at or at
+            gone = Gone(pod.uid, pod.pool, pod.dask_name, pod.gpus, pod.placed or pod.created, at)
+            self._gone = dict([*self._gone.items(), (pod.uid, gone)][-_GONE_KEPT:])
+        self._pod_gone.set()
 
     def note_event(self, event: RecordedEvent) -> None:
         """Note an event that was recorded on the cluster."""
@@ -115,13 +132,21 @@ class ClusterRecord:
         if samples.is_due(self._sampled, sample):
             self._sampled = sample
             self._notes.add_sample(sample)
-        self._notes.pools = pools.rows(cluster.spec, status)
+        self._spec = cluster.spec
+        self.note_count(status, counted)
         said = attribution.read(metadata, self._context.attribution)
         self._notes.attribution = {name[-_NAME_LENGTH:]: value for name, value in said.items() if value}
-        self._counted = counted
-        self._counted_ends = dict([*self._counted_ends.items(), *counted.ended.items()][-_ENDS_KEPT:])
         if demand is not None:
             self._hear(demand)
+
+    def note_count(self, status: Status, counted: Ledger) -> None:
+        """Note the ledger of a pass that may have had no plan, as while the spec is invalid."""
+        if self._records is None:
+            return
+        self._status, self._counted = status, counted
+        self._notes.pools = pools.rows(self._spec.pools if self._spec is not None else (), status)
+        self._counted_ends = dict([*self._counted_ends.items(), *counted.ended.items()][-_ENDS_KEPT:])
+        self._gone.clear()
 
     async def before(self, planned: Plan) -> None:
         """Note what a plan is about to delete; read the logs of pods that have ended, which would be gone with them."""
@@ -206,18 +231,49 @@ class ClusterRecord:
             if end.source is LogSource.FOLLOWED:
                 self._logs.follow(end.pod)
         self._notes.ended = iso(self._server_time(), to="seconds")
+        self._count_on()
         async with records.closings.slot():
             await self._read_now(ends)
             self._notes.history = await self._ask() or self._notes.history
             await self._logs.wait(_FIRST_LOGS_SECONDS)
             self._note_ends(self._logs.so_far(end) for end in ends)
             is_written = await self._write_last(records)
-        if is_written and self._logs.is_following:
-            await self._logs.wait(_LAST_LOGS_SECONDS)
+        if is_written and (self._logs.is_following or self._holds_gpus):
+            await asyncio.gather(self._logs.wait(_LAST_LOGS_SECONDS), self._wait_for_gpus(_LAST_LOGS_SECONDS))
+            self._count_on()
             newest = {pod.uid: pod for pod in self._context.pods_of(self._cluster)}
             self._note_ends(self._logs.so_far(with_state(end, newest.get(end.pod.uid))) for end in ends)
             async with records.closings.slot():
                 await self._write_last(records)
+
+    @property
+    def _holds_gpus(self) -> bool:
+        """Whether pods of the last count hold their GPUs still."""
+        return self._counted is not None and any(uid not in self._gone for uid in self._counted.pods)
+
+    async def _wait_for_gpus(self, seconds: float) -> None:
+        """Wait until no pod holds GPUs any more, for so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._holds_gpus:
+                    self._pod_gone.clear()
+                    await self._pod_gone.wait()
+
+    def _count_on(self) -> None:
+        """Count what pods of a cluster that is gone have held since the last count; those that are there drain."""
+        if self._counted is None:
+            return
+        known = {uid: each.holder.gpus for uid, each in self._counted.pods.items()}
+        there = holders_unplanned(self._context.pods_of(self._cluster), (), known)
+        seen = Counting(
+            tuple(replace(holder, rest=Cause.DRAINING) for holder in there if holder.uid not in self._gone),
+            self._context.clock(),
+            gone=tuple(self._gone.values()),
+            pools=frozenset(self._counted.pools),
+            server_ahead=self._ahead,
+        )
+        counted = count(seen, self._counted)
+        self.note_count(recount(self._status, counted, self._server_time()), counted)
 
     async def _read_now(self, ends: list[PodEnd]) -> None:
         """Read, for a moment, the logs of containers that ended in pods which are still there."""
