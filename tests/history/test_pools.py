@@ -40,3 +40,42 @@ def test_a_pool_that_leaves_the_spec_keeps_what_the_spec_said_of_it():
     (found,) = pools.merged([row("gpu", draining=8.0)], [leaves])
     assert (found.gpus, found.node_selector) == (2, {"a": "b"})
     assert found.causes[0].gpu_seconds == 9.0
+
+
+def total(pool: RecordedPool) -> float:
+    return sum(item.gpu_seconds for item in pool.causes)
+
+
+def test_a_pool_that_comes_back_under_its_name_goes_on():
+    before = pools.merged([row("gpu", working=7000.0)], [row("other", spare=1.0)])
+    (other, back) = pools.merged(before, [row("other", spare=2.0), row("gpu", working=8000.0)])
+    assert (total(other), total(back)) == (2.0, 15_000.0)
+    (_, later) = pools.merged([other, back], [row("other", spare=2.0), row("gpu", working=9000.0)])
+    assert total(later) == 16_000.0
+
+
+def test_a_pool_that_went_and_came_between_two_writes_goes_on_too():
+    (back,) = pools.merged([row("gpu", working=7000.0, spare=1.0)], [row("gpu", working=20.0)])
+    assert {item.cause: item.gpu_seconds for item in back.causes} == {"working": 7020.0, "spare": 1.0}
+    (later,) = pools.merged([back], [row("gpu", working=30.0)])
+    assert total(later) == 7031.0
+
+
+def test_a_new_leaders_estimate_that_is_a_little_less_counts_nothing_twice():
+    (found,) = pools.merged([row("gpu", working=100.0)], [row("gpu", working=80.0)])
+    assert total(found) == 80.0
+
+
+def test_owners_of_pools_that_come_back_are_bounded_and_none_is_lost():
+    def owned(first: int) -> RecordedPool:
+        owners = [{"owner": f"team-{n}", "gpuSeconds": 1.0} for n in range(first, first + 20)]
+        return RecordedPool.model_validate({"name": "gpu", "causes": [], "owners": owners})
+
+    before = pools.merged([with_causes(owned(0), 20.0)], [row("other")])
+    (_, back) = pools.merged(before, [row("other"), with_causes(owned(10), 20.0)])
+    assert len(back.owners) == 21
+    assert sum(item.gpu_seconds for item in back.owners) == 40.0
+
+
+def with_causes(pool: RecordedPool, seconds: float) -> RecordedPool:
+    return pool.model_copy(update={"causes": row("gpu", working=seconds).causes})

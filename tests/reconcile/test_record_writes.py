@@ -246,3 +246,42 @@ async def test_gpus_of_a_cluster_that_is_gone_count_until_its_pods_are(monkeypat
         seconds = {item["cause"]: item["gpuSeconds"] for item in causes}
         assert (seconds["spare"], seconds["draining"]) == (20.0, 40.0)
     assert pool["gpus"] == 2
+
+
+async def test_who_pays_is_recorded_under_the_whole_name():
+    name = f"{'d' * 200}.example.com/{'n' * 63}"
+    async with recording(attribution=(name,)) as operated:
+        record = a_record(operated, "demo")
+        for erred in (1, 2):  # the second write goes on with what it reads back
+            record.note_status(cluster(), Status(), demand(erred=erred), Ledger(NOW), {"labels": {name: "lab"}})
+            await write(record)
+        (path,) = [path for path in operated.server.objects if "gpudaskrecords" in path]
+        assert operated.server.objects[path]["record"]["cluster"]["attribution"] == {name: "lab"}
+
+
+async def test_all_records_are_swept_over_however_much_news_there_is():
+    async with recording() as operated:
+        swept: list[str] = []
+
+        async def records(namespace: str) -> AsyncIterator[Any]:
+            swept.append(namespace)
+            for _ in ():
+                yield {}
+
+        operated.server.records = records  # type: ignore[assignment, method-assign]
+        keeper = RecordKeeper(
+            operated.server,
+            records_of(operated),
+            lambda _: True,
+            lambda: True,
+            (),
+            interval_seconds=0.3,
+            soon_seconds=0.02,
+        )
+        running = asyncio.create_task(keeper.run())
+        for _ in range(60):
+            records_of(operated).on_write("busy")
+            await asyncio.sleep(0.02)
+        running.cancel()
+        assert swept.count("busy") > 5
+        assert 2 <= swept.count("") <= 5

@@ -17,13 +17,13 @@ MAX_RECORD_BYTES = 200_000  # of its JSON: etcd takes 1.5 MB, and keeps each ver
 MAX_PODS, MAX_EVENTS, MAX_SAMPLES, MAX_PREFIXES, MAX_ERRORS = 100, 100, 500, 50, 20
 MAX_POOLS, MAX_CAUSES, MAX_OWNERS = 64, 16, 21
 MAX_LOG, MAX_TRACEBACK, MAX_MESSAGE, MAX_NAME = 4000, 4000, 400, 253
-_MOST = 1e15
+MAX_SECONDS = 1e15
 
 _Time = Annotated[str, Field(max_length=40)]
 _Name = Annotated[str, Field(max_length=MAX_NAME)]
 _Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
 _Count = Annotated[int, Field(ge=0, le=10**15)]
-_Seconds = Annotated[float, Field(ge=0.0, le=_MOST, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(ge=0.0, le=MAX_SECONDS, allow_inf_nan=False)]
 
 
 class End(StrEnum):
@@ -69,7 +69,7 @@ class RecordedCluster(Part):
     uid: Annotated[_Name, Field(description="its uid: another of its name is another cluster")] = ""
     created: Annotated[_Time, Field(description="when it was created")] = ""
     attribution: Annotated[
-        dict[Annotated[str, Field(max_length=63)], Annotated[str, Field(max_length=63)]],
+        dict[Annotated[str, Field(max_length=317)], Annotated[str, Field(max_length=63)]],
         Field(default_factory=dict, max_length=16, description="who pays: labels that the chart lists"),
     ]
 
@@ -89,6 +89,14 @@ class RecordedPool(Part):
     owners: Annotated[
         list[OwnerSeconds],
         Field(default_factory=list, max_length=MAX_OWNERS, description="those that worked, by the tasks' owner"),
+    ]
+    causes_before: Annotated[
+        list[CauseSeconds],
+        Field(default_factory=list, max_length=MAX_CAUSES, description="of `causes`, those of earlier pools so named"),
+    ]
+    owners_before: Annotated[
+        list[OwnerSeconds],
+        Field(default_factory=list, max_length=MAX_OWNERS, description="of `owners`, those of earlier pools so named"),
     ]
 
 

@@ -50,20 +50,27 @@ class RecordKeeper:
         records.on_write = self._note
 
     async def run(self) -> None:
-        """Sweep at the start, then at intervals, and soon after news; never returns."""
-        wait = self._soon_seconds
+        """Sweep over all at the start and then at intervals, however much news there is, and over what has news soon.
+
+        It never returns.
+        """
+        now = asyncio.get_running_loop().time
+        all_at = now() + self._soon_seconds
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout_at(all_at):
                     await self._wake.wait()
             if self._wake.is_set():
                 await asyncio.sleep(self._soon_seconds)
             self._wake.clear()
             if not self._leads():
-                wait = self._soon_seconds
+                all_at = now() + self._soon_seconds
                 continue
             news, self._news = self._news, set()
-            wait = min([self._interval_seconds, *[await self.sweep(where) for where in self._due(news)]])
+            if now() >= all_at:
+                all_at, news = now() + self._interval_seconds, set(self._namespaces)
+            for namespace in sorted(news):
+                all_at = min(all_at, now() + await self.sweep(namespace))
 
     async def sweep(self, namespace: str) -> float:
         """Sweep over the records of `namespace`, of all where it is empty; in how many seconds again."""
@@ -84,15 +91,13 @@ class RecordKeeper:
             per_namespace=settings.per_namespace,
         )
         await self._carry_out(plan)
-        return max(1.0, plan.requeue_after) if plan.requeue_after is not None else self._interval_seconds
+        if plan.requeue_after is None:
+            return self._interval_seconds
+        return max(self._soon_seconds, plan.requeue_after)
 
     def _note(self, namespace: str) -> None:
         self._news.add(namespace)
         self._wake.set()
-
-    def _due(self, news: set[str]) -> tuple[str, ...]:
-        """The namespaces to sweep over: those with news; without any, all of them."""
-        return tuple(sorted(news)) or self._namespaces
 
     async def _carry_out(self, plan: Sweep) -> None:
         for kept in plan.expired:

@@ -47,7 +47,6 @@ _GATHER_SECONDS = 0.5
 _ENDS_KEPT = 100  # whose log was not read yet: as many as a record has
 _GONE_KEPT = 1000  # pods that are gone since the last count
 _LOGS_AT_ONCE = 8
-_NAME_LENGTH = 63  # of a label that says who pays; what stands before it is its domain
 _BEFORE_DELETION_SECONDS = 0.5
 # The record of a cluster that was deleted: first what is known, then, once its pods have gone, the ends of their logs.
 _FIRST_LOGS_SECONDS, _LAST_LOGS_SECONDS = 1.0, 45.0
@@ -135,7 +134,7 @@ class ClusterRecord:
         self._spec = cluster.spec
         self.note_count(status, counted)
         said = attribution.read(metadata, self._context.attribution)
-        self._notes.attribution = {name[-_NAME_LENGTH:]: value for name, value in said.items() if value}
+        self._notes.attribution = {name: value for name, value in said.items() if value}
         if demand is not None:
             self._hear(demand)
 
