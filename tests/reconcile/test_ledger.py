@@ -152,17 +152,19 @@ async def test_a_standby_has_seen_the_last_count_come_and_pods_go_since(standby:
     registry.cluster_changed(body("2026-12-01T18:00:00.000Z"))
     standby.now = 15.0
     registry.pod_gone(pod(of, "gpu", 0))
-    standby.now = 20.0
-    registry.cluster_changed(body("2026-12-01T18:00:10.000Z"))
-    standby.now = 22.0
-    registry.pod_gone(pod(of, "gpu", 1))
+    standby.now = 50.0
+    registry.pod_gone(pod(of, "gpu", 1))  # the count may have been on its way by then
+    standby.now = 60.0
+    registry.cluster_changed(body("2026-12-01T18:00:50.000Z"))
+    standby.now = 62.0
+    registry.pod_gone(pod(of, "gpu", 3))
     registry.pod_gone(pod(cluster(a_pool("gpu", gpu={}), uid="another"), "gpu", 2))
-    standby.now = 30.0
-    registry.cluster_changed(body("2026-12-01T18:00:10.000Z"))  # somebody edited it
+    standby.now = 70.0
+    registry.cluster_changed(body("2026-12-01T18:00:50.000Z"))  # somebody edited it
     registry.lead(standby.context)
     ((counted_at, gone),) = [loop.inherited for loop in standby.loops]
-    assert counted_at == 1020.0
-    assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-1", 1022.0)]
+    assert counted_at == 1060.0
+    assert [(each.name, at) for each, at in gone] == [("demo-gpu-worker-1", 1050.0), ("demo-gpu-worker-3", 1062.0)]
 
 
 @pytest.mark.parametrize("counted_at", ["2026-12-01T18:00:00.000Z", None, 7, ["x"]])
