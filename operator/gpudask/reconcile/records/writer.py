@@ -68,6 +68,7 @@ class ClusterRecord:
         self._subject = Subject(cluster, created, self._records.settings.keep_seconds if self._records else 0.0)
         self._pods = PodWatch()
         self._ends: list[PodEnd] = []  # whose log is not read yet
+        self._fresh: list[PodEnd] = []  # those of the pass under way: it has yet to count what these pods held
         self._notes = Notes()
         connections = self._records.log_connections if self._records is not None else FairQueue(1, 1)
         self._logs = PodLogs(context.api, context.supervisor, f"{cluster.namespace}/{cluster.name}", connections)
@@ -96,7 +97,7 @@ class ClusterRecord:
         seen = self._pods.look(
             context.pods_of(self._cluster), context.clock(), ahead=context.server_ahead(), cluster_gone=cluster_gone
         )
-        self._ends = [*self._ends, *seen.ends][-_ENDS_KEPT:]
+        self._fresh = [*self._fresh, *seen.ends][-_ENDS_KEPT:]
         for pod in seen.ending:
             self._logs.follow(pod)
 
@@ -153,17 +154,19 @@ class ClusterRecord:
             return
         self._pods.intend(planned)
         deleted = {action.pod.uid for action in planned.actions if isinstance(action, DeletePod)}
-        ends = [end for end in self._ends if end.source is LogSource.CURRENT and end.pod.uid in deleted]
+        ends = [*self._ends, *self._fresh]
+        ends = [end for end in ends if end.source is LogSource.CURRENT and end.pod.uid in deleted]
         if not ends:
             return
         self._ends = [end for end in self._ends if end not in ends]
+        self._fresh = [end for end in self._fresh if end not in ends]
         try:
             async with asyncio.timeout(_BEFORE_DELETION_SECONDS):
                 await self._complete(ends)
         except TimeoutError:
             _LOG.info("%s/%s: logs of pods that ended are late", self._cluster.namespace, self._cluster.name)
         finally:
-            self._ends += ends
+            self._fresh += ends
 
     async def write_report(self) -> bool:
         """Have the scheduler, which is about to be ended, write its performance report; whether it was asked for one.
@@ -195,6 +198,7 @@ class ClusterRecord:
         """The write that is due now, if any."""
         if self._records is None or self._is_off:
             return {}
+        self._take_fresh()
         is_urgent = bool(self._ends) or self._must_hurry
         if not is_urgent and (self._due_after() > 0 or not self._has_news):
             return {}
@@ -224,6 +228,7 @@ class ClusterRecord:
 
     async def _close(self, records: Records) -> None:
         self.look(cluster_gone=True)
+        self._take_fresh()
         ends = [*self._ends, *self._pods.look((), self._context.clock(), ahead=self._ahead, cluster_gone=True).ends]
         self._ends = []
         for end in ends:
@@ -290,6 +295,10 @@ class ClusterRecord:
     @property
     def _is_off(self) -> bool:
         return self._records is None or self._records.is_off(self._cluster.namespace)
+
+    def _take_fresh(self) -> None:
+        """Let the ends be written that the last pass saw, and has counted."""
+        self._ends, self._fresh = [*self._ends, *self._fresh][-_ENDS_KEPT:], []
 
     @property
     def _has_news(self) -> bool:
