@@ -122,8 +122,29 @@ def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
         off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
         if off > _SHARE * most + _SLACK_GPU_SECONDS:
             words = f"{last.cluster}/{pool} counted {last.held:.1f} GPU-seconds, and its pods lived"
-            wrong.append(f"{words} {least:.1f} to {most:.1f}")
+            wrong.append(f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}")
     return Comparison(off_in_all / lived_in_all if lived_in_all else 0.0, Verdict(wrong=tuple(wrong)))
+
+
+def _course(pods: list[Lifetime], counts: list[PoolSample]) -> str:
+    """When its pods came and went, and what was counted up to when: where the two part is where to look."""
+    lived = [
+        f"{each.gpus} GPU {_span(each.began)} to {_span(each.ended) if each.ended else 'now'}"
+        for each in sorted(pods, key=lambda each: each.began)
+    ]
+    last: dict[float, PoolSample] = {each.counted_at: each for each in reversed(counts)}
+    counted = [f"{_clock(at)} {each.held:.1f} (came {_clock(each.at)})" for at, each in sorted(last.items())]
+    return f"pods: {', '.join(lived)}; counts: {', '.join(counted)}"
+
+
+def _span(between: tuple[float, float]) -> str:
+    first, last = between
+    return _clock(last) if last - first < _SLACK_GPU_SECONDS else f"({_clock(first)} or {_clock(last)})"
+
+
+def _clock(at: float) -> str:
+    """Minutes and seconds of the hour, as the logs of the operators have them."""
+    return f"{int(at) % 3600 // 60:02d}:{at % 60:04.1f}"
 
 
 def _unseen(lifetime: Lifetime, counts: list[PoolSample]) -> float:

@@ -43,7 +43,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`line`: the last. `told`: what stands before it. `log`: what the operators logged.
+    """`line`: the last. `told`: what stands before it. `log`: what the operators logged. `findings`: what is wrong.
 
     `faults`: that were inflicted; `programs`: that gave an answer.
     """
@@ -53,7 +53,12 @@ class Outcome:
     programs: int
     told: tuple[str, ...]
     log: tuple[str, ...]
-    is_clean: bool
+    findings: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
 
 
 @dataclass
@@ -94,7 +99,7 @@ class Faults:
             if victim := self._begin(each, undone):
                 self.done[each.kind.name] += 1
                 lasts = f", {each.seconds:.0f} s" if each.seconds else ""
-                self.tell(f"fault: {each.kind.name}: {victim}{lasts}")
+                self.tell(f"{time.strftime('%M:%S')} fault: {each.kind.name}: {victim}{lasts}")
                 self.target.ending.wait(each.seconds)
 
     def _begin(self, each: Planned, undone: ExitStack) -> str:
@@ -150,12 +155,12 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         verdict += ledgers.verdict
         troubles = [*target.troubles, *(each.trouble for each in workloads if each.trouble)]
         troubles += [f"{name} was not undone" for name in left]
-    told = _told(faults, verdict, observer) + _longest(attempts)
-    told += [f"HARNESS {text}" for text in troubles]
+    findings = _findings(verdict, troubles)
+    told = _told(faults, verdict, observer) + _longest(attempts) + findings
     answered = sum(attempt.answer is not None for attempt in attempts)
     count = faults.done.total()
     line = audit.report(round(minutes, 1), count, answered, verdict, ledgers.gap)
-    return Outcome(line, count, answered, tuple(told), tuple(observer.lines), verdict.is_clean and not troubles)
+    return Outcome(line, count, answered, tuple(told), tuple(observer.lines), tuple(findings))
 
 
 def _keep(target: Target, tell: Tell, stopped: threading.Event) -> None:
@@ -193,11 +198,15 @@ def _is_ready(pod: dict[str, object]) -> bool:
     return all(each["ready"] for each in status.get("containerStatuses", ()))
 
 
+def _findings(verdict: Verdict, troubles: list[str]) -> list[str]:
+    kinds = ("wrong", "lost", "stuck", "leaked")
+    found = [f"{kind.upper()} {text}" for kind in kinds for text in getattr(verdict, kind)]
+    return found + [f"HARNESS {text}" for text in troubles]
+
+
 def _told(faults: Faults, verdict: Verdict, observer: Observer) -> list[str]:
     lines = [f"{count:4d} x {name}" for name, count in faults.done.most_common()]
     lines += [f"no victim: {text}" for text in faults.missed]
-    for kind in ("wrong", "lost", "stuck", "leaked"):
-        lines += [f"{kind.upper()} {text}" for text in getattr(verdict, kind)]
     lines += [f"run again, its scheduler was ended: {text}" for text in verdict.again]
     apart = sum(faults.done[name] for name in LOSES_STATE)
     counts = faults.target.proxy.counts

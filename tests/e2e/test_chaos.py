@@ -21,6 +21,6 @@ FAULTS_EACH_MINUTE = 5  # at least: one in twelve seconds
 def test_nothing_is_wrong_lost_stuck_or_leaked_whatever_breaks(platform: Platform) -> None:
     outcome = run(Settings(MINUTES, SEED), print, platform)
     print("\n".join(outcome.told))
-    assert outcome.is_clean, outcome.line
+    assert outcome.is_clean, "\n".join([outcome.line, *outcome.findings])
     assert outcome.faults >= FAULTS_EACH_MINUTE * MINUTES, outcome.line
     assert outcome.programs > MINUTES, outcome.line
