@@ -96,10 +96,14 @@ class Lifetimes:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The ledgers beside the lifetimes. `gap`: the part of all GPU-seconds by which they differ, from 0 to 1."""
+    """The ledgers beside the lifetimes. `gap`: the part of all GPU-seconds by which they differ, from 0 to 1.
+
+    `told`: the pools that differ at all, the furthest first, each with its course.
+    """
 
     gap: float
     verdict: Verdict
+    told: tuple[str, ...] = ()
 
 
 def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
@@ -109,7 +113,7 @@ def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
         if sample.counted_at:
             by_pool[sample.uid, sample.pool].append(sample)
     off_in_all = lived_in_all = 0.0
-    wrong = []
+    wrong, differ = [], []
     for (uid, pool), counts in by_pool.items():
         if any(abs(each.counted_at - each.at) > _TOLD_SECONDS for each in counts):
             continue
@@ -120,10 +124,14 @@ def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
         least, most = sum(low for low, _ in bounds) - unseen, sum(high for _, high in bounds) + unseen
         off = max(0.0, least - last.held, last.held - most)
         off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
+        words = f"{last.cluster}/{pool} counted {last.held:.1f} GPU-seconds, and its pods lived"
+        words = f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}"
         if off > _SHARE * most + _SLACK_GPU_SECONDS:
-            words = f"{last.cluster}/{pool} counted {last.held:.1f} GPU-seconds, and its pods lived"
-            wrong.append(f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}")
-    return Comparison(off_in_all / lived_in_all if lived_in_all else 0.0, Verdict(wrong=tuple(wrong)))
+            wrong.append(words)
+        elif off:
+            differ.append((off, words))
+    told = tuple(words for _, words in sorted(differ, reverse=True))
+    return Comparison(off_in_all / lived_in_all if lived_in_all else 0.0, Verdict(wrong=tuple(wrong)), told)
 
 
 def _course(pods: list[Lifetime], counts: list[PoolSample]) -> str:

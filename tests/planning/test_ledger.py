@@ -600,7 +600,7 @@ def test_a_count_that_was_long_on_its_way_is_as_old_as_it_says(late: float):
     on.end("b")
     on.wait(8)
     seen = Seen(tuple(on.pods.values()), on.now, None, 0.0, tuple(on.gone), ("gpu",))
-    assert sum(inherit(seen, on.status, came).of("gpu").seconds.values()) == pytest.approx(on.lifetimes, abs=0.5)
+    assert sum(inherit(seen, on.status, came).of("gpu").seconds.values()) == pytest.approx(on.lifetimes)
 
 
 def test_a_pod_that_had_failed_before_an_operator_came_is_no_pod_of_its_time():

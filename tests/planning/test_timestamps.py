@@ -20,7 +20,7 @@ def stamped(**fields: Any) -> Pod:
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_at_the_start_an_age_is_by_the_api_servers_time(ahead: float):
     pod = on_operator_clock(stamped(created=T - 90 + ahead, placed=T - 80 + ahead), None, now=T, server_ahead=ahead)
-    assert (T - pod.created, T - pod.placed) == (90, 80)
+    assert (T - pod.created, T - pod.placed) == (90, 79.5)
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
@@ -74,16 +74,16 @@ def test_what_is_not_there_stays_away():
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_a_pod_that_ended_while_no_operator_ran_did_so_when_its_kubelet_says(ahead: float):
     ended = stamped(phase="Failed", created=T - 900 + ahead, placed=T - 800 + ahead, finished_at=T - 600 + ahead)
-    assert on_operator_clock(ended, None, now=T, server_ahead=ahead).finished_at == T - 600
+    assert on_operator_clock(ended, None, now=T, server_ahead=ahead).finished_at == T - 599.5
 
 
-@pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T), (T - 3600, T - 80), (0.0, T)])
+@pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T), (T - 3600, T - 79.5), (0.0, T)])
 def test_a_pod_ended_after_it_got_its_node_and_not_in_the_future(stamp: float, believed: float):
     ended = stamped(phase="Succeeded", created=T - 90, placed=T - 80, finished_at=stamp)
     assert on_operator_clock(ended, None, now=T).finished_at == believed
 
 
-@pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T + 30), (T + 29.5, T + 29.5), (T - 3600, T + 29)])
+@pytest.mark.parametrize(("stamp", "believed"), [(T + 3600, T + 30), (T + 29, T + 30), (T - 3600, T + 29)])
 def test_a_pod_that_ends_beside_an_operator_did_so_since_its_last_news(stamp: float, believed: float):
     before = on_operator_clock(stamped(placed=T, phase="Running"), None, now=T)
     ended = stamped(placed=T, phase="Failed", finished_at=stamp)
@@ -94,3 +94,27 @@ def test_a_pod_that_ends_beside_an_operator_did_so_since_its_last_news(stamp: fl
 
 def test_a_pod_that_did_not_end_has_no_end():
     assert on_operator_clock(stamped(phase="Running", finished_at=T), None, now=T).finished_at == 0.0
+
+
+@pytest.mark.parametrize(
+    ("now", "since", "believed"),
+    [
+        (T + 0.7, T - 5, T + 0.7),  # told within the second of its stamp: just now
+        (T + 4, T - 5, T + 0.5),  # told late
+        (T + 4, T + 0.8, T + 0.8),
+        (T + 4, T + 3.9, T + 0.5),  # as was all that was told before: the watch is behind
+        (T + 4, 0.0, T + 0.5),  # nothing was told before
+        (T + 0.2, 0.0, T + 0.2),
+        (T + 60, T + 59, T + 59),  # no watch is so far behind: a clock is wrong
+    ],
+)
+def test_a_stamp_of_whole_seconds_tells_when_a_pod_began_and_ceased_to_hold_its_gpus(
+    now: float, since: float, believed: float
+):
+    """A second of each pod is little of its life, and much of a ledger in which pods come and go."""
+    placed = stamped(created=T - 9, placed=T)
+    assert on_operator_clock(placed, None, now=now, since=since).placed == believed
+    before = on_operator_clock(stamped(created=T - 9, placed=T - 8), None, now=T - 8, since=T - 8)
+    ended = stamped(created=T - 9, placed=T - 8, phase="Failed", finished_at=T)
+    if since:
+        assert on_operator_clock(ended, before, now=now, since=since).finished_at == believed

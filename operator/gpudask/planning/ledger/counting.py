@@ -256,12 +256,11 @@ def _counted_since(told: float | None, came: float | None) -> float | None:
     """When a status was counted, by the operator's clock, of which it is `told`, and which `came` at a time.
 
     It came no sooner than it was counted, and later where the API server kept it waiting: so far as it can have done
-    that, what is told stands, but for what two clocks may differ by. Further back the clocks are not to be believed.
+    that, and as two clocks may differ, what is told stands. Beyond that the clocks are not to be believed.
     """
     if told is None or came is None:
         return told if came is None else came
-    latest = told + _CLOCKS_SECONDS
-    return latest if came - WRITE_SECONDS <= latest < came else came
+    return min(told, came) if came - WRITE_SECONDS <= told <= came + _CLOCKS_SECONDS else came
 
 
 def _was_counted(earlier: float, gpus: int, room: int) -> bool:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from gpudask.desired.scheduler import MadeWith
 
 _DIGITS = 9  # of a worker pod's number
+_STAMP_SECONDS = 1.0  # a stamp has whole seconds: it happened within so long after
+_BEHIND_SECONDS = 30.0  # by which what a watch tells may be late
 _ENDED = 3  # the place of a container's termination among a pod's stamps
 
 
@@ -185,8 +187,8 @@ def on_operator_clock(
         told = [None] * len(stamps)
     since = max(since, created)
     _, placed, started, ended, drains = (
-        local if local is not None else _local_time(stamp, server_ahead, since, now)
-        for local, stamp in zip(told, stamps, strict=True)
+        local if local is not None else of(stamp, server_ahead, since, now)
+        for local, stamp, of in zip(told, stamps, _LOCAL_TIMES, strict=True)
     )
     return replace(
         pod,
@@ -196,7 +198,7 @@ def on_operator_clock(
         ended=replace(pod.ended, at=ended) if pod.ended is not None else None,
         retirement=replace(pod.retirement, at=drains) if pod.retirement is not None else None,
         delete_by=_delete_by(pod, before, now),
-        finished_at=_finished_at(pod, before, now, _local_time(pod.finished_at, server_ahead, max(since, placed), now)),
+        finished_at=_finished_at(pod, before, now, _moment(pod.finished_at, server_ahead, max(since, placed), now)),
         stamps=stamps,
     )
 
@@ -204,6 +206,28 @@ def on_operator_clock(
 def _local_time(stamp: float, server_ahead: float, since: float, now: float) -> float:
     """The time `stamp` on the operator's clock, as far as it can be true; 0.0, which is none, stays."""
     return max(min(stamp - server_ahead, now), since) if stamp else 0.0
+
+
+def _moment(stamp: float, server_ahead: float, since: float, now: float) -> float:
+    """When happened what has the `stamp`, as likely as can be told, on the operator's clock; 0.0, which is none, stays.
+
+    GPU-seconds are counted from and to it, and a stamp has whole seconds: it happened at some time of that second. What
+    is told within it has just happened; what comes later, in its middle. That may be sooner than what was told last
+    (`since`), as a watch may be behind; by more than that could make it, the clock that stamped is wrong.
+    """
+    if not stamp:
+        return 0.0
+    first = stamp - server_ahead
+    last, middle = first + _STAMP_SECONDS, first + _STAMP_SECONDS / 2
+    if now <= last:
+        return now if since else min(middle, now)
+    if since <= last or since - last > _BEHIND_SECONDS:
+        return max(middle, since)
+    return middle
+
+
+# Of `Pod.stamps`, each in its turn.
+_LOCAL_TIMES = (_local_time, _moment, _local_time, _local_time, _local_time)
 
 
 def _finished_at(pod: Pod, before: Pod | None, now: float, stamp: float) -> float:
