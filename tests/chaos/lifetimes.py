@@ -7,6 +7,7 @@ was gone. What a watch cannot tell is allowed for:
 - Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
   the leader had ended. The next one has seen what went meanwhile, unless it had just begun itself: then it takes half
   of that time, and is off by no more than the other half.
+- Kubernetes stamps in whole seconds: of a pod whose node or end was told late, half a second is unknown.
 - An operator that begins while the API server tells a wrong time takes that for the time. So a cluster whose status
   once told a time that was not, is left out.
 
@@ -29,7 +30,9 @@ _POOL, _CLUSTER = "gpudask.dev/pool", "gpudask.dev/cluster"
 _COUNTED_SECONDS = 3.0
 _TOLD_SECONDS = 60.0  # a status that tells another time by so much was told a wrong one
 _SHARE = 0.01
-_SLACK_GPU_SECONDS = 0.5  # of a pool: two watches hear of the same event at two times, some hundredths apart each
+_SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
+# Of a pod: the stamps of its node and its end have whole seconds, and where news of it comes late nobody knows more.
+_SLACK_SECONDS = 0.5
 
 
 @dataclass
@@ -126,7 +129,7 @@ def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
         off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
         words = f"{last.cluster}/{pool} counted {last.held:.1f} GPU-seconds, and its pods lived"
         words = f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}"
-        if off > _SHARE * most + _SLACK_GPU_SECONDS:
+        if off > _SHARE * most + _SLACK_SECONDS * max(1, sum(each.gpus for each in pods)):
             wrong.append(words)
         elif off:
             differ.append((off, words))
@@ -147,7 +150,7 @@ def _course(pods: list[Lifetime], counts: list[PoolSample]) -> str:
 
 def _span(between: tuple[float, float]) -> str:
     first, last = between
-    return _clock(last) if last - first < _SLACK_GPU_SECONDS else f"({_clock(first)} or {_clock(last)})"
+    return _clock(last) if last - first < _SAME_SECONDS else f"({_clock(first)} or {_clock(last)})"
 
 
 def _clock(at: float) -> str:
