@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpudask.api.record import PoolSample, Sample
+from gpudask.api.record import MAX_POOLS, PoolSample, Sample
 from gpudask.api.status import PoolStatus, Status, iso
 from gpudask.history import samples
 from tests.planning.builders import NOW
@@ -36,3 +36,15 @@ def test_a_sample_has_the_sizes_and_the_demand_of_each_pool():
     assert samples.take(status, NOW) == Sample(
         at=iso(NOW, to="seconds"), pools=[PoolSample(name="gpu", desired=2, ready=1, gpus_held=8, gpus_busy=4)]
     )
+
+
+def test_a_removed_pool_is_sampled_while_it_has_pods_and_no_longer():
+    """Its row stays for its GPU-seconds alone: in each sample it would take the room of another sample."""
+    leaving, gone = PoolStatus(name="old", removed=True, pods=1, gpus_held=1), PoolStatus(name="gone", removed=True)
+    status = Status(pools=[PoolStatus(name="gpu"), leaving, gone])
+    assert [pool.name for pool in samples.take(status, NOW).pools] == ["gpu", "old"]
+
+
+def test_removed_pools_take_no_place_of_those_that_are_sampled():
+    gone = [PoolStatus(name=f"gone{number}", removed=True) for number in range(MAX_POOLS)]
+    assert [pool.name for pool in samples.take(Status(pools=[*gone, PoolStatus(name="gpu")]), NOW).pools] == ["gpu"]

@@ -12,8 +12,9 @@ _SIZES_SECONDS, _COUNTS_SECONDS = 1.0, 10.0
 
 
 def take(status: Status, now: float) -> Sample:
-    """The sample of `status`; `now`: the API server's time."""
-    return Sample(at=iso(now, to="seconds"), pools=[_pool(pool) for pool in status.pools[:MAX_POOLS]])
+    """The sample of `status`, without the pools that are gone; `now`: the API server's time."""
+    there = [pool for pool in status.pools if pool.pods or not pool.removed]
+    return Sample(at=iso(now, to="seconds"), pools=[_pool(pool) for pool in there[:MAX_POOLS]])
 
 
 def is_due(before: Sample | None, sample: Sample) -> bool:
