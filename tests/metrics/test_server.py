@@ -213,6 +213,14 @@ async def test_who_reads_without_pause_is_told_to_wait():
         assert 429 in seen
 
 
+async def test_one_who_reads_without_pause_keeps_nobody_else_out():
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving())
+        fast = [await stack.enter_async_context(asked(server)) for _ in range(20)]
+        assert 429 in fast
+        assert await stack.enter_async_context(asked(server, address="127.0.0.2")) == 200
+
+
 async def test_one_who_reads_slowly_keeps_nobody_else_out():
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving(Endless()))

@@ -11,26 +11,21 @@ import hmac
 import logging
 import ssl
 import zlib
-from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 from aiohttp import web
 
-from gpudask.clients.flow_control import RateLimiter
 from gpudask.metrics.exposition import CONTENT_TYPE
 from gpudask.metrics.operator import Metrics
+from gpudask.metrics.readers import Readers
 
 _LOG = logging.getLogger(__name__)
 PATH = "/metrics"
 _CERTIFICATE, _KEY = "tls.crt", "tls.key"  # as in a Secret of type kubernetes.io/tls
 _LOOK_SECONDS = 10.0  # between two looks at the certificate's files
 _TOKEN_BYTES = 4096
-# Readings at once, and each second: with a thousand clusters one takes a tenth of a second of the event loop.
-_AT_ONCE = 4
-_AT_ONCE_BY_ONE = 2  # of one address: who reads slowly keeps nobody else out
-_PER_SECOND, _BURST = 2.0, 10.0
 _READ_SECONDS = 30.0  # for one reading: who takes longer does not read
 _GZIP = 16 + zlib.MAX_WBITS  # with gzip's header
 _GZIP_LEVEL = 1  # text of labels becomes a twentieth; higher levels take several times as long for little
@@ -56,8 +51,7 @@ class MetricsServer:
         self._options = options
         self._look_seconds = look_seconds
         self._certificate = _Certificate(Path(options.tls)) if options.tls else None
-        self._active: Counter[str] = Counter()  # readings by address
-        self._limiter = RateLimiter(_PER_SECOND, _BURST)
+        self._readers = Readers()
         self._runner: web.AppRunner | None = None
         self.listens = asyncio.Event()
 
@@ -94,12 +88,9 @@ class MetricsServer:
     async def _read(self, request: web.Request) -> web.StreamResponse:
         if self._options.token and not _is_authorized(request, Path(self._options.token)):
             return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
-        now, peer = asyncio.get_running_loop().time(), request.remote or ""
-        is_full = self._active.total() >= _AT_ONCE or self._active[peer] >= _AT_ONCE_BY_ONE
-        if is_full or self._limiter.available_at(now) > now:
+        peer = request.remote or ""
+        if not self._readers.admit(peer, asyncio.get_running_loop().time()):
             return web.Response(status=HTTPStatus.TOO_MANY_REQUESTS, headers={"Retry-After": "5"})
-        self._limiter.reserve(now)
-        self._active[peer] += 1
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 return await self._send(request)
@@ -108,7 +99,7 @@ class MetricsServer:
                 request.transport.abort()  # half of an answer is no answer
             return web.Response(status=HTTPStatus.REQUEST_TIMEOUT)
         finally:
-            self._active -= Counter({peer: 1})  # and keeps no address that does not read
+            self._readers.release(peer)
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
