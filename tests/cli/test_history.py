@@ -14,10 +14,12 @@ import pytest
 import yaml
 from distributed import SpecCluster
 
+from gpudask.cli import output
 from gpudask.cli.output import Exit
 from tests.cli.doctor_builders import a_deployment, found, only_fault, well
 from gpudask.cli.doctor.facts import Level
 from gpudask.cli.doctor.rights import HISTORY
+from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
 from tests.cli.test_completion import complete
@@ -94,6 +96,42 @@ def test_programs_get_the_objects(kept: FakeServer):
     assert invoke("history", "other", "-o", "name").stdout == "gpudaskrecord.gpudask.dev/other-08000000\n"
 
 
+@pytest.mark.parametrize("form", ["json", "yaml"])
+@pytest.mark.parametrize("number", [0, 1, 60])
+def test_programs_get_the_same_text_of_all_records_as_of_one_list(kept: FakeServer, form: str, number: int):
+    """They are written as they come, and read by whoever reads `kubectl get -o`."""
+    kept.records = [a_record(f"demo{each}", report="a\u2028b\nc") for each in range(number)]
+    assert invoke("history", "-o", form).stdout == output.listed(kept.records, form)
+
+
+def test_names_alone_are_asked_for_where_names_are_wanted(kept: FakeServer):
+    lines = invoke("history", "-o", "name").stdout.splitlines()
+    assert lines == [
+        f"gpudaskrecord.gpudask.dev/{name}" for name in ("demo-07000000", "demo-08000000", "other-08000000")
+    ]
+    assert complete("gpudask history ", {})[0] == ["demo", "other"]
+    assert kept.records_listed == 0
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "name"])
+def test_of_records_that_may_not_be_listed_nothing_is_printed(kept: FakeServer, form: str):
+    kept.records = None
+    result = invoke("history", "-o", form)
+    assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, "")
+
+
+def test_a_list_that_breaks_off_is_no_json_and_fails(kept: FakeServer, monkeypatch: pytest.MonkeyPatch):
+    async def each(_self: Any, **_fields: Any) -> AsyncGenerator[Json]:
+        yield a_record()
+        raise KubeClusterError("cannot go on", reason="the list is too old", next_step="Try again", status=410)
+
+    monkeypatch.setattr(Server, "each_record", each)
+    result = invoke("history", "-o", "json")
+    assert result.exit_code == Exit.FAILED
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(result.stdout)
+
+
 def test_a_name_without_a_record_is_not_found_and_the_others_are_named(kept: FakeServer):
     result = invoke("history", "unknown")
     assert result.exit_code == Exit.NOT_FOUND
@@ -152,7 +190,16 @@ def test_a_log_keeps_its_lines_as_they_were(kept: FakeServer):
     assert invoke("logs", "demo-gpu-worker-0", "--previous").stdout == log.lstrip("\n") + "\n"
 
 
-@pytest.mark.parametrize("arguments", [["history", "-A"], ["logs", "demo", "gpu", "--previous"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["history", "-A"],
+        ["history", "-o", "json"],
+        ["history", "-o", "yaml"],
+        ["logs", "demo", "gpu", "--previous"],
+        ["report", "demo", "-o", "-"],
+    ],
+)
 def test_of_many_records_no_two_are_held_at_once(
     kept: FakeServer, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ):

@@ -271,6 +271,10 @@ def test_records_are_read_to_the_last_page(shell: Shell):
     shell.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies}))
 
     assert json.loads(shell.ok("cost", "-o", "json"))["total"]["gpuHours"] == 60.0
+    listed = json.loads(shell.ok("history", "-o", "json"))["items"]
+    assert len(listed) == 60
+    names = [f"gpudaskrecord.gpudask.dev/{body['metadata']['name']}" for body in listed]
+    assert shell.ok("history", "-o", "name").splitlines() == names
 
 
 def test_top_answers_programs_once_and_in_numbers(demo: Shell):

@@ -25,6 +25,7 @@ PODS = "/api/v1/namespaces/lab/pods"
 class FakeServer:
     clusters: dict[str, Json] = field(default_factory=dict)
     records: list[Json] | None = field(default_factory=list)
+    records_listed: int = 0  # whole ones: one may have 200 kB
     """GpuDaskRecords; None: the server knows no such kind."""
     pods: list[Json] = field(default_factory=list)
     targets: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -208,7 +209,13 @@ class FakeServer:
         items = [body for body in self.records if wanted.items() <= body["metadata"]["labels"].items()]
         begin, size = int(request.query.get("continue", "0")), int(request.query.get("limit", "1000"))
         more = {"continue": str(begin + size)} if begin + size < len(items) else {}
-        return web.json_response({"metadata": more, "items": items[begin : begin + size]})
+        page = items[begin : begin + size]
+        if request.headers.get("Accept", "").startswith("application/json;as=PartialObjectMetadataList;"):
+            kind = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
+            page = [kind | {"metadata": body["metadata"]} for body in page]
+        else:
+            self.records_listed += len(page)
+        return web.json_response({"metadata": more, "items": page})
 
     async def _get_record(self, request: web.Request) -> web.Response:
         named = [body for body in self.records or [] if body["metadata"]["name"] == request.match_info["name"]]

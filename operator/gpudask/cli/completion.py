@@ -18,6 +18,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -66,7 +67,8 @@ def records(ctx: typer.Context) -> list[str]:
     """The clusters that left a record, each once."""
 
     async def listed(server: Server) -> list[str]:
-        labels = [body["metadata"].get("labels") or {} for body in await server.records()]
+        async with aclosing(server.each_record(metadata_only=True)) as bodies:
+            labels = [body["metadata"].get("labels") or {} async for body in bodies]
         return sorted({str(of[LABEL_CLUSTER]) for of in labels if LABEL_CLUSTER in of})
 
     return _query(ctx, listed)

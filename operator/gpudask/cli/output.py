@@ -6,6 +6,7 @@ import json
 import os
 import select
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,37 @@ def listed(bodies: list[Json], form: str) -> str:
     if form.startswith(JSONPATH):
         return jsonpath.render(form.removeprefix(JSONPATH), _list(bodies))
     return as_text(_list([_without_bookkeeping(body) for body in bodies]), form)
+
+
+async def write_list(bodies: AsyncIterator[Json], form: str) -> None:
+    """Write the text of `listed` to standard output, each object as it comes: so no two of them are held at once.
+
+    Where `bodies` fails before its first object nothing is written; later what was written is no whole document.
+
+    Args:
+        bodies: the objects.
+        form: json or yaml.
+    """
+    empty = as_text(_list([]), form)
+    if form == "json":
+        head, tail = empty.split("[]")
+        head, between, tail = f"{head}[", ",", f"\n  ]{tail}"
+    else:
+        head, between, tail = empty.removesuffix(" []\n") + "\n", "", ""
+    is_first = True
+    async for body in bodies:
+        typer.echo((head if is_first else between) + _list_item(body, form), nl=False)
+        is_first = False
+    typer.echo(empty if is_first else tail, nl=False)
+
+
+def _list_item(body: Json, form: str) -> str:
+    """An object as it stands in a List, with the newline before it in JSON, and after it in YAML."""
+    text = as_text([_without_bookkeeping(body)], form)
+    if form != "json":
+        return text
+    # Deeper by the List's own indent: the newlines within a text are escaped.
+    return text.removeprefix("[").removesuffix("\n]\n").replace("\n", "\n  ")
 
 
 def _list(items: list[Json]) -> Json:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpudask.api import Json
+from gpudask.api.resource import API_VERSION, RECORD_KIND
 from gpudask.cli import client, cluster_tables, output
 from gpudask.cli.completion import records
 from gpudask.cli.options import AllNamespaces, Context, Format, Kubeconfig, Namespace, read_name
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
 _FORMS = tuple(form.value for form in Format)
+_KIND = {"apiVersion": API_VERSION, "kind": RECORD_KIND}  # of which an answer of metadata alone says nothing
 _LAST_COUNT = 1000  # measures of the scheduler's own machine in a report
 
 
@@ -80,12 +83,11 @@ def history_command(
 
 
 def _list(target: client.Target, form: str | None, *, all_namespaces: bool) -> None:
-    """Print all records: as a table, of whose rows no more is kept than they show, or whole for programs."""
+    """Print all records: as a table, of whose rows no more is kept than they show, or whole as they come."""
     from gpudask.cli.record_tables import entry, list_rows  # noqa: PLC0415 - help does without
 
     if form is not None:
-        bodies = client.run(target, lambda server: server.records(all_namespaces=all_namespaces))
-        typer.echo(output.listed(bodies, form), nl=False)
+        client.run(target, lambda server: _write_list(server, form, all_namespaces=all_namespaces))
         return
 
     async def read(server: Server) -> list[Entry]:
@@ -94,6 +96,18 @@ def _list(target: client.Target, form: str | None, *, all_namespaces: bool) -> N
     columns, rows = list_rows(client.run(target, read), namespaces=all_namespaces)
     console = output.console()
     cluster_tables.show(console, cluster_tables.table(columns, rows, console.width))
+
+
+async def _write_list(server: Server, form: str, *, all_namespaces: bool) -> None:
+    """Write all records for programs, each as it comes."""
+    names_alone = form == Format.NAME
+    found = server.each_record(all_namespaces=all_namespaces, metadata_only=names_alone)
+    async with aclosing(found) as bodies:
+        if names_alone:
+            async for body in bodies:
+                typer.echo(output.documents([_KIND | {"metadata": body["metadata"]}], form), nl=False)
+        else:
+            await output.write_list(bodies, form)
 
 
 async def _read(server: Server, name: str) -> tuple[Json, list[str]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudask.api import Json
 from gpudask.cli import client, output, untrusted
 from gpudask.cli.commands.cost import PriceFile, read_prices
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace
@@ -70,6 +71,22 @@ def as_html(subject: Subject, now: float, prices: Prices | None = None) -> str:
     return render(page(subject, now, prices), now, metadata.version("gpudask"))
 
 
+class _Last:
+    """The record of the last cluster of a name, or of the one with a `uid`: no other one is kept."""
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        self._created = 0.0
+        self.record: Json | None = None
+
+    def see(self, record: Json) -> None:
+        """Keep `record`, if it is the one so far."""
+        created = untrusted.time(record, "record", "cluster", "created") or 0.0
+        is_meant = not self._uid or untrusted.name(record, "record", "cluster", "uid") == self._uid
+        if is_meant and (self.record is None or created >= self._created):
+            self._created, self.record = created, record
+
+
 async def read_subject(server: Server, name: str) -> Subject:
     """The cluster of this name and its record; of one that is gone the record alone.
 
@@ -83,21 +100,16 @@ async def read_subject(server: Server, name: str) -> Subject:
     from gpudask.cli.report.sections import Subject  # noqa: PLC0415
 
     body = await server.find(name)
-    records = await read_records(server, lambda record: record, cluster=name)
-    if body is not None:
-        uid = untrusted.name(body, "metadata", "uid")
-        records = [record for record in records if untrusted.name(record, "record", "cluster", "uid") == uid]
-    elif not records:
-        named = await find_record(server, name)
-        if named is None:
+    last = _Last("" if body is None else untrusted.name(body, "metadata", "uid"))
+    await read_records(server, last.see, cluster=name)
+    record = last.record
+    if body is None and record is None:
+        record = await find_record(server, name)
+        if record is None:
             raise CliError(
                 f"no cluster {name!r} in namespace {server.namespace!r}, and no record of one: gpudask cost lists all",
                 Exit.NOT_FOUND,
             )
-        records = [named]
-    # Of several that had the name the last one counts.
-    records.sort(key=lambda record: untrusted.time(record, "record", "cluster", "created") or 0.0)
-    record = records[-1] if records else None
     if body is None:
         assert record is not None
         return Subject(of_record(record), None, parse(record))

@@ -24,6 +24,8 @@ from gpudask.kubecluster.timing import Timing
 CREATOR = "gpudask-client-spec"  # field manager of what this client created or edited: pools, suspend
 _ATTEMPTS = 5
 _PAGE = "50"  # records of an answer
+# https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _DELETIONS = {Reason.IDLE_TOO_LONG, Reason.DISCONNECTED_TOO_LONG}  # of the operator's events
 
 
@@ -130,22 +132,29 @@ class Server(Connection):
             raise (_no_operator("cannot list clusters") if error.status == NOT_FOUND else error) from error
         return sorted(answer["items"], key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
 
-    async def records(self, *, cluster: str = "", all_namespaces: bool = False) -> list[Json]:
-        """The GpuDaskRecords of this namespace or of all, by namespace and name; of the clusters named `cluster` alone.
+    async def each_record(
+        self, *, cluster: str = "", all_namespaces: bool = False, metadata_only: bool = False
+    ) -> AsyncGenerator[Json]:
+        """The GpuDaskRecords of this namespace or of all, in the server's order, by namespace and name.
+
+        Page by page: one may have 200 kB, and there may be thousands.
+
+        Args:
+            cluster: of the clusters of this name alone; of all where it is empty.
+            all_namespaces: of every namespace.
+            metadata_only: nothing of each but its `metadata`.
 
         Raises:
             KubeClusterError: the server refuses, or knows no such kind.
         """
-        found = [body async for body in self.each_record(cluster=cluster, all_namespaces=all_namespaces)]
-        return sorted(found, key=lambda body: (body["metadata"]["namespace"], body["metadata"]["name"]))
-
-    async def each_record(self, *, cluster: str = "", all_namespaces: bool = False) -> AsyncGenerator[Json]:
-        """The same in the server's order, page by page: one may have 200 kB, and there may be thousands."""
         params = {"limit": _PAGE} | ({"labelSelector": f"{LABEL_CLUSTER}={cluster}"} if cluster else {})
+        headers = {"Accept": _METADATA_LIST} if metadata_only else {}
         namespace = "" if all_namespaces else None
         while True:
             try:
-                answer = await self.call("list", RECORD_PLURAL, version=API_VERSION, namespace=namespace, params=params)
+                answer = await self.call(
+                    "list", RECORD_PLURAL, version=API_VERSION, namespace=namespace, params=params, headers=headers
+                )
             except KubeClusterError as error:
                 if error.status != NOT_FOUND:
                     raise
