@@ -13,13 +13,13 @@ import pytest
 
 from gpudask.api.reasons import Cause
 from gpudask.api.resource import Identity
-from gpudask.api.status import PoolStatus, Status
+from gpudask.api.status import PoolStatus, Status, iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
 from gpudask.planning.ledger.causes import Holder
 from gpudask.planning.ledger.counting import Ledger, Seen, count
-from gpudask.planning.observed.pods import Ended
+from gpudask.planning.observed.pods import Ended, Pod
 from gpudask.reconcile.records import store, writer
 from gpudask.reconcile.records.pod_logs import PodLogs
 from gpudask.reconcile.records.keeper import RecordKeeper
@@ -285,3 +285,113 @@ async def test_all_records_are_swept_over_however_much_news_there_is():
         running.cancel()
         assert swept.count("busy") > 5
         assert 2 <= swept.count("") <= 5
+
+
+class Closing:
+    """The end of a cluster's record, whose pods are gone when a test says so, by a clock that stands."""
+
+    def __init__(self, operated: Operated, pods: list[Pod], now: list[float]) -> None:
+        self.operated, self.pods, self.now = operated, pods, now
+        self.record = a_record(operated, "demo")
+
+    async def begin(self) -> asyncio.Task[None]:
+        """Close the record, and wait until it was written once."""
+        closing = asyncio.create_task(self.record.close())
+        await eventually(_said(self.operated, "POST gpudaskrecords demo-uid-of-d"), bool, "its first write", 10.0)
+        return closing
+
+    def gone(self, last: Pod, at: float) -> None:
+        """The pod is gone at a time, and was last seen so."""
+        self.now[0] = max(self.now[0], at)
+        self.pods[:] = [pod for pod in self.pods if pod.uid != last.uid]
+        self.record.pod_gone(last, at)
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """The rows of the ends, by pod."""
+        (path,) = [path for path in self.operated.server.objects if "gpudaskrecords" in path]
+        return {row["pod"]: row for row in self.operated.server.objects[path]["record"]["pods"]}
+
+    async def written(self) -> dict[str, Any]:
+        return self.rows
+
+
+@asynccontextmanager
+async def closing_of(monkeypatch: pytest.MonkeyPatch, *pods: Pod) -> AsyncIterator[Closing]:
+    now, there = [NOW], list(pods)
+    async with recording(clock=lambda: now[0]) as operated:
+        monkeypatch.setattr(operated.context, "pods_of", lambda _: tuple(there))
+        yield Closing(operated, there, now)
+
+
+def following(operated: Operated, words: dict[str, list[bytes]], ends: asyncio.Event) -> None:
+    """Let logs be followed: each container writes what it has once the cluster has ended, and then it ends."""
+
+    async def follow_log(namespace: str, name: str, **_: Any) -> AsyncIterator[bytes]:
+        first, last = words[name]
+        yield first
+        await ends.wait()
+        yield last
+
+    operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
+
+
+async def test_pods_that_outlive_their_cluster_are_recorded_when_they_end_with_all_that_they_said(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    ends = asyncio.Event()
+    async with closing_of(monkeypatch, RUNS) as closing:
+        following(closing.operated, {RUNS.name: [b"working", b"\nthe last line"]}, ends)
+        done = await closing.begin()
+        ends.set()
+        last = replace(RUNS, delete_by=NOW + 30, started=0.0, ended=Ended("Error", 143, "", NOW + 20.0))
+        closing.gone(last, NOW + 21.0)
+        await done
+    row = closing.rows[RUNS.name]
+    assert (row["reason"], row["exitCode"], row["log"]) == ("ClusterDeleted", 143, "working\nthe last line")
+    assert row["ended"] == iso(NOW + 20.0, to="seconds")
+
+
+async def test_of_a_pod_whose_log_cannot_be_followed_the_end_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    async with closing_of(monkeypatch, RUNS) as closing:
+        done = await closing.begin()
+        closing.gone(replace(RUNS, delete_by=NOW + 30), NOW + 21.0)
+        await done
+    row = closing.rows[RUNS.name]
+    assert (row["reason"], row["ended"]) == ("ClusterDeleted", iso(NOW + 21.0, to="seconds"))
+
+
+async def test_pods_that_end_one_after_another_are_written_as_they_end(monkeypatch: pytest.MonkeyPatch):
+    other = pod(DEMO, "cpu", 1)
+    async with closing_of(monkeypatch, RUNS, other) as closing:
+        done = await closing.begin()
+        closing.gone(RUNS, NOW + 5.0)
+        ended = iso(NOW + 5.0, to="seconds")
+        await eventually(closing.written, lambda rows: rows[RUNS.name]["ended"] == ended, "the end of the first", 10.0)
+        assert not done.done()
+        closing.gone(other, NOW + 100.0)
+        await done
+    assert closing.rows[other.name]["ended"] == iso(NOW + 100.0, to="seconds")
+
+
+async def test_a_pod_that_is_longer_in_ending_is_waited_for_as_long_as_it_may_take(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(writer, "_LAST_LOGS_SECONDS", 0.5)
+    async with closing_of(monkeypatch, replace(RUNS, grace_seconds=10.0)) as closing:
+        done = await closing.begin()
+        await asyncio.sleep(2.0)  # longer than others are waited for
+        closing.gone(RUNS, NOW + 21.0)
+        await done
+    assert closing.rows[RUNS.name]["ended"] == iso(NOW + 21.0, to="seconds")
+
+
+async def test_a_pod_whose_node_does_not_confirm_its_end_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(writer, "_AFTER_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(writer, "_LAST_LOGS_SECONDS", 0.5)
+    async with closing_of(monkeypatch, RUNS) as closing:
+        done = await closing.begin()
+        closing.pods[:] = [replace(RUNS, delete_by=NOW + 30.0)]
+        closing.now[0] = NOW + 45.0
+        await done
+    row = closing.rows[RUNS.name]
+    assert row["reason"] == "NodeLost"
+    assert "does not confirm" in row["message"]

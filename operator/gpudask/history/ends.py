@@ -107,6 +107,22 @@ class PodWatch:
         if pod.uid in self._pods:
             self._pods[pod.uid] = pod
 
+    @property
+    def awaits(self) -> bool:
+        """Whether there were pods at the last look whose end was not told."""
+        return bool(self._pods.keys() - self._over)
+
+    def leaving(self, now: float, *, ahead: float = 0.0) -> tuple[PodEnd, ...]:
+        """The ends of the pods that outlive their cluster, as if they were gone now: what is known until they are.
+
+        A look tells them again, by the same keys, once the pods have ended.
+        """
+        return tuple(
+            gone_end(pod, now, ahead=ahead, intended=self._intended.get(uid), cluster_gone=True)
+            for uid, pod in self._pods.items()
+            if uid not in self._over
+        )
+
     def look(self, pods: Iterable[Pod], now: float, *, ahead: float = 0.0, cluster_gone: bool = False) -> Seen:
         """Compare with what there is now.
 
@@ -248,16 +264,6 @@ def with_log(end: PodEnd, log: str, why_none: str = "") -> PodEnd:
         return replace(end, log=log, source=LogSource.KNOWN)
     missing = why_none or "no log: it wrote none"
     return replace(end, message=f"{end.message}; {missing}" if end.message else missing, source=LogSource.NONE)
-
-
-def with_state(end: PodEnd, pod: Pod | None) -> PodEnd:
-    """`end` with what the kubelet has told of the pod since, such as its exit code; `pod`: as it is now."""
-    if pod is None or end.exit_code is not None:
-        return end
-    log, code = _own_words(pod)
-    if code is None:
-        return end
-    return replace(end, pod=pod, at=_stamp(pod, end.at), exit_code=code, log=end.log or log)
 
 
 def _intention(action: DeletePod) -> End:

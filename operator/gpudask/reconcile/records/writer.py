@@ -22,7 +22,7 @@ from gpudask.api.status import Status, iso
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
 from gpudask.history import pools, record, samples
-from gpudask.history.ends import LogSource, PodEnd, PodWatch, with_state
+from gpudask.history.ends import LogSource, PodEnd, PodWatch
 from gpudask.history.record import Notes, recorded_pod
 from gpudask.history.tasks import TaskHistory
 from gpudask.planning.actions import DeletePod, Plan
@@ -50,6 +50,8 @@ _LOGS_AT_ONCE = 8
 _BEFORE_DELETION_SECONDS = 0.5
 # The record of a cluster that was deleted: first what is known, then, once its pods have gone, the ends of their logs.
 _FIRST_LOGS_SECONDS, _LAST_LOGS_SECONDS = 1.0, 45.0
+# Pods that take longer to end are waited for until so long after their grace period, and no longer than this.
+_AFTER_GRACE_SECONDS, _LONGEST_SECONDS = 15.0, 600.0
 _ANSWER_SECONDS = 1.0
 _REPORT_AGAIN_SECONDS = 60.0  # after which a scheduler that was not ended after all writes another one
 _TRIES, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 8, 0.5, 15.0
@@ -229,39 +231,54 @@ class ClusterRecord:
     async def _close(self, records: Records) -> None:
         self.look(cluster_gone=True)
         self._take_fresh()
-        ends = [*self._ends, *self._pods.look((), self._context.clock(), ahead=self._ahead, cluster_gone=True).ends]
-        self._ends = []
-        for end in ends:
+        leaving = self._pods.leaving(self._context.clock(), ahead=self._ahead)
+        ends, self._ends = [*self._ends, *leaving], []
+        for end in leaving:
             if end.source is LogSource.FOLLOWED:
                 self._logs.follow(end.pod)
         self._notes.ended = iso(self._server_time(), to="seconds")
-        self._count_on()
         async with records.closings.slot():
             await self._read_now(ends)
             self._notes.history = await self._ask() or self._notes.history
             await self._logs.wait(_FIRST_LOGS_SECONDS)
+            self._count_on()
             self._note_ends(self._logs.so_far(end) for end in ends)
             is_written = await self._write_last(records)
-        if is_written and (self._logs.is_following or self._holds_gpus):
-            await asyncio.gather(self._logs.wait(_LAST_LOGS_SECONDS), self._wait_for_gpus(_LAST_LOGS_SECONDS))
-            self._count_on()
-            newest = {pod.uid: pod for pod in self._context.pods_of(self._cluster)}
-            self._note_ends(self._logs.so_far(with_state(end, newest.get(end.pod.uid))) for end in ends)
+        seconds = max((end.pod.grace_seconds for end in leaving), default=0.0) + _AFTER_GRACE_SECONDS
+        deadline = asyncio.get_running_loop().time() + min(max(_LAST_LOGS_SECONDS, seconds), _LONGEST_SECONDS)
+        while is_written and self._awaits:
+            is_over = await self._wait_for_ends(deadline)
             async with records.closings.slot():
-                await self._write_last(records)
+                is_written = await self._write_last(records)
+            if is_over:
+                break
+
+    @property
+    def _awaits(self) -> bool:
+        """Whether pods of a cluster that is gone have yet to end, or to be told of."""
+        return self._pods.awaits or bool(self._fresh) or self._holds_gpus
 
     @property
     def _holds_gpus(self) -> bool:
         """Whether pods of the last count hold their GPUs still."""
         return self._counted is not None and any(uid not in self._gone for uid in self._counted.pods)
 
-    async def _wait_for_gpus(self, seconds: float) -> None:
-        """Wait until no pod holds GPUs any more, for so long at most."""
+    async def _wait_for_ends(self, deadline: float) -> bool:
+        """Wait for ends of pods, by the event loop's time until `deadline`; whether all have ended, or it has passed.
+
+        Pods that end together are told together, and where they end all the time so often and no more.
+        """
+        loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._holds_gpus:
+            async with asyncio.timeout_at(deadline):
+                self.look(cluster_gone=True)
+                while not self._fresh and self._awaits:
                     self._pod_gone.clear()
                     await self._pod_gone.wait()
+                    self.look(cluster_gone=True)
+                await asyncio.sleep(max(_GATHER_SECONDS, self._limiter.reserve(loop.time()) - loop.time()))
+        self.look(cluster_gone=True)
+        return loop.time() >= deadline or not (self._pods.awaits or self._holds_gpus)
 
     def _count_on(self) -> None:
         """Count what pods of a cluster that is gone have held since the last count; those that are there drain."""
@@ -346,11 +363,21 @@ class ClusterRecord:
             self._notes = notes.before(self._notes)
             raise
 
+    async def _note_fresh(self) -> None:
+        """Note the ends of pods that have outlived their cluster, by now, and what they have held."""
+        self.look(cluster_gone=True)
+        self._count_on()
+        self._take_fresh()
+        ends, self._ends = self._ends, []
+        await self._complete(ends)
+        self._note_ends(ends)
+
     async def _write_last(self, records: Records) -> bool:
         """Write, and try again for a while; whether it was written."""
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         for tried in range(1, _TRIES + 1):
             await wait_for_turn(records.urgent_limiter, self._cluster.namespace)
+            await self._note_fresh()
             try:
                 await self._flush(records)
             except ApiError as error:
