@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpudask.api.reasons import Cause
-from gpudask.api.record import RecordedPool
+from gpudask.api.record import MAX_POOLS, RecordedPool
 from gpudask.api.status import CauseSeconds, OwnerSeconds, PoolStatus, Status
 from gpudask.history import pools
 from tests.planning.builders import cluster, gpu_pool
@@ -79,3 +79,32 @@ def test_owners_of_pools_that_come_back_are_bounded_and_none_is_lost():
 
 def with_causes(pool: RecordedPool, seconds: float) -> RecordedPool:
     return pool.model_copy(update={"causes": row("gpu", working=seconds).causes})
+
+
+def sums(rows: list[RecordedPool]) -> dict[str, float]:
+    return {pool.name: total(pool) for pool in rows}
+
+
+def test_what_the_status_has_of_pools_without_a_row_counts_only_where_the_record_has_none_either():
+    before = [row("gpu", spare=1.0), row("p0", draining=8.0)]
+    found = pools.merged(before, [row("gpu", spare=1.0), row("", draining=8.0)])
+    assert sums(found) == {"gpu": 1.0, "p0": 8.0}
+    found = pools.merged([row("gpu", spare=1.0)], [row("gpu", spare=1.0), row("", draining=8.0)])
+    assert sums(found) == {"gpu": 1.0, "": 8.0}, "nobody wrote a record then"
+    found = pools.merged([*found, row("p1", draining=5.0)], [row("gpu", spare=2.0), row("", draining=13.0)])
+    assert sums(found) == {"gpu": 2.0, "": 8.0, "p1": 5.0}
+
+
+def test_a_pool_that_comes_back_after_its_row_went_into_the_others_counts_once():
+    found = pools.merged([row("p0", draining=8.0)], [row("", draining=8.0)])
+    found = pools.merged(found, [row("p0", draining=3.0), row("", draining=8.0)])
+    assert sums(found) == {"p0": 11.0}
+
+
+def test_pools_beyond_the_bound_of_a_record_stay_in_its_sum():
+    found = [row("gpu", spare=1.0)]
+    for number in range(MAX_POOLS + 10):
+        found = pools.merged(found, [row("gpu", spare=1.0), row(f"p{number}", draining=2.0)])
+    assert len(found) == MAX_POOLS
+    assert sum(sums(found).values()) == 1.0 + 2.0 * (MAX_POOLS + 10)
+    assert found[0].name == "gpu"

@@ -24,8 +24,10 @@ from gpudask.api.record import (
     Record,
     RecordedEvent,
     RecordedPod,
+    RecordedPool,
     Sample,
     TaskError,
+    dumped,
 )
 from gpudask.api.reasons import Cause
 from gpudask.api.resource import Identity, record_name
@@ -226,3 +228,22 @@ def test_the_gpu_seconds_of_a_pod_have_their_causes_and_those_before_this_operat
         "draining": 5.0,
         "unknown": 15.0,
     }
+
+
+def a_pool_row(name: str, *, is_gone: bool) -> RecordedPool:
+    owners = [{"owner": f"team-{number:040}", "gpuSeconds": 1.0} for number in range(20)]
+    causes = [{"cause": "working", "gpuSeconds": 20.0}]
+    row = {"name": name, "causes": causes, "owners": owners}
+    return RecordedPool.model_validate(row | ({"causesBefore": causes, "ownersBefore": owners} if is_gone else {}))
+
+
+def test_pools_beyond_the_bytes_of_a_record_stay_in_its_sum_and_count_once_when_the_status_has_them():
+    cluster = Identity("demo", "lab", "11111111-1111")
+    there = [a_pool_row(f"p{number}", is_gone=False) for number in range(20)]
+    gone = [a_pool_row(f"old{number}", is_gone=True) for number in range(20)]
+    record = begun(cluster, "", 1.0).model_copy(update={"pools": [*there, *gone]})
+    for _ in range(3):
+        record = gone_on(record, Notes(pools=there), 2.0)
+        assert size([dumped(pool) for pool in record.pools]) <= 12_000
+        assert (record.pools[0].name, record.pools[-1].name) == ("p0", "")
+        assert sum(row.gpu_seconds for pool in record.pools for row in pool.causes) == 800.0

@@ -16,7 +16,7 @@ from gpudask.api.resource import Cluster
 from gpudask.api.status import Status, iso
 from gpudask.planning.ledger import counting
 from gpudask.planning.ledger.causes import Holder, holders, holders_unplanned
-from gpudask.planning.ledger.counting import Gone, Ledger, Seen, count, inherit
+from gpudask.planning.ledger.counting import Gone, Ledger, PoolCount, Seen, count, inherit
 from gpudask.planning.observed.pods import Ended, Pod, Retirement
 from gpudask.planning.plan import plan
 from gpudask.planning.status import count_gpus, recount, report
@@ -739,12 +739,53 @@ def test_of_many_removed_pools_those_with_the_most_seconds_stay():
         on.end(uid)
         on.count()
     assert on.ledger is not None
-    assert set(on.ledger.pools) == {f"p{number}" for number in range(3, counting.REMOVED_KEPT + 3)}
+    kept = {f"p{number}" for number in range(3, counting.REMOVED_KEPT + 3)}
+    assert set(on.ledger.pools) == {*kept, counting.OTHERS}
     on.place(pool="p3")
     on.place("b", pool="new")
     on.count()
     assert {"p3", "new"} < set(on.ledger.pools), "of those that hold GPUs none is forgotten"
-    assert len(on.ledger.pools) == counting.REMOVED_KEPT + 1
+    assert len(on.ledger.pools) == counting.REMOVED_KEPT + 2
+
+
+def test_what_removed_pools_held_stays_in_the_sum_however_many_there_were():
+    """Over another operator, too, which begins with the status; and when a pool comes back under its name."""
+    of, held = cluster(a_pool(replicas=1)), 0.0
+    ledger, status = None, Status(counted_at=iso(NOW))
+    for number in range(3 * counting.REMOVED_KEPT):
+        began, name = NOW + 20.0 * number, f"p{number % 20}"
+        old = pod(of, name, number, gpus=1, placed=began)
+        now = seen(of, scheduler_pod(of), old, says=demand(workers=(worker(old),)), now=began + 5.0)
+        ledger = count_gpus(now, plan(now), status, ledger if number % 3 else None)
+        later = seen(of, scheduler_pod(of), says=demand(), now=began + 19.0)
+        gone = (Gone(old.uid, name, old.dask_name, 1, began, began + 6.0 + number),)
+        held += 6.0 + number
+        ledger = count_gpus(later, plan(later), status, ledger, gone=gone)
+        status = report(later, plan(later), status, ledger)
+        assert sum(row.gpu_seconds_held for row in status.pools) == pytest.approx(held)
+        assert len(status.pools) <= 1 + counting.REMOVED_KEPT + 1
+    others = status.pools[-1]
+    assert (others.name, others.removed, others.pods, others.retiring) == ("", True, 0, 0)
+
+
+def test_an_invalid_spec_loses_none_of_what_removed_pools_held():
+    ledger = Ledger(NOW, {"": PoolCount({Cause.SPARE: 7.0})})
+    (row,) = recount(Status(), ledger, NOW).pools
+    assert (row.name, row.removed, row.gpu_seconds_held) == ("", True, 7.0)
+    assert recount(Status(pools=[row]), ledger, NOW).pools == [row]
+
+
+def test_the_owners_of_removed_pools_are_bounded_in_their_row_and_none_is_lost():
+    on = Operator()
+    pools = {
+        f"p{number}": PoolCount({Cause.WORKING: 30.0}, {f"team-{number}-{n}": 1.0 for n in range(counting.OWNERS)})
+        for number in range(counting.REMOVED_KEPT + 3)
+    }
+    on.ledger = Ledger(NOW, pools)
+    on.count()
+    others = on.ledger.pools[counting.OTHERS]
+    assert len(others.owners) == counting.OWNERS + 1
+    assert sum(others.owners.values()) == 3.0 * counting.OWNERS
 
 
 def test_an_invalid_spec_holds_its_gpus_on():

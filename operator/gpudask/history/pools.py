@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from gpudask.api.pool import Pool
 from gpudask.api.record import MAX_CAUSES, MAX_OWNERS, MAX_POOLS, MAX_SECONDS, CauseSeconds, OwnerSeconds, RecordedPool
 from gpudask.api.status import PoolStatus, Status
+from gpudask.planning.ledger.counting import OTHERS
 
 _LABELS = 16
 _DIGITS = 3
@@ -25,13 +26,55 @@ def merged(before: Iterable[RecordedPool], now: list[RecordedPool]) -> list[Reco
     """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
 
     A pool that leaves the spec keeps what the spec said of it. One that comes back under its name is counted from 0 by
-    the status, and goes on here.
+    the status, and goes on here. What the status has of pools that have no row of their own there counts as far as
+    they have none here either.
     """
-    known = {pool.name: pool for pool in before}
-    rows = [_gone_on(pool, known[pool.name]) if pool.name in known else pool for pool in now]
-    names = {pool.name for pool in now}
-    gone = [pool for pool in known.values() if pool.name not in names and _total(pool.causes)]
-    return [*rows, *(_closed(pool) for pool in gone)][:MAX_POOLS]
+    known, counted = {pool.name: pool for pool in before}, {pool.name: pool for pool in now}
+    others, more = known.pop(OTHERS, None), counted.pop(OTHERS, None)
+    rows = [_gone_on(pool, known[pool.name]) if pool.name in known else pool for pool in counted.values()]
+    rows += [_closed(pool) for pool in known.values() if pool.name not in counted and _total(pool.causes)]
+    if more is not None:
+        more = _without(more, rows, list(counted.values()))
+        others = more if others is None or _total(more.causes) > _total(others.causes) else others
+    rows += [others] if others is not None and _total(others.causes) else []
+    return rows if len(rows) <= MAX_POOLS else [*rows[: MAX_POOLS - 1], *in_one(rows[MAX_POOLS - 1 :])]
+
+
+def in_one(rows: Iterable[RecordedPool]) -> list[RecordedPool]:
+    """The row for those that a record has no room for, so that the sum stays; none where they held nothing.
+
+    What the status has of a pool under its name is left out: it comes again with the next one.
+    """
+    causes: list[CauseSeconds] = []
+    owners: list[OwnerSeconds] = []
+    for row in rows:
+        is_whole = row.name == OTHERS
+        causes = _added_causes(causes, row.causes if is_whole else row.causes_before)
+        owners = _added_owners(owners, row.owners if is_whole else row.owners_before)
+    others = RecordedPool.model_validate({"name": OTHERS})
+    return [others.model_copy(update={"causes": causes, "owners": owners})] if _total(causes) else []
+
+
+def is_closed(row: RecordedPool) -> bool:
+    """Whether the status has nothing of the pool any more, under its name."""
+    return row.causes == row.causes_before
+
+
+def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[RecordedPool]) -> RecordedPool:
+    """`others` of a status without what is in `rows` beyond that status' own, `counted`: that stays there."""
+    causes = {row.cause: row.gpu_seconds for row in others.causes}
+    owners = {row.owner: row.gpu_seconds for row in others.owners}
+    for sign, pools in ((-1.0, rows), (1.0, counted)):
+        for pool in pools:
+            for cause in pool.causes:
+                if cause.cause in causes:
+                    causes[cause.cause] += sign * cause.gpu_seconds
+            for owner in pool.owners:
+                if owner.owner in owners:
+                    owners[owner.owner] += sign * owner.gpu_seconds
+    left = [CauseSeconds(cause=name, gpu_seconds=_within(seconds)) for name, seconds in causes.items() if seconds > 0]
+    own = [OwnerSeconds(owner=name, gpu_seconds=_within(seconds)) for name, seconds in owners.items() if seconds > 0]
+    return others.model_copy(update={"causes": left, "owners": own})
 
 
 def _gone_on(pool: RecordedPool, before: RecordedPool) -> RecordedPool:

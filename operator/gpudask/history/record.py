@@ -53,10 +53,12 @@ from gpudask.api.untrusted_text import quote, quote_lines
 from gpudask.history import pools, samples, tasks
 from gpudask.history.ends import PodEnd
 from gpudask.history.tasks import TaskHistory
+from gpudask.planning.ledger.counting import OTHERS
 
 # Bytes of JSON of each part; together below MAX_RECORD_BYTES.
 _POD_BYTES, _SAMPLE_BYTES, _EVENT_BYTES, _ERROR_BYTES = 70_000, 55_000, 24_000, 24_000
 _POOL_BYTES, _TASK_BYTES = 12_000, 6_000
+_OTHERS_BYTES = 3_500  # of the row of pools that have no room for one: its causes and owners are bounded
 # Of what is left for logs the newest one gets this share at most, and so on: the oldest are cut first.
 _LOG_SHARE = 8
 _SHORTEST_LOG = 20  # characters
@@ -189,7 +191,7 @@ def bounded(record: Record) -> Record:
     """`record`, with no part larger than its budget: the oldest go first, and of pods their logs before themselves."""
     return record.model_copy(
         update={
-            "pools": _first_within(record.pools, _POOL_BYTES),
+            "pools": _pools_within(record.pools),
             "pods": _pods_within(record.pods),
             "events": _last_within(record.events, _EVENT_BYTES),
             "samples": _samples_within(record.samples),
@@ -370,6 +372,31 @@ def _samples_within(items: Sequence[Sample]) -> list[Sample]:
         return list(items)
     kept = samples.thinned(items, max(2, len(items) * _SAMPLE_BYTES // total))
     return _last_within(kept, _SAMPLE_BYTES)
+
+
+def _pools_within(rows: Sequence[RecordedPool]) -> list[RecordedPool]:
+    """Those that are gone go into one row, the last first; then owners, and then others go, which the status has."""
+    left = _POOL_BYTES - _total(rows)
+    if left >= 0:
+        return list(rows)
+    left -= _OTHERS_BYTES
+    kept: list[RecordedPool] = []
+    more: list[RecordedPool] = []
+    for row in reversed(rows):
+        if row.name == OTHERS or (left < 0 and pools.is_closed(row)):
+            more.append(row)
+            left += _cost(row)
+        else:
+            kept.insert(0, row)
+    for index in reversed(range(len(kept))):
+        if left < 0:
+            bare = kept[index].model_copy(update={"owners": [], "owners_before": []})
+            left += _cost(kept[index]) - _cost(bare)
+            kept[index] = bare
+    while left < 0 and kept:
+        more.append(kept.pop())
+        left += _cost(more[-1])
+    return [*kept, *pools.in_one(more)]
 
 
 def _pods_within(pods: Sequence[RecordedPod]) -> list[RecordedPod]:

@@ -85,7 +85,8 @@ class ClusterMetrics:
 
     def set_report(self, report: Report) -> None:
         """Export this from now on. Pools that are no longer in it are forgotten, with their counts."""
-        rows = {clean(row.name): row for row in report.status.pools[:MAX_POOLS]}
+        # Without the row, named by nothing, to which what removed pools had moves: an increase would count it twice.
+        rows = {clean(row.name): row for row in report.status.pools[:MAX_POOLS] if row.name}
         for row in rows.values():
             self.pool(row.name).set_row(
                 row, report.limits.get(row.name), at=report.at, drains_since=report.drains_since.get(row.name)

@@ -16,7 +16,7 @@ from gpudask.planning.actions import DeletePod, MarkRetiring, Plan, PoolPlan
 from gpudask.planning.conditions import with_conditions
 from gpudask.planning.degraded import refusal_message
 from gpudask.planning.ledger.causes import holders
-from gpudask.planning.ledger.counting import Gone, Ledger, PoolCount, Seen, count, inherit
+from gpudask.planning.ledger.counting import OTHERS, Gone, Ledger, PoolCount, Seen, count, inherit
 from gpudask.planning.observed.observation import Observation
 from gpudask.planning.observed.pods import Pod
 from gpudask.planning.pool_view import PoolView, has_joined, views
@@ -79,8 +79,9 @@ def report(observation: Observation, plan: Plan, before: Status, counted: Ledger
     ]
     removed = {pod.pool for pod in observation.pods_of_removed_pools if not pod.finished}
     known = {pool.name for pool in observation.cluster.spec.pools}
-    removed |= counted.pools.keys() - known  # what the pods of one cost stays when they are gone
+    removed |= counted.pools.keys() - {*known, OTHERS}  # what the pods of one cost stays when they are gone
     pools += [_removed_pool_status(observation, name, earlier.get(name), counted.of(name)) for name in sorted(removed)]
+    pools += _other_pools(counted)
     scheduler = _scheduler(observation, before.scheduler)
     status = Status(
         observed_generation=observation.cluster.generation,
@@ -94,7 +95,8 @@ def report(observation: Observation, plan: Plan, before: Status, counted: Ledger
 
 def recount(before: Status, counted: Ledger, server_time: float) -> Status:
     """`before` with the counters of `counted`, where nothing else of it is known anew: its spec cannot be acted on."""
-    pools = [counted.of(row.name).in_status(row) for row in before.pools]
+    pools = [counted.of(row.name).in_status(row) for row in before.pools if row.name != OTHERS]
+    pools += _other_pools(counted)
     summary = before.summary.model_copy(update={"worked": counted.worked()})
     return before.model_copy(update={"pools": pools, "summary": summary, "counted_at": iso(server_time)})
 
@@ -246,6 +248,15 @@ def _removed_pool_status(
         last_termination=(_last_termination(observation.workers(name)) or before.last_termination) if pods else None,
     )
     return counted.in_status(row)
+
+
+def _other_pools(counted: Ledger) -> list[PoolStatus]:
+    """The row, if any, of the removed pools that have none of their own any more."""
+    if OTHERS not in counted.pools:
+        return []
+    reason = "removed pools that have no row of their own any more"
+    row = PoolStatus(name=OTHERS, removed=True, size_set_by="spec", reason=reason)
+    return [counted.of(OTHERS).in_status(row)]
 
 
 def _message(view: PoolView, live: list[Pod]) -> str:

@@ -39,6 +39,18 @@ def test_a_record_that_says_that_a_cluster_ended_is_not_believed_while_the_clust
     assert since(both, NOON - HOUR, NOON)[1] is not Window.OUTSIDE
 
 
+def test_removed_pools_without_a_row_of_their_own_count_once_whichever_has_them():
+    def held(status: dict[str, float], record: dict[str, float]) -> dict[str, float]:
+        rows = [[a_ledger(name, draining=hours) for name, hours in each.items()] for each in (status, record)]
+        (both,) = merged([of_cluster(a_cluster(*rows[0]))], [of_record(a_record(*rows[1], name="demo"))])
+        return {pool.name: pool.held / 3600 for pool in both.pools}
+
+    assert held({"gpu": 1, "": 5}, {"gpu": 1, "p0": 3, "p1": 2}) == {"gpu": 1, "p0": 3, "p1": 2}
+    assert held({"gpu": 2, "": 5}, {"gpu": 1, "p1": 2}) == {"gpu": 2, "p1": 2, "": 3}
+    assert held({"p0": 1, "": 3}, {"p0": 4}) == {"p0": 4}, "it came back"
+    assert held({"gpu": 1, "": 5}, {"gpu": 1, "p1": 2, "": 3}) == {"gpu": 1, "p1": 2, "": 3}
+
+
 def test_two_clusters_of_one_name_are_two():
     alive = of_cluster(a_cluster(a_ledger(working=5), uid="another"))
 

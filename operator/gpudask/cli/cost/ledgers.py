@@ -21,6 +21,7 @@ _MOST_POOLS = 200
 _MOST_CAUSES = 32
 _MOST_OWNERS = 100
 _LABEL_LENGTH = 63
+_OTHERS = ""  # the row of removed pools that have none of their own any more
 
 
 @dataclass(frozen=True)
@@ -145,20 +146,45 @@ def merged(clusters: Iterable[ClusterLedger], records: Iterable[ClusterLedger]) 
         if before is None:
             found[record.uid] = record
             continue
-        further = {pool.name: pool for pool in before.pools}
-        for pool in record.pools:
-            known = further.get(pool.name)
-            if known is None or known.held < pool.held:
-                further[pool.name] = pool
         found[record.uid] = replace(
             before,
-            pools=tuple(further.values()),
+            pools=_further(before.pools, record.pools),
             labels={**record.labels, **before.labels},
             began=before.began if before.began is not None else record.began,
             ended=None if record.uid in alive else record.ended,
             samples=before.samples or record.samples,
         )
     return sorted(found.values(), key=lambda ledger: (ledger.namespace, ledger.name, ledger.began or 0.0, ledger.uid))
+
+
+def _further(one: Iterable[PoolLedger], other: Iterable[PoolLedger]) -> tuple[PoolLedger, ...]:
+    """Of each pool the counters that are further along.
+
+    What `one` has of pools without a row of their own counts as far as `other` has none of them either.
+    """
+    before, more = {pool.name: pool for pool in one}, {pool.name: pool for pool in other}
+    others = before.pop(_OTHERS, None), more.pop(_OTHERS, None)
+    further = {**before, **{name: pool for name, pool in more.items() if _is_further(pool, before.get(name))}}
+    least, rest = others[1], others[0]
+    if rest is not None:
+        causes, owners = dict(rest.causes), dict(rest.owners)
+        for name, pool in further.items():
+            known = before.get(name, PoolLedger(name, {}))
+            _subtract(causes, pool.causes, known.causes)
+            _subtract(owners, pool.owners, known.owners)
+        rest = replace(rest, causes=causes, owners=owners)
+        least = rest if _is_further(rest, least) else least
+    return (*further.values(), *([least] if least is not None and least.held > 0 else []))
+
+
+def _is_further(pool: PoolLedger, than: PoolLedger | None) -> bool:
+    return than is None or than.held < pool.held
+
+
+def _subtract(left: dict[str, float], further: Mapping[str, float], before: Mapping[str, float]) -> None:
+    """Take off `left` by how much `further` has more than `before`."""
+    for key, seconds in left.items():
+        left[key] = max(0.0, seconds - max(0.0, further.get(key, 0.0) - before.get(key, 0.0)))
 
 
 def since(ledger: ClusterLedger, start: float, now: float) -> tuple[ClusterLedger, Window]:

@@ -38,6 +38,7 @@ _SAME_SECONDS = 1e-3  # by which two readings of one counter may go back
 _GONE_KEPT = 1000  # pods that are remembered after their end: one whose label was off for a while comes back
 
 REMOVED_KEPT = 8  # pools that the spec has no more, and whose pods are gone: those with the most GPU-seconds
+OTHERS = ""  # what all further ones had, in one row: no pool can be named so
 
 _DIGITS = 3  # of GPU-seconds in the status
 _NEVER = -1.0
@@ -168,7 +169,8 @@ class Seen:
 
     `holders`: the pods that hold GPUs now. `gone`: those that ended since the last count. `demand`: None while the
     scheduler is silent; `demand_at`: when it answered. `pools`: the names of the spec's, whose counters are kept though
-    they hold nothing; of others those with the most GPU-seconds. `server_ahead`: as `Observation`'s.
+    they hold nothing; of others those with the most GPU-seconds, and the rest under `OTHERS`. `server_ahead`: as
+    `Observation`'s.
     """
 
     holders: tuple[Holder, ...]
@@ -357,12 +359,14 @@ class _Count:
     def ledger(self) -> Ledger:
         """The ledger with all that was added."""
         names = dict.fromkeys([*self._before.pools, *self._gpus, *self._seconds])
-        removed = [name for name in names if name not in self._seen.pools and name not in self._gpus]
+        stay = {OTHERS, *self._seen.pools, *self._gpus}
         pools = {name: self._pool(name) for name in names}
-        totals = {name: sum(pools[name].seconds.values()) for name in removed}
-        kept = [name for name in sorted(removed, key=lambda each: -totals[each])[:REMOVED_KEPT] if totals[name]]
-        for name in set(removed).difference(kept):
+        totals = {name: sum(pools[name].seconds.values()) for name in names if name not in stay}
+        for name in sorted(totals, key=lambda each: -totals[each])[REMOVED_KEPT:]:
+            if totals[name]:
+                pools[OTHERS] = _with(pools.get(OTHERS, PoolCount()), pools[name])
             del pools[name]
+        pools = {name: pool for name, pool in pools.items() if totals.get(name, 1.0)}
         return Ledger(max(self._seen.now, self._before.at), pools, self._pods, self._ended, self._remembered())
 
     def _remembered(self) -> dict[str, float]:
@@ -379,11 +383,8 @@ class _Count:
         seconds = defaultdict(float, before.seconds)
         for cause, amount in added.items():
             seconds[cause] += amount
-        owners = defaultdict(float, before.owners)
-        for owner, amount in self._owners[name].items():
-            has_room = len(owners) - ("" in owners) < OWNERS
-            owners[owner if owner in owners or has_room else ""] += amount
-        return PoolCount(dict(seconds), dict(owners), dict(self._gpus[name]), changed=any(added.values()))
+        owners = _owners(before.owners, self._owners[name])
+        return PoolCount(dict(seconds), owners, dict(self._gpus[name]), changed=any(added.values()))
 
     def _counted(self, holder: Holder, known: PodCount | None, since: float, until: float) -> PodCount:
         """The pod with its GPU-seconds from `since` until `until`, which are its pool's as well."""
@@ -445,6 +446,23 @@ class _Count:
         working = min(holder.gpus, working)
         self._gpus[holder.pool][Cause.WORKING] += working
         self._gpus[holder.pool][holder.rest] += holder.gpus - working
+
+
+def _with(pool: PoolCount, other: PoolCount) -> PoolCount:
+    """`pool` with what `other`, which holds no GPUs any more, has held."""
+    seconds = defaultdict(float, pool.seconds)
+    for cause, amount in other.seconds.items():
+        seconds[cause] += amount
+    return PoolCount(dict(seconds), _owners(pool.owners, other.owners), pool.gpus, changed=True)
+
+
+def _owners(before: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    """The sums; those of owners beyond the first ones are under an empty name."""
+    owners = defaultdict(float, before)
+    for owner, amount in more.items():
+        has_room = len(owners) - ("" in owners) < OWNERS
+        owners[owner if owner in owners or has_room else ""] += amount
+    return dict(owners)
 
 
 def _gpus(holder: Holder, worker: str) -> int:
