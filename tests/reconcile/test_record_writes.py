@@ -221,6 +221,33 @@ async def test_logs_are_followed_over_so_many_connections_and_no_more():
         await logs.stop()
 
 
+async def test_a_pod_without_a_log_says_why():
+    async with recording() as operated:
+
+        async def follow_log(namespace: str, name: str, **_: Any) -> AsyncIterator[bytes]:
+            for line in () if name == silent.name else (b"its words",):
+                yield line
+            if name in others:
+                await asyncio.Event().wait()
+
+        operated.server.follow_log = follow_log  # type: ignore[assignment, method-assign]
+        logs = PodLogs(operated.server, operated.context.supervisor, "demo", FairQueue(100, 100))
+        unseen, silent, left_out, *many = (replace(pod(DEMO, "cpu", number), delete_by=NOW) for number in range(19))
+        others = {each.name for each in many}
+        logs.follow(silent)
+        why = {"silent": (await logs.complete(gone_end(silent, NOW))).message}
+        for each in (*many, left_out):
+            logs.follow(each)
+        why["left out"] = (await logs.complete(gone_end(left_out, NOW))).message
+        why["unseen"] = (await logs.complete(gone_end(unseen, NOW))).message
+        await logs.stop()
+    assert why == {
+        "silent": "no log: it wrote none",
+        "left out": "no log: many pods ended at once",
+        "unseen": "no log: the pod was gone at once",
+    }
+
+
 async def test_gpus_of_a_cluster_that_is_gone_count_until_its_pods_are(monkeypatch: pytest.MonkeyPatch):
     of = cluster(gpu_pool(count=2))
     holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import aclosing
 from functools import partial
 
@@ -21,10 +22,12 @@ _LINES = 60
 _READ_BYTES, _FOLLOWED_BYTES = 262_144, 4_194_304
 _KEPT_BYTES = 4 * MAX_LOG
 _FOLLOWED_AT_ONCE = 16  # logs of one cluster: each is a connection to its node
+_LEFT_OUT_KEPT = 100  # pods whose log was one too many: of more ends than that none is recorded
 _AFTER_GRACE_SECONDS = 30.0
 # After a pod is gone the end of its log is on its way for a moment, and no longer.
 _REST_SECONDS = 1.0
 _MANY = "no log: many pods ended at once"
+_AT_ONCE = "no log: the pod was gone at once"
 
 
 class _Followed:
@@ -54,10 +57,14 @@ class PodLogs:
         self._supervisor = supervisor
         self._cluster = cluster
         self._followed: dict[str, _Followed] = {}  # by the pod's uid
+        self._left_out: deque[str] = deque(maxlen=_LEFT_OUT_KEPT)  # uids of pods that ended beside too many others
 
     def follow(self, pod: Pod) -> None:
         """Read the log of a pod that is about to be gone, until its container ends."""
-        if pod.uid in self._followed or len(self._running) >= _FOLLOWED_AT_ONCE:
+        if pod.uid in self._followed:
+            return
+        if len(self._running) >= _FOLLOWED_AT_ONCE:
+            self._left_out.append(pod.uid)
             return
         followed = self._followed[pod.uid] = _Followed()
         follow = partial(self._follow, pod, followed)
@@ -80,7 +87,9 @@ class PodLogs:
             if followed.end:
                 return with_log(end, followed.text)
         if end.source is LogSource.FOLLOWED:
-            return with_log(end, "", followed.error if followed is not None and followed.error else _why(end.pod))
+            # Between two passes a pod may begin to end and be gone: nobody saw it while there was a log to follow.
+            never = _MANY if end.pod.uid in self._left_out else _AT_ONCE
+            return with_log(end, "", never if followed is None else followed.error)
         if end.source in (LogSource.CURRENT, LogSource.PREVIOUS):
             return await self.read(end, previous=end.source is LogSource.PREVIOUS)
         return end
@@ -148,15 +157,11 @@ class PodLogs:
             _LOG.info("%s: the log of %s: %s", self._cluster, pod.name, error)
 
 
-def _why(pod: Pod) -> str:
-    return _MANY if pod.deleting else "no log: it was gone at once"
-
-
 def _no_log(error: ApiError) -> str:
     if error.status == 0:
         return "no log: the API server did not answer"
     if error.forbidden:
         return "no log: the operator may not read logs (its role lacks get of pods/log)"
     if error.not_found:
-        return "no log: the pod was gone at once"
+        return _AT_ONCE
     return "no log: its node has it no more, or does not answer"
