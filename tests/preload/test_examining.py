@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpudask.preload import result_evacuation as under_test
-from gpudask.preload import gpu_results
-from gpudask.preload.result_evacuation import Examination
+from gpudask.preload.drains import result_evacuation as under_test
+from gpudask.preload.drains import gpu_results
+from gpudask.preload.drains.result_evacuation import Examination
 
 from .cluster import until
 

@@ -15,8 +15,8 @@ from distributed import scheduler as distributed_scheduler
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from gpudask.preload import recall, result_evacuation
-from gpudask.preload.blockers import is_barrier
+from gpudask.preload.drains import recall, result_evacuation
+from gpudask.preload.drains.blockers import is_barrier
 
 from .cluster import GPU, pod_name, until
 from .test_termination import leave

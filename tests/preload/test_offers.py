@@ -9,7 +9,7 @@ import pytest
 from distributed import Event, get_worker
 
 from gpudask import has_gpu
-from gpudask.preload.gpu_results import examine
+from gpudask.preload.drains.gpu_results import examine
 from gpudask.preload.offers import begin_waiting, set_offer
 from gpudask.preload.workers import run_on_worker
 

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpudask.preload.result_transfers import OUT_OF_STEP, ARRIVAL_SECONDS, REPORT_AFTER_SECONDS, Transfers, short_error
+from gpudask.preload.drains.result_transfers import (
+    OUT_OF_STEP,
+    ARRIVAL_SECONDS,
+    REPORT_AFTER_SECONDS,
+    Transfers,
+    short_error,
+)
 
 LOOK_SECONDS = 0.1
 

@@ -576,7 +576,7 @@ async def test_a_value_whose_transfer_failed_moves_when_it_can(start):
 
 
 async def test_a_worker_that_does_not_say_what_its_results_need_is_told(start, monkeypatch):
-    from gpudask.preload import gpu_results
+    from gpudask.preload.drains import gpu_results
 
     cluster = await start()
     monkeypatch.setattr(gpu_results, "examine", _cannot_examine)
@@ -690,7 +690,7 @@ def test_the_allow_list_finds_what_is_deep_inside_and_does_not_copy_arrays():
     import pandas as pd
     import pyarrow as pa
 
-    from gpudask.preload.gpu_results import gpu_dependency
+    from gpudask.preload.drains.gpu_results import gpu_dependency
 
     frame = pd.DataFrame({"a": [1, 2], "t": pd.to_datetime(["2020", "2021"]), "s": ["x", "y"]})
     safe = [

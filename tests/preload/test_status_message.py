@@ -3,7 +3,7 @@
 import pytest
 from distributed.core import Status
 
-from gpudask.preload.drain import status_message
+from gpudask.preload.drains.drain import status_message
 
 
 @pytest.mark.parametrize("status", Status)

@@ -10,7 +10,7 @@ import pytest
 from distributed import Event, get_worker
 
 from gpudask.desired import disruption
-from gpudask.preload import termination
+from gpudask.preload.drains import termination
 
 from .cluster import GPU, pod_name, until
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, TaskState
 
-    from .blockers import Pinned
     from .busy_time import BusyTime
+    from .drains.blockers import Pinned
     from .lookahead import Estimate
     from .pools import Pools
     from .watch import Watch

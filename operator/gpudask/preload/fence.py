@@ -19,9 +19,9 @@ import operator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from .drains.recall import GIVEN_BACK, reschedule
 from .part import Part
 from .pools import pool_of
-from .recall import GIVEN_BACK, reschedule
 from .requirements import has_offer
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from .desired import Desired
-    from .recall import Recall
+    from .drains.recall import Recall
     from .requirements import Requirement
 
 logger = logging.getLogger("gpudask.preload")

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from .drains.recall import GIVEN_BACK, reschedule
 from .part import Part
-from .recall import GIVEN_BACK, reschedule
 from .requirements import Requirement, requirement_of, slots_of
 
 if TYPE_CHECKING:

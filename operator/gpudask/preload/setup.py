@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from .blockers import Pinned
 from .busy_time import BusyTime
 from .clients import Clients
 from .demand import Demand, IdleTime
 from .desired import BadInputError, Desired, read_pools
 from .device_health import DeviceHealth
+from .drains.blockers import Pinned
+from .drains.retirement import Retirement
+from .drains.termination import Termination
 from .fence import Fence
 from .graphs.intake import Graphs
 from .history import History
@@ -29,9 +31,7 @@ from .part import Part, why_off
 from .performance_report import PerformanceReport
 from .pools import Pools
 from .rebalance import Rebalance
-from .retirement import Retirement
 from .routes import add_routes
-from .termination import Termination
 from .watch import Edges, Watch
 from .workers import Workers
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 from distributed.protocol.serialize import Serialized, deserialize
 
-from .blockers import activity_message, in_shuffle, pinned_message
+from .drains.blockers import activity_message, in_shuffle, pinned_message
 from .part import Part
 from .pools import pool_of
 from .requirements import NAME_LENGTH, NAMES
@@ -20,9 +20,9 @@ from .requirements import NAME_LENGTH, NAMES
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from .blockers import Pinned
     from .demand import Demand
     from .device_health import DeviceHealth
+    from .drains.blockers import Pinned
     from .pools import Pools
 
 LOOKED_AT = 50  # tasks of a worker: of more, the others count as its pool's own

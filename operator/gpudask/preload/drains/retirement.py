@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
+from ..part import Part
+from ..pools import by_pod, pods_of
 from .blockers import activity_message, in_shuffle, pinned_message
 from .drain import DRAINED, DRAINING, LATER_SECONDS, Drain, DrainContext, SharedView
-from .part import Part
-from .pools import by_pod, pods_of
 from .recall import Recall
 from .result_release import Release
 from .result_transfers import short_error
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, WorkerState
 
+    from ..desired import RetireRequest
+    from ..fence import Fence
+    from ..pools import Pools
+    from ..watch import Watch
+    from ..workers import Workers
     from .blockers import Pinned
-    from .desired import RetireRequest
-    from .fence import Fence
-    from .pools import Pools
-    from .watch import Watch
-    from .workers import Workers
 
 
 logger = logging.getLogger("gpudask.preload")

@@ -13,18 +13,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..pools import pool_of
+from ..workers import result_of, run_on_worker
 from . import gpu_results
-from .pools import pool_of
 from .result_release import Recipes
 from .result_transfers import Transfers, backoff_seconds, short_error
-from .workers import result_of, run_on_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from .pools import Pools
+    from ..pools import Pools
 
 logger = logging.getLogger("gpudask.preload")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from .counts import ACTIVE
+from ..counts import ACTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from ..desired import RetireRequest
+    from ..fence import Fence
+    from ..pools import Pools
     from .blockers import Pinned
-    from .desired import RetireRequest
-    from .fence import Fence
-    from .pools import Pools
     from .recall import Recall
     from .result_release import Release
 

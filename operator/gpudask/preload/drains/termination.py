@@ -16,17 +16,17 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from .desired import RetireRequest
+from ..desired import RetireRequest
+from ..part import Part
+from ..pools import pods_of
 from .drain import DRAINED
-from .part import Part
-from .pools import pods_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distributed.scheduler import Scheduler, WorkerState
 
-    from .desired import Desired
+    from ..desired import Desired
 
 logger = logging.getLogger("gpudask.preload")
 
