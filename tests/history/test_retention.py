@@ -8,7 +8,7 @@ import pytest
 
 from gpudask.api import Json
 from gpudask.api.status import iso
-from gpudask.history.retention import Kept, Sweep, parse, sweep
+from gpudask.history.retention import UNFINISHED_SECONDS, Kept, Sweep, parse, sweep
 from tests.planning.builders import NOW
 
 HOUR = 3600.0
@@ -43,6 +43,14 @@ def test_a_record_goes_when_its_time_has_come():
     found = swept(body(1, ended=NOW - 6 * HOUR), body(2, ended=NOW - 4 * HOUR))
     assert names(found.expired) == ["1"]
     assert found.requeue_after == HOUR
+
+
+def test_one_of_a_cluster_that_ended_lately_may_lack_what_its_pods_came_to():
+    ago = {1: 60.0, 2: UNFINISHED_SECONDS - 1, 3: UNFINISHED_SECONDS, 4: -100.0}
+    bodies = [body(number, ended=NOW - seconds) for number, seconds in ago.items()]
+    found = swept(*bodies, body(5), body(6, ended=NOW - 60.0, labels=None), body(7, ended=NOW - 60.0, keep="1"))
+    assert (names(found.recent), names(found.unended)) == (["1", "2", "4"], ["5"])
+    assert names(swept(*bodies, per_namespace=1).recent) == ["4"], "none that goes"
 
 
 def test_a_cluster_may_ask_for_less_and_not_for_more():

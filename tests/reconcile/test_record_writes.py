@@ -329,15 +329,21 @@ class Closing:
 
     def gone(self, last: Pod, at: float) -> None:
         """The pod is gone at a time, and was last seen so."""
+        self.pod_that_went = last
         self.now[0] = max(self.now[0], at)
         self.pods[:] = [pod for pod in self.pods if pod.uid != last.uid]
         self.record.pod_gone(last, at)
 
     @property
+    def body(self) -> dict[str, Any]:
+        """What is in the record."""
+        (path,) = [path for path in self.operated.server.objects if "gpudaskrecords" in path]
+        return dict(self.operated.server.objects[path]["record"])
+
+    @property
     def rows(self) -> dict[str, Any]:
         """The rows of the ends, by pod."""
-        (path,) = [path for path in self.operated.server.objects if "gpudaskrecords" in path]
-        return {row["pod"]: row for row in self.operated.server.objects[path]["record"]["pods"]}
+        return {row["pod"]: row for row in self.body["pods"]}
 
     async def written(self) -> dict[str, Any]:
         return self.rows
@@ -422,3 +428,51 @@ async def test_a_pod_whose_node_does_not_confirm_its_end_says_so(monkeypatch: py
     row = closing.rows[RUNS.name]
     assert row["reason"] == "NodeLost"
     assert "does not confirm" in row["message"]
+
+
+async def test_the_next_operator_goes_on_with_an_end_that_was_not_written_whole(monkeypatch: pytest.MonkeyPatch):
+    of = cluster(gpu_pool(count=2))
+    holds = replace(pod(of, "gpu"), gpus=2, placed=NOW - 100.0)
+    went, drained = replace(holds, uid="went", name="went"), replace(holds, uid="drained", name="drained")
+    async with closing_of(monkeypatch, holds, went) as closing:
+        following(closing.operated, {each.name: [b"working", b""] for each in (holds, went)}, asyncio.Event())
+        holders = tuple(Holder(each.uid, "gpu", each.dask_name, 2, NOW, Cause.SPARE) for each in (holds, went))
+        counted = count(Seen(holders, NOW, pools=("gpu",)), Ledger(NOW))
+        status = Status(pools=[counted.of("gpu").in_status(PoolStatus(name="gpu"))])
+        closing.record.note_status(of, status, None, counted, {})
+        first = await closing.begin()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert closing.rows["went"]["log"] == "working"
+
+        closing.gone(replace(went, started=0.0, ended=Ended("Error", 143, "", NOW + 10.0)), NOW + 10.0)
+        gone = [(closing.pod_that_went, NOW + 10.0), (drained, NOW - 50.0)]
+        closing.record = a_record(closing.operated, "demo")
+        closing.now[0] = NOW + 20.0
+        second = asyncio.create_task(closing.record.close_anew(gone, 60.0))
+        await eventually(closing.written, lambda rows: "exitCode" in rows["went"], "its exit", 10.0)
+        closing.gone(replace(holds, started=0.0), NOW + 30.0)
+        await second
+    rows = closing.rows
+    assert (rows["went"]["ended"], rows["went"]["log"]) == (iso(NOW + 10.0, to="seconds"), "working")
+    assert rows[holds.name]["ended"] == iso(NOW + 30.0, to="seconds")
+    assert "drained" not in rows, "it went while the cluster was there, and was told of then or never"
+    (pool,) = closing.body["pools"]
+    assert sum(item["gpuSeconds"] for item in pool["causes"]) == 2 * 10.0 + 2 * 30.0
+
+
+async def test_an_end_that_the_next_operator_cannot_read_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    async with closing_of(monkeypatch, RUNS) as closing:
+        first = await closing.begin()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        fault = closing.operated.server.fail("GET", "gpudaskrecords", refusal(500, "etcd is slow", "InternalError"))
+        closing.record = a_record(closing.operated, "demo")
+        second = asyncio.create_task(closing.record.close_anew((), 60.0))
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        closing.operated.server.mend(fault)
+        closing.pods.clear()
+        closing.gone(RUNS, NOW + 30.0)
+        await second
+        assert closing.body["ended"]

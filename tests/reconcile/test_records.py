@@ -277,6 +277,28 @@ async def test_a_cluster_that_ends_while_no_operator_watches_gets_its_end_later(
         assert "ended" not in found
 
 
+@pytest.mark.parametrize("is_ended", [True, False], ids=["its end was written", "nobody saw its end"])
+async def test_the_next_operator_tells_of_the_pods_that_outlive_a_cluster(
+    stage: Stage, records: Records, logs: dict[str, str], *, is_ended: bool
+):
+    async with operating(stage.settings):
+        made = await stage.apply(a_pool(replicas=1))
+        await stage.shows("Ready", "True AllReady")
+        await eventually(lambda: records.of(made), bool, "a record", SOON)
+        if is_ended:
+            await stage.delete_cluster()
+            await eventually(lambda: records.of(made), lambda r: r.get("ended"), "an end", SOON)
+    if not is_ended:
+        await stage.delete_cluster()
+    logs["demo-cpu-worker-0"] = "said to nobody"
+    async with operating(stage.settings):
+        await records.pod(made, "demo-cpu-worker-0", log="said to nobody\nthe last line")
+        await stage.delete("pods", "demo-cpu-worker-0")
+        record = await records.of(made)
+        assert record["ended"]
+        assert {row["reason"] for row in record["pods"]} == {"ClusterDeleted"}
+
+
 async def test_a_task_that_fails_is_written_soon_with_its_traceback(
     stage: Stage, operator: Operator, records: Records, monkeypatch: pytest.MonkeyPatch
 ):

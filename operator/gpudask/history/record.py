@@ -307,12 +307,19 @@ def _last(items: Sequence[AnyPart], at_most: int) -> list[AnyPart]:
 
 
 def _merged_pods(before: Iterable[RecordedPod], more: Iterable[RecordedPod]) -> list[RecordedPod]:
-    """Both, the ends of one key once: what was noted later says more."""
+    """Both, the ends of one key once: what was noted later says more, but for what it lacks."""
     rows: dict[tuple[str, bool, int], RecordedPod] = {}
     for pod in (*before, *more):
-        rows.pop(_key(pod), None)
-        rows[_key(pod)] = pod
+        known = rows.pop(_key(pod), None)
+        rows[_key(pod)] = pod if known is None else _with_earlier(pod, known)
     return _last(list(rows.values()), MAX_PODS)
+
+
+def _with_earlier(pod: RecordedPod, known: RecordedPod) -> RecordedPod:
+    """`pod` with the log and the exit code of an earlier row, where it has none: its writer came too late for them."""
+    known_log = {"log": known.log, "message": known.message} if known.log and not pod.log else {}
+    known_code = {"exit_code": known.exit_code} if pod.exit_code is None else {}
+    return pod.model_copy(update={**known_log, **known_code})
 
 
 def _merged_events(before: Iterable[RecordedEvent], more: Iterable[RecordedEvent]) -> list[RecordedEvent]:

@@ -13,6 +13,9 @@ from gpudask.api.status import epoch
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.fields import UnreadableError
 
+# For so long after a cluster's end its record may lack what the pods that outlived it have come to.
+UNFINISHED_SECONDS = 900.0
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -34,9 +37,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a look at all records brought: those whose cluster may be gone, and those that are to be removed."""
+    """What a look at all records brought: those whose cluster may be gone, and those that are to be removed.
+
+    `recent`: those of clusters that ended so lately that somebody may have been writing their end still.
+    """
 
     unended: tuple[Kept, ...] = ()
+    recent: tuple[Kept, ...] = ()
     expired: tuple[Kept, ...] = ()
     requeue_after: float | None = None
 
@@ -73,7 +80,7 @@ def sweep(records: Iterable[Kept], *, now: float, keep_seconds: float, per_names
     clusters that are gone; beyond that those that ended first go. One whose cluster nobody can tell counts as ended
     when it was made.
     """
-    unended, expired = [], []
+    unended, recent, expired = [], [], []
     gone: dict[str, list[tuple[float, Kept]]] = defaultdict(list)
     next_end = math.inf
     for record in records:
@@ -86,11 +93,15 @@ def sweep(records: Iterable[Kept], *, now: float, keep_seconds: float, per_names
             expired.append(record)
         else:
             gone[record.namespace].append((ended, record))
+            if record.cluster is not None and record.ended is not None and ended + UNFINISHED_SECONDS > now:
+                recent.append(record)
             next_end = min(next_end, ended + kept_for)
     for rows in gone.values():
         rows.sort(key=lambda row: row[0])
         expired += [record for _, record in rows[: max(0, len(rows) - per_namespace)]]
-    return Sweep(tuple(unended), tuple(expired), None if math.isinf(next_end) else next_end - now)
+    surplus = set(expired)
+    recent = [record for record in recent if record not in surplus]
+    return Sweep(tuple(unended), tuple(recent), tuple(expired), None if math.isinf(next_end) else next_end - now)
 
 
 def _time(text: object) -> float | None:

@@ -10,7 +10,8 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from gpudask.api import Json
@@ -40,7 +41,8 @@ _COUNTS_SECONDS = 0.2
 _PASSES_PER_SECOND, _PASSES_BURST = 5.0, 30.0
 # Of pods that go while another operator leads the last ones are remembered, until this one may lead.
 _GONE_KEPT = 1000
-# How long an operator that ends waits for records of clusters that are gone; the next one notes their end.
+_CLOSED_KEPT = 1000  # clusters that ended while this operator led
+# How long an operator that ends waits for records of clusters that are gone; the next one goes on with them.
 _CLOSING_SECONDS = 1.0
 
 
@@ -194,6 +196,7 @@ class Registry:
         self._deleted: set[str] = set()  # clusters that were deleted while their loop runs
         self._ending: dict[str, ClusterRecord] = {}  # by key: of clusters that are gone, whose pods may be there
         self._closing: set[asyncio.Task[None]] = set()  # records that are written for the last time
+        self._closed: deque[str] = deque(maxlen=_CLOSED_KEPT)  # by key: of clusters whose record was closed here
 
     def lead(self, context: Context, definitions: Definitions | None = None) -> None:
         """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
@@ -296,6 +299,24 @@ class Registry:
         """Whether this cluster is there, as far as is known here."""
         return cluster.owner_key in self._bodies
 
+    def outlived(self, cluster: Identity) -> bool:
+        """Whether pods of this cluster, which is gone, are there or went since, and nobody here has told of them."""
+        key, context = cluster.owner_key, self._context
+        if context is None or not self._leads or key in self._bodies or key in self._loops:
+            return False
+        if key in self._ending or key in self._closed:
+            return False
+        return bool(context.pods.owned(key)) or any(pod.owner == key for pod, _ in self._gone)
+
+    def close_anew(self, cluster: Identity, keep_seconds: float) -> None:
+        """Go on with the record of a cluster that is gone, whose end another operator has written in part, or not."""
+        if self._context is None:
+            return
+        ahead = self._context.clock() - self._clock()
+        gone = tuple((pod, at + ahead) for pod, at in self._gone if pod.owner == cluster.owner_key)
+        record = ClusterRecord(self._context, cluster, "")
+        self._run_to_end(record, partial(record.close_anew, gone, keep_seconds), cluster.owner_key)
+
     def wake_all(self) -> None:
         """Wake all loops: something changed that concerns every cluster."""
         for loop in self._loops.values():
@@ -337,12 +358,20 @@ class Registry:
         """Write the end of a cluster that is gone; of one that others go on with, end what runs for its record."""
         if self._context is None:
             return
-        work = record.close if is_gone else record.stop
+        self._run_to_end(record, record.close if is_gone else record.stop, key)
+
+    def _run_to_end(self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str) -> None:
+        assert self._context is not None, "records are of clusters that had a loop, or of a leader"
         task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
         self._closing.add(task)
         self._ending[key] = record
         task.add_done_callback(self._closing.discard)
-        task.add_done_callback(lambda _: self._ending.pop(key, None))
+        task.add_done_callback(lambda done: self._closed_record(key, done))
+
+    def _closed_record(self, key: str, task: asyncio.Task[None]) -> None:
+        self._ending.pop(key, None)
+        if not task.cancelled():
+            self._closed.append(key)
 
     def _forget(self, key: str) -> None:
         self._bodies.pop(key, None)

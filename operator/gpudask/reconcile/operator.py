@@ -220,7 +220,15 @@ class Operator:
         follow = partial(self.schema.run, api)
         self._tasks.append(self.supervisor.start(follow, kind="schema", name="of the resource"))
         if records is not None:
-            keeper = RecordKeeper(api, records, self.registry.has, election.leads, self.settings.watch_namespaces)
+            keeper = RecordKeeper(
+                api,
+                records,
+                self.registry.has,
+                election.leads,
+                self.settings.watch_namespaces,
+                outlived=self.registry.outlived,
+                close_anew=self.registry.close_anew,
+            )
             self._tasks.append(self.supervisor.start(keeper.run, kind="records", name="of all clusters"))
         if self._mirror is not None:
             self._tasks.append(self.supervisor.start(self._mirror.run, kind="schema", name="of the mirror"))

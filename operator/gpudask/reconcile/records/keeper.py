@@ -23,8 +23,9 @@ _UNSEEN = "EndedUnseen"
 class RecordKeeper:
     """Sweeps over the records while this operator leads.
 
-    `knows(cluster)`: whether a cluster is there for sure. `interval_seconds`: between two sweeps; `soon_seconds`: after
-    news of a namespace.
+    `knows(cluster)`: whether a cluster is there for sure. `outlived(cluster)`: whether there is more to tell of the
+    pods of one that is gone than its record may have; if so `close_anew(cluster, keep_seconds)` writes it.
+    `interval_seconds`: between two sweeps; `soon_seconds`: after news of a namespace.
     """
 
     def __init__(
@@ -35,6 +36,8 @@ class RecordKeeper:
         leads: Callable[[], bool],
         namespaces: tuple[str, ...],
         *,
+        outlived: Callable[[Identity], bool] = lambda _: False,
+        close_anew: Callable[[Identity, float], None] = lambda *_: None,
         interval_seconds: float = 600.0,
         soon_seconds: float = 10.0,
     ) -> None:
@@ -43,6 +46,8 @@ class RecordKeeper:
         self._knows = knows
         self._leads = leads
         self._namespaces = namespaces or ("",)
+        self._outlived = outlived
+        self._close_anew = close_anew
         self._interval_seconds = interval_seconds
         self._soon_seconds = soon_seconds
         self._news: set[str] = set()  # namespaces in which a record was made, or ended
@@ -106,6 +111,9 @@ class RecordKeeper:
             assert kept.cluster is not None, "of others nobody can tell"
             if not self._knows(kept.cluster):
                 await self._complete(kept, kept.cluster)
+        for kept in plan.recent:
+            assert kept.cluster is not None, "of others nobody can tell"
+            await self._finish(kept, kept.cluster)
 
     async def _remove(self, kept: Kept) -> None:
         await wait_for_turn(self._records.limiter, kept.namespace)
@@ -126,10 +134,25 @@ class RecordKeeper:
             ended = iso(self._records.now(), to="seconds")
             why = "it was deleted while no operator watched: when is not known"
             notes = Notes(ended=ended, events=[RecordedEvent(at=ended, reason=_UNSEEN, message=why)])
-            keep = kept.keep_seconds if kept.keep_seconds is not None else self._records.settings.keep_seconds
-            await self._records.go_on(Subject(cluster, "", keep), notes, only_existing=True)
+            await self._records.go_on(Subject(cluster, "", self._keep_seconds(kept)), notes, only_existing=True)
         except ApiError as error:
             _LOG.info("record %s/%s: %s", kept.namespace, kept.name, error)
+        else:
+            await self._finish(kept, cluster)
+
+    async def _finish(self, kept: Kept, cluster: Identity) -> None:
+        """Have written what pods that outlived their cluster came to, where an operator ended while it wrote that."""
+        if self._knows(cluster) or not self._outlived(cluster):
+            return
+        try:
+            if not await self._exists(cluster):
+                self._close_anew(cluster, self._keep_seconds(kept))
+        except ApiError as error:
+            _LOG.info("record %s/%s: %s", kept.namespace, kept.name, error)
+
+    def _keep_seconds(self, kept: Kept) -> float:
+        longest = self._records.settings.keep_seconds
+        return longest if kept.keep_seconds is None else kept.keep_seconds
 
     async def _exists(self, cluster: Identity) -> bool:
         """Whether this very cluster is there.

@@ -15,16 +15,17 @@ from functools import partial
 
 from gpudask.api import Json, attribution
 from gpudask.api.reasons import Cause
-from gpudask.api.record import MAX_MESSAGE, RecordedEvent, Sample
+from gpudask.api.record import MAX_MESSAGE, End, Record, RecordedEvent, Sample
 from gpudask.api.resource import Cluster, Identity
 from gpudask.api.spec import Spec
-from gpudask.api.status import Status, iso
+from gpudask.api.status import Status, epoch, iso
 from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
 from gpudask.history import pools, record, samples
-from gpudask.history.ends import LogSource, PodEnd, PodWatch
+from gpudask.history.ends import LogSource, PodEnd, PodWatch, gone_end, with_log
 from gpudask.history.record import Notes, recorded_pod
 from gpudask.history.tasks import TaskHistory
+from gpudask.history.unfinished import unfinished
 from gpudask.planning.actions import DeletePod, Plan
 from gpudask.planning.ledger.causes import holders_unplanned
 from gpudask.planning.ledger.counting import Gone, Ledger, PodCount, count
@@ -54,6 +55,7 @@ _FIRST_LOGS_SECONDS, _LAST_LOGS_SECONDS = 1.0, 45.0
 _AFTER_GRACE_SECONDS, _LONGEST_SECONDS = 15.0, 600.0
 _ANSWER_SECONDS = 1.0
 _REPORT_AGAIN_SECONDS = 60.0  # after which a scheduler that was not ended after all writes another one
+_UNFOLLOWED = "no log: the operator that led ended meanwhile"
 _TRIES, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 8, 0.5, 15.0
 
 
@@ -108,11 +110,13 @@ class ClusterRecord:
         if self._records is None:
             return
         self._pods.last_seen(pod)
+        self._note_gone(pod, pod.finished_at or at)
+        self._pod_gone.set()
+
+    def _note_gone(self, pod: Pod, at: float) -> None:
         if pod.pool and pod.node:
-            at = pod.finished_at or at
             gone = Gone(pod.uid, pod.pool, pod.dask_name, pod.gpus, pod.placed or pod.created, at)
             self._gone = dict([*self._gone.items(), (pod.uid, gone)][-_GONE_KEPT:])
-        self._pod_gone.set()
 
     def note_event(self, event: RecordedEvent) -> None:
         """Note an event that was recorded on the cluster."""
@@ -227,6 +231,44 @@ class ClusterRecord:
                 await self._close(self._records)
         finally:
             await self._logs.stop()
+
+    async def close_anew(self, gone: Iterable[tuple[Pod, float]], keep_seconds: float) -> None:
+        """Go on with the end of a cluster that is gone, which another operator has written in part.
+
+        `gone`: its pods that are gone, as last seen, and when, by the operator's clock. `keep_seconds`: of the record.
+        """
+        CLUSTER.set(self._cluster.owner_key)
+        if self._records is None or self._is_off:
+            return
+        before = await self._read_back(self._records)
+        if before is None:
+            return
+        self._subject = Subject(self._cluster, before.cluster.created, keep_seconds)
+        written = (epoch(before.updated) or 0.0) - self._ahead
+        told = {pod.uid for pod in before.pods if not pod.restarted and pod.reason != End.CLUSTER_DELETED}
+        since = [(pod, at) for pod, at in gone if at > written and pod.uid not in told]
+        held = [replace(pod, phase="Running") for pod, _ in since]  # until they were gone, at the time of the count
+        holders = holders_unplanned([*self._context.pods_of(self._cluster), *held], (), {})
+        self._status, self._counted = unfinished(before, holders, written)
+        ended = (epoch(before.ended) or 0.0) - self._ahead
+        for pod, at in since:
+            end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
+            self._fresh.append(with_log(end, "", _UNFOLLOWED) if end.source is LogSource.FOLLOWED else end)
+            self._note_gone(pod, at)
+        await self.close()
+
+    async def _read_back(self, records: Records) -> Record | None:
+        """What is written so far; it is tried again for a while, and then left as it is."""
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
+        for tried in range(1, _TRIES + 1):
+            try:
+                return await records.read(self._cluster)
+            except ApiError as error:
+                if self._is_off:
+                    break
+                _LOG.info("%s/%s: its record: %s", self._cluster.namespace, self._cluster.name, error)
+                await asyncio.sleep(backoff.delay(tried, error.retry_after_seconds))
+        return None
 
     async def _close(self, records: Records) -> None:
         self.look(cluster_gone=True)

@@ -1,0 +1,50 @@
+"""The end of a cluster that another operator has written in part: the ledger to go on with, as its record has it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpudask.api.reasons import Cause
+from gpudask.api.record import CauseSeconds, OwnerSeconds, Record, RecordedPool
+from gpudask.api.status import PoolStatus, Status
+from gpudask.history.pools import is_closed
+from gpudask.planning.ledger.causes import Holder
+from gpudask.planning.ledger.counting import Ledger, PodCount, PoolCount
+
+
+def unfinished(record: Record, holders: Iterable[Holder], written: float) -> tuple[Status, Ledger]:
+    """The last status of a cluster and its ledger, so far as `record` has them, which was `written` at a time.
+
+    `holders`: the pods that held GPUs after that. They drain since then: their cluster is gone, or is about to be.
+    `written`: by the operator's clock.
+    """
+    pools = {pool.name: _count(pool) for pool in record.pools if not is_closed(pool)}
+    rows = {pod.uid: pod.gpu_seconds for pod in record.pods if not pod.restarted}
+    pods = {}
+    for holder in holders:
+        if holder.placed <= written:
+            known = replace(holder, rest=Cause.DRAINING)
+            pods[holder.uid] = PodCount(known, {}, _by_cause(rows.get(holder.uid, ())))
+            pools.setdefault(holder.pool, PoolCount())
+    status = Status(pools=[PoolStatus(name=name) for name in pools])
+    return status, Ledger(written, pools, pods)
+
+
+def _count(pool: RecordedPool) -> PoolCount:
+    """The counters that the status had: without those of earlier pools of the name."""
+    seconds, owners = defaultdict(float, _by_cause(pool.causes)), defaultdict(float, _by_owner(pool.owners))
+    for cause, earlier in _by_cause(pool.causes_before).items():
+        seconds[cause] = max(0.0, seconds[cause] - earlier)
+    for owner, earlier in _by_owner(pool.owners_before).items():
+        owners[owner] = max(0.0, owners[owner] - earlier)
+    return PoolCount(dict(seconds), dict(owners))
+
+
+def _by_cause(rows: Iterable[CauseSeconds]) -> dict[Cause, float]:
+    return {Cause(row.cause): row.gpu_seconds for row in rows if row.cause in set(Cause)}
+
+
+def _by_owner(rows: Iterable[OwnerSeconds]) -> dict[str, float]:
+    return {row.owner: row.gpu_seconds for row in rows}
