@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpudask.scaling.assignment import assign, unserved_message, slots_per_pod
+from gpudask.api.pool import Autoscale
+from gpudask.scaling.assignment import Share, assign, unserved_message, slots_per_pod
 from gpudask.scaling.demand import Requirement
+from gpudask.scaling.sizing import Pods, wanted
 from tests.builders import a_pool, parsed_spec
 from tests.planning.builders import tasks
 
@@ -30,7 +32,8 @@ HIMEM = a_pool("himem", offers={"MEMORY": "200G"}, nthreads=8)
         (WHOLE, tasks(1, GPU=1), 2),
         (HIMEM, tasks(1, MEMORY=60e9), 3),
         (HIMEM, tasks(1, MEMORY=60e9, GPU=1), 0),
-        (HIMEM, tasks(1, GPU=0), 8),  # nothing of something is always there
+        (HIMEM, tasks(1, GPU=0), 0),  # a worker that does not know the name closes when it gets such a task
+        (GPU, tasks(1, GPU=0), 1),
         (HIMEM, tasks(1, MEMORY=5e-324), 8),  # as good as nothing
         (a_pool("x", gpu={}, accepts="annotated"), tasks(1), 0),
     ],
@@ -50,6 +53,19 @@ def test_shares_of_several_demands_add_up():
     spec = parsed_spec(WHOLE, CPU)
     share = assign(spec, (tasks(2, GPU=1), tasks(1, running=1, seconds=60, GPU=2))).shares["whole"]
     assert (share.unrunnable, share.processing, share.pods, share.pods_unknown, share.pod_seconds) == (3, 1, 3, 1, 60)
+
+
+def test_who_asks_for_nothing_of_a_resource_wants_a_pod_of_a_pool_that_offers_it():
+    spec = parsed_spec(CPU, GPU)
+    shares = assign(spec, (tasks(5, GPU=0),)).shares
+    assert (shares["cpu"], shares["gpu"].unrunnable) == (Share(), 5)
+    assert wanted(spec.pools[1].autoscale or Autoscale(min=0, max=8), shares["gpu"], Pods())[0] == 1
+
+
+def test_who_holds_nothing_asks_for_no_pod_beside_those_of_tasks_that_do():
+    spec = parsed_spec(CPU, GPU)
+    share = assign(spec, (tasks(0, running=1, GPU=0), tasks(2, GPU=1))).shares["gpu"]
+    assert (share.unrunnable, share.processing, share.pods, share.pods_unknown) == (2, 1, 2, 2)
 
 
 def test_waiting_tasks_alone_size_nothing():

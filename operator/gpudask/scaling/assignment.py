@@ -44,6 +44,8 @@ class Share:
     @classmethod
     def of(cls, requirement: Requirement, slots: int) -> Share:
         """All of `requirement`, where one pod runs `slots` such tasks at once."""
+        if requirement.holds_nothing:
+            return cls(unrunnable=requirement.unrunnable, processing=requirement.processing)
         return cls(
             unrunnable=requirement.unrunnable,
             processing=requirement.processing,
@@ -93,12 +95,15 @@ class Assignment:
 def slots_per_pod(spec: Spec, pool: Pool, requirement: Requirement) -> int:
     """The number of tasks of `requirement` that one pod of `pool` runs at once, 0 where it can run none.
 
-    A worker runs at most a task a thread; each process has its own offer, so a task must fit one process.
+    A worker runs at most a task a thread; each process has its own offer, so a task must fit one process. It must know
+    each of the names, as distributed's workers must, also one of which a task asks for 0.
     """
     if not requirement.resources and spec.accepts(pool) == "annotated":
         return 0
     offered = pool.offered_resources
-    fits = [offered.get(name, 0.0) // amount for name, amount in requirement.resources if amount > 0]
+    if any(name not in offered for name, _ in requirement.resources):
+        return 0
+    fits = [offered[name] // amount for name, amount in requirement.resources if amount > 0]
     return pool.workers_per_pod * int(min([pool.threads_per_worker, *fits]))  # of a tiny amount, infinitely many fit
 
 
@@ -153,6 +158,9 @@ def _look_ahead(served: _Served, capacities: Mapping[str, Capacity]) -> Iterator
 
 def _spread(spec: Spec, served: _Served, capacities: Mapping[str, Capacity]) -> Iterator[tuple[str, Share, float]]:
     """The share of each pool, cheapest first, and the pods of its capacity that it takes."""
+    if served.requirement.holds_nothing:
+        yield served.pools[0].name, Share.of(served.requirement, 1), 0.0
+        return
     rest, tasks, spills_from = served.requirement, float(served.requirement.active), ""
     for pool, dearer in zip(served.pools, [*served.pools[1:], None], strict=True):
         if tasks <= 0:

@@ -186,6 +186,15 @@ class Requirement:
         """Tasks that run or could run now."""
         return self.unrunnable + self.processing
 
+    @property
+    def holds_nothing(self) -> bool:
+        """True if it asks for 0 of what a pool offers: to be there, not to hold it. One pod serves any number of such.
+
+        The client parts of programs that run beside their data are such tasks: each waits for other tasks, and a pod
+        of its own for each would be one in which nothing computes.
+        """
+        return bool(self.resources) and not any(amount for _, amount in self.resources)
+
     def __str__(self) -> str:
         """The resources as people write them, where that is short: `GPU: 2, MEMORY: 5e+10`."""
         return quote(", ".join(f"{name}: {amount:g}" for name, amount in self.resources)) or "no resources"
