@@ -52,3 +52,17 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The public names, for TAB; they are loaded when they are used."""
     return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext gpudask`: cells that begin with `%%gpudask` run on a worker of a GPU pool."""
+    from gpudask.kubecluster.on_gpu import magic  # noqa: PLC0415 - see the module's docstring
+
+    magic.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext gpudask`: what these cells keep on their worker is freed."""
+    from gpudask.kubecluster.on_gpu import magic  # noqa: PLC0415 - see the module's docstring
+
+    magic.unload(shell)

@@ -85,6 +85,8 @@ class KubeCluster(Cluster):
     scheduler_info = PartAttribute("_workers", "the scheduler's identity, with its workers", "info")
     dashboard_link = PartAttribute("_connection", "the dashboard's URL, as `distributed.dashboard.link` says; or empty")
     jupyter_link = PartAttribute("_connection", "Jupyter's URL as this machine reaches it; an error without one")
+    run_on_gpu = PartAttribute("_client_part", "call a function on a worker of a GPU pool, next to the data")
+    on_gpu = PartAttribute("_client_part", "the decorator of functions that are to run so")
     # What programs for the stock client read.
     image = PartAttribute("stock", "the image of its pods")
     n_workers = PartAttribute("stock", "the pods of its default pool")
@@ -146,7 +148,7 @@ class KubeCluster(Cluster):
         )
         self._resource, self._connection, self._workers = parts.resource, parts.connection, parts.workers
         self._lease, self._reconnector, self._conditions = parts.lease, parts.reconnector, parts.conditions
-        self.stock = parts.stock
+        self.stock, self._client_part = parts.stock, parts.client_part
         super().__init__(asynchronous, loop, quiet, self._resource.name, scheduler_sync_interval)
         self._start_now()
 

@@ -15,6 +15,7 @@ from distributed.security import Security
 
 from gpudask.kubecluster.conditions import Conditions
 from gpudask.kubecluster.display import Progress
+from gpudask.kubecluster.on_gpu.client_part import ClientPart
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.scheduler.connection import SchedulerConnection
 from gpudask.kubecluster.scheduler.lease import Lease
@@ -62,4 +63,5 @@ class Parts:
         self.reconnector = Reconnector(*both, cluster=cluster, progress=progress, timing=timing)
         self.conditions = Conditions(*both, self.reconnector, cluster=cluster, timing=timing)
         self.workers = Workers(*both, self.reconnector, self.conditions, progress=progress, timing=timing)
+        self.client_part = ClientPart(self.resource, cluster)
         self.stock = StockAttributes(options, *both)
