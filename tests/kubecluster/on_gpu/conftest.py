@@ -1,4 +1,4 @@
-"""A real scheduler with the preload and workers, each a process of its own: GPU workers have a device, this has none."""
+"""A real scheduler with the preload and workers, each a process of its own: GPU workers have a device, we have none."""
 
 import os
 import subprocess

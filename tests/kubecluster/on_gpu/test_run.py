@@ -158,7 +158,7 @@ def test_the_decorator_passes_arguments_also_one_called_pool(one_gpu: KubeCluste
 
 
 def test_a_with_block_is_refused_with_what_to_write(one_gpu: KubeCluster):
-    with pytest.raises(KubeClusterError, match="@cluster.on_gpu above `def`"), one_gpu.on_gpu():
+    with pytest.raises(KubeClusterError, match=r"@cluster.on_gpu above `def`"), one_gpu.on_gpu():
         pass
 
 
@@ -199,7 +199,7 @@ def test_the_loss_of_its_worker_is_an_error_and_it_is_not_run_again(pods: Pods, 
         thread.join(90)
         assert "is gone" in str(errors[0])
         assert "call it again if that does no harm" in str(errors[0])
-        assert begun.get() == ["demo-gpu-worker-0-00000"]
+        assert list(begun.get()) == ["demo-gpu-worker-0-00000"]
 
 
 def test_ctrl_c_ends_it_there_as_well(one_gpu: KubeCluster, pods: Pods, capsys: pytest.CaptureFixture[str]):

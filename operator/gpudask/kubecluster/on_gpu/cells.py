@@ -69,7 +69,7 @@ def run_cell(session: str, source: str, filename: str, sent: dict[str, bytes]) -
     space["running"] += 1
     try:
         try:
-            names.update({name: pickle.loads(data) for name, data in sent.items()})  # noqa: S301 - the notebook's own
+            names.update({name: pickle.loads(data) for name, data in sent.items()})  # noqa: S301 - its own
         except Exception as error:  # noqa: BLE001 - a module that is not here, for instance
             return {"failure": failure(error)}
         before = dict(names)

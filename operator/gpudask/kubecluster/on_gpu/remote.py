@@ -72,6 +72,14 @@ def outcome_of(call: bytes) -> dict[str, Any]:
         return {"state": "failed"} | failure(error)
 
 
+def future_here(key: Any) -> Future:
+    """The program's future as one of this worker's client: a future that is unpickled has none."""
+    client, future = get_client(), Future(key)
+    future.bind_client(client)
+    client._send_to_scheduler({"op": "client-desires-keys", "keys": [key], "client": client.id})  # noqa: SLF001
+    return future
+
+
 def run_script(source: str, path: str, arguments: list[str]) -> int:
     """Run a script as `__main__`, and return its exit status."""
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)  # for its tracebacks

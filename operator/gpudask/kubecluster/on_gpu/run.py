@@ -7,6 +7,7 @@ It never runs twice: the first worker that begins it claims it, and where that o
 from __future__ import annotations
 
 import asyncio
+import io
 import pickle
 import re
 import secrets
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
-from distributed import Client, Event
+from distributed import Client, Event, Future
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.on_gpu import cells, remote
@@ -48,7 +49,7 @@ class Call:
         """
         name = str(getattr(function, "__name__", type(function).__name__))
         try:
-            return cls(name, _by_value((function, tuple(args), dict(kwargs or {}))))
+            return cls(name, by_value((function, tuple(args), dict(kwargs or {}))))
         except Exception as error:
             raise KubeClusterError(
                 f"{name} cannot be sent to a GPU worker",
@@ -146,7 +147,7 @@ class Run:
         self._client.subscribe_topic(self._topic, self._on_event)
         future = self._client.submit(
             _task(),
-            _by_value(remote.run),
+            by_value(remote.run),
             self._call.data,
             self._topic,
             self._claim,
@@ -157,28 +158,32 @@ class Run:
             retries=0,
             pure=False,
         )
-        answer = asyncio.ensure_future(self._client.gather(future))
+        ended = asyncio.ensure_future(future._state.wait())  # noqa: SLF001 - gather leaves tasks behind, cut short
         try:
-            await self._wait(answer)
-            return Outcome(self._call.name, _read(answer), self.worker)
+            await self._wait(ended)
+            return Outcome(self._call.name, await self._answer(future), self.worker)
         finally:
-            answer.cancel()
+            ended.cancel()
             await self._end(future)
 
-    async def _wait(self, answer: asyncio.Future[Any]) -> None:
-        while not answer.done():
-            await asyncio.wait([answer], timeout=_LOOK_SECONDS)
-            if not answer.done() and self.began.is_set() and not await self._is_there(self.address):
+    async def _wait(self, ended: asyncio.Future[Any]) -> None:
+        while not ended.done():
+            await asyncio.wait([ended], timeout=_LOOK_SECONDS)
+            if not ended.done() and self.began.is_set() and not await self._is_there(self.address):
                 raise lost(self._call.name, self.worker)
-            if not answer.done() and self._workers and not await self._is_there(*self._workers):
+            if not ended.done() and self._workers and not await self._is_there(*self._workers):
                 raise lost(self._call.name, self.worker or ", ".join(self._workers))
-        error = answer.exception()
-        if error is not None:
+
+    async def _answer(self, future: Any) -> Mapping[str, Any]:
+        try:
+            found = await self._client.gather(future)
+        except Exception as error:
             raise KubeClusterError(
                 f"{self._call.name} was not run to its end",
                 reason=f"{type(error).__name__}: {error}",
                 next_step="It may have done a part of its work: call it again if that does no harm",
             ) from error
+        return found if isinstance(found, dict) else {}
 
     async def _is_there(self, *addresses: str) -> bool:
         """True if any of these workers is, or the scheduler cannot say."""
@@ -246,11 +251,6 @@ def raise_remote(name: str, failure: Mapping[str, Any]) -> None:
     raise error.with_traceback(trace)
 
 
-def _read(answer: asyncio.Future[Any]) -> Mapping[str, Any]:
-    found = answer.result()
-    return found if isinstance(found, dict) else {}
-
-
 def _task() -> Callable[..., Any]:
     """The task's function: one in another travels by value, so neither scheduler nor worker needs this package."""
 
@@ -262,14 +262,26 @@ def _task() -> Callable[..., Any]:
     return on_gpu
 
 
-def _by_value(value: Any) -> bytes:
-    """Pickle with what is of this package by value."""
+class _Pickler(cloudpickle.Pickler):
+    """Makes each of the program's futures, also those of collections, one of the client that the worker has."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """As cloudpickle does, but for futures."""
+        if isinstance(value, Future):
+            return remote.future_here, (value.key,)
+        return super().reducer_override(value)
+
+
+def by_value(value: Any) -> bytes:
+    """Pickle for the worker, with what is of this package by value."""
     registered: list[ModuleType] = []
+    into = io.BytesIO()
     try:
         for module in _BY_VALUE:
             cloudpickle.register_pickle_by_value(module)
             registered.append(module)
-        return bytes(cloudpickle.dumps(value))
+        _Pickler(into).dump(value)
     finally:
         for module in registered:
             cloudpickle.unregister_pickle_by_value(module)
+    return into.getvalue()

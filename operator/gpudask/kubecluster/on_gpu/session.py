@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
 from distributed import Client
 from distributed.deploy.cluster import Cluster
 
@@ -20,7 +19,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.on_gpu import cells
 from gpudask.kubecluster.on_gpu.choice import asked_of
 from gpudask.kubecluster.on_gpu.client_part import connected
-from gpudask.kubecluster.on_gpu.run import Call, Outcome, Run
+from gpudask.kubecluster.on_gpu.run import Call, Outcome, Run, by_value
 from gpudask.kubecluster.timing import end_task, run_or_cancel
 
 
@@ -173,7 +172,7 @@ class Session:
 
 def _pickled(name: str, value: Any) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(value))
+        return by_value(value)
     except Exception as error:
         raise KubeClusterError(
             f"{name} cannot be sent to the GPU worker",
