@@ -389,3 +389,15 @@ def test_means_of_vanished_prefixes_are_dropped_when_there_are_many(monkeypatch)
         known.forget_vanished({f"prefix-{j}" for j in range(50, i + 1)})
     assert known.mean("prefix-0", restricted=False) is None
     assert known.mean("prefix-99", restricted=False) == 1.0
+
+
+async def test_a_task_that_asks_for_none_of_a_resource_is_demand_and_runs_where_it_is_offered(start):
+    cluster = await start()
+    await cluster.add("cpu-0")
+    future = cluster.client.submit(sum, [1, 2], resources={"GPU": 0})
+    await until(lambda: cluster.scheduler.tasks and cluster.scheduler.tasks[future.key].state == "no-worker")
+    assert (await cluster.entry(GPU=0))["unrunnable"] == 1
+    worker = await cluster.add("gpu-0")
+    assert await future == 3
+    assert set(await cluster.client.who_has([future]))
+    assert cluster.state(worker) in cluster.scheduler.tasks[future.key].who_has

@@ -5,7 +5,6 @@ import pytest
 from collections.abc import Iterator
 from distributed import Client
 from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.on_gpu import cells
@@ -21,7 +20,9 @@ def shell(one_gpu: KubeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path) -> It
     """A notebook's shell with the extension and one cluster."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     InteractiveShell.clear_instance()
-    made = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    made = InteractiveShell.instance()
+    assert made.history_manager is not None
+    made.history_manager.enabled = False  # nobody's own
     made.user_ns["cluster"] = one_gpu
     assert made.run_line_magic("load_ext", "gpudask") is None
     yield made

@@ -72,9 +72,10 @@ def outcome_of(call: bytes) -> dict[str, Any]:
         return {"state": "failed"} | failure(error)
 
 
-def future_here(key: Any) -> Future:
+def future_here(key: Any) -> Any:
     """The program's future as one of this worker's client: a future that is unpickled has none."""
-    client, future = get_client(), Future(key)
+    client: Any = get_client()
+    future: Any = Future(key)
     future.bind_client(client)
     client._send_to_scheduler({"op": "client-desires-keys", "keys": [key], "client": client.id})  # noqa: SLF001
     return future

@@ -145,7 +145,7 @@ class Run:
             KubeClusterError: its worker was lost, or Dask did not run it.
         """
         self._client.subscribe_topic(self._topic, self._on_event)
-        future = self._client.submit(
+        future: Any = self._client.submit(
             _task(),
             by_value(remote.run),
             self._call.data,
@@ -262,7 +262,7 @@ def _task() -> Callable[..., Any]:
     return on_gpu
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Makes each of the program's futures, also those of collections, one of the client that the worker has."""
 
     def reducer_override(self, value: Any) -> Any:
