@@ -15,6 +15,7 @@ import pytest
 from distributed import Client, Variable, get_client
 
 from gpudask import KubeCluster, KubeClusterError
+from gpudask.kubecluster.on_gpu.remote import TOPIC
 from gpudask.kubecluster.on_gpu.script import of_script
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
@@ -231,13 +232,25 @@ async def test_an_asynchronous_cluster_awaits_it(pods: Pods):
         assert await cluster.on_gpu(lambda a: a + 1)(1) == 2
 
 
-def test_nothing_of_a_run_stays_with_the_scheduler(one_gpu: KubeCluster):
+def test_nothing_of_a_run_stays_with_the_scheduler_but_its_last_events_under_one_topic(one_gpu: KubeCluster):
+    def left(dask_scheduler):
+        topics = [topic for topic in dask_scheduler._broker._topics if topic.startswith(TOPIC)]
+        return len(dask_scheduler.tasks), list(dask_scheduler.extensions["events"]._events), topics
+
+    one_gpu.run_on_gpu(where)
     one_gpu.run_on_gpu(where)
     with Client(one_gpu) as client:
-        left = client.run_on_scheduler(
-            lambda dask_scheduler: (len(dask_scheduler.tasks), list(dask_scheduler.extensions["events"]._events))
-        )
-    assert left == (0, [])
+        assert client.run_on_scheduler(left) == (0, [], [TOPIC])
+
+
+def test_a_worker_that_lends_the_resource_and_has_no_gpu_does_not_run_it(one_gpu: KubeCluster):
+    def lend(dask_worker):
+        dask_worker.gpudask_lent = {"GPU": 1}
+
+    with Client(one_gpu) as client:
+        client.run(lend)
+    with pytest.raises(KubeClusterError, match=r"without a GPU.*wait_for_workers"):
+        one_gpu.run_on_gpu(where)
 
 
 def test_a_script_runs_as_a_program_does(one_gpu: KubeCluster, tmp_path, capsys: pytest.CaptureFixture[str]):

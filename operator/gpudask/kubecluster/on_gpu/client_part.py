@@ -12,7 +12,7 @@ from distributed.deploy.cluster import Cluster
 
 from gpudask.kubecluster.errors import KubeClusterTypeError
 from gpudask.kubecluster.on_gpu.choice import asked_of
-from gpudask.kubecluster.on_gpu.run import Call, Outcome, Run
+from gpudask.kubecluster.on_gpu.run import Call, Outcome, Runs
 from gpudask.kubecluster.resource import Resource
 from gpudask.kubecluster.timing import run_or_cancel
 
@@ -73,7 +73,7 @@ class ClientPart:
 
     async def _run(self, call: Call, resources: Mapping[str, float]) -> Outcome:
         async with connected(self._cluster) as client:
-            return await Run(client, call, resources).outcome()
+            return await Runs(client).run(call, resources).outcome()
 
 
 class OnGpu:

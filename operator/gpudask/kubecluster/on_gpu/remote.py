@@ -28,34 +28,35 @@ DEVICE_MODULES = (
     *("pylibcudf", "pylibraft", "rmm", "numba_cuda", "numba.cuda"),
 )
 PACKAGE = "gpudask.kubecluster.on_gpu."
+TOPIC = "gpudask-on-gpu"  # one for all runs: the scheduler keeps the last 1,000 events of each topic for ever
 POLL_SECONDS = 0.1  # between two looks at whether the run is still wanted, and at what it has printed
 MOST_OUTPUT = 1_000_000  # characters of a run that are forwarded; the rest is in the pod's log alone
 CHUNK = 8_000  # characters of one message
 NAMED = 3  # types that are named, of those that need a device
 
 
-def run(call: bytes, topic: str, claim: str) -> dict[str, Any]:
+def run(call: bytes, run_id: str) -> dict[str, Any]:
     """Call a pickled function in this task's thread, which leaves its slot to other tasks.
 
     Args:
         call: the function, its positional and its keyword arguments.
-        topic: of the scheduler's events: where it is said that the run began, and what it prints.
-        claim: the name of a `distributed.Event` that says that somebody has begun it already.
+        run_id: its name in the scheduler's events `TOPIC`, where it is said that it began, and what it prints; also
+            that of a `distributed.Event` which says that somebody has begun it already.
 
     Returns:
         `state`: `done` with the pickled `result`, `failed` with the `error`, its `type` and `text`, or why it did not
         begin: `lent` (no GPU here), `repeated` (its first worker died), `unread` (the call cannot be unpickled).
     """
     worker = get_worker()
-    if "GPU" in getattr(worker, "gpudask_lent", ()):  # set by preload/offers.py
+    if getattr(worker, "gpudask_lent", ()):  # set by preload/offers.py
         return {"state": "lent", "worker": str(worker.name)}
-    claimed = Event(claim, client=get_client())
+    claimed = Event(run_id, client=get_client())
     if claimed.is_set():
         return {"state": "repeated"}
     claimed.set()
     secede()
-    output = Output(worker, topic)
-    worker.log_event(topic, {"began": worker.address, "name": str(worker.name)})
+    output = Output(worker, run_id)
+    worker.log_event(TOPIC, {"run": run_id, "began": worker.address, "name": str(worker.name)})
     with output, Watch(worker, worker.get_current_task(), output):
         return outcome_of(call)
 
@@ -206,8 +207,8 @@ class Watch:
 class Output:
     """What the run's thread prints goes to its program as well, in order, up to `MOST_OUTPUT` characters."""
 
-    def __init__(self, worker: Any, topic: str) -> None:
-        self.worker, self.topic = worker, topic
+    def __init__(self, worker: Any, run_id: str) -> None:
+        self.worker, self.run_id = worker, run_id
         self.lock = threading.Lock()
         self.chunks: list[tuple[str, str]] = []  # stream, text
         self.left = MOST_OUTPUT
@@ -241,7 +242,8 @@ class Output:
             chunks, self.chunks = self.chunks, []
             for stream, text in chunks:
                 for start in range(0, len(text), CHUNK):
-                    self.worker.log_event(self.topic, {"stream": stream, "text": text[start : start + CHUNK]})
+                    chunk = {"run": self.run_id, "stream": stream, "text": text[start : start + CHUNK]}
+                    self.worker.log_event(TOPIC, chunk)
 
 
 def sinks_of(stream: str) -> dict[int, Any]:

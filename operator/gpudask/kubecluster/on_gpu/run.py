@@ -113,30 +113,52 @@ class Outcome:
             ) from error
 
 
-class Run:
-    """A call that was submitted.
+class Runs:
+    """What one client runs there.
 
     Args:
-        client: an asynchronous one.
-        call: what to run.
-        resources: what it asks for.
-        workers: addresses, of which one is to run it; None: any that offers the resources.
+        client: an asynchronous one, which nobody else closes.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.by_id: dict[str, Run] = {}
+        client.subscribe_topic(remote.TOPIC, self._on_event)
+
+    def run(self, call: Call, resources: Mapping[str, float], workers: Sequence[str] | None = None) -> Run:
+        """A run, which begins when its `outcome` is awaited.
+
+        Args:
+            call: what to run.
+            resources: what it asks for.
+            workers: addresses, of which one is to run it; None: any that offers the resources.
+        """
+        return Run(self, call, resources, workers)
+
+    def _on_event(self, event: Any) -> None:
+        """Hand what a worker says to its run: others' are heard, too."""
+        message = event[1] if isinstance(event, tuple | list) and len(event) == 2 else None  # noqa: PLR2004
+        run_id = message.get("run") if isinstance(message, dict) else None
+        if isinstance(message, dict) and isinstance(run_id, str) and run_id in self.by_id:
+            self.by_id[run_id].hear(message)
+
+
+class Run:
+    """A call on its way; `Runs.run` makes it.
 
     Attributes:
         began: set once a worker has begun.
         worker: that worker's name, for people; empty before.
+        address: its address.
     """
 
-    def __init__(
-        self, client: Client, call: Call, resources: Mapping[str, float], workers: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, runs: Runs, call: Call, resources: Mapping[str, float], workers: Sequence[str] | None) -> None:
         self.began = asyncio.Event()
         self.worker = ""
         self.address = ""
-        self._client, self._call = client, call
+        self._runs, self._client, self._call = runs, runs.client, call
         self._resources, self._workers = dict(resources), workers
-        self._id = secrets.token_hex(8)
-        self._topic = self._claim = f"gpudask-on-gpu-{self._id}"
+        self._id = f"gpudask-on-gpu-{secrets.token_hex(8)}"
 
     async def outcome(self) -> Outcome:
         """Submit it and wait for its end; a cancellation of this cancels it.
@@ -144,13 +166,12 @@ class Run:
         Raises:
             KubeClusterError: its worker was lost, or Dask did not run it.
         """
-        self._client.subscribe_topic(self._topic, self._on_event)
+        self._runs.by_id[self._id] = self
         future: Any = self._client.submit(
             _task(),
             by_value(remote.run),
             self._call.data,
-            self._topic,
-            self._claim,
+            self._id,
             key=f"on_gpu_{re.sub(r'[^A-Za-z0-9_]', '', self._call.name)[:60]}-{self._id}",
             resources=self._resources,
             workers=self._workers,
@@ -196,19 +217,16 @@ class Run:
     async def _end(self, future: Any) -> None:
         """Cancel it, where it has not ended, and leave nothing of it with the scheduler."""
         is_over = future.done()
+        self._runs.by_id.pop(self._id, None)
         try:
             await self._client.cancel([future])
-            self._client.unsubscribe_topic(self._topic)
             if is_over:  # else a worker that is given it just now would not know that it was begun before
-                await Event(self._claim, client=self._client).clear()
+                await Event(self._id, client=self._client).clear()
         except OSError:
             return  # the scheduler is gone, and all of it with it
 
-    def _on_event(self, event: Any) -> None:
+    def hear(self, message: Mapping[str, Any]) -> None:
         """Take in what the worker says: where it began, and what is printed."""
-        message = event[1] if isinstance(event, tuple | list) and len(event) == 2 else None  # noqa: PLR2004
-        if not isinstance(message, dict):
-            return
         if isinstance(message.get("began"), str):
             self.address, self.worker = message["began"], str(message.get("name"))
             self.began.set()

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Client
 from distributed.deploy.cluster import Cluster
 
 from gpudask.api import Json
@@ -19,7 +18,7 @@ from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.on_gpu import cells
 from gpudask.kubecluster.on_gpu.choice import asked_of
 from gpudask.kubecluster.on_gpu.client_part import connected
-from gpudask.kubecluster.on_gpu.run import Call, Outcome, Run, by_value
+from gpudask.kubecluster.on_gpu.run import Call, Outcome, Runs, by_value
 from gpudask.kubecluster.timing import end_task, run_or_cancel
 
 
@@ -72,7 +71,7 @@ class Session:
         self._resources = asked_of(body, pool)
         self._idle_seconds = idle_seconds
         self._id = secrets.token_hex(8)
-        self._client: Client | None = None
+        self._runs: Runs | None = None
         self._holding: asyncio.Task[Outcome] | None = None
         self._address = ""
         self._cells = 0
@@ -106,9 +105,9 @@ class Session:
 
     async def _run(self, call: Call) -> Outcome:
         await self._hold()
-        assert self._client is not None
+        assert self._runs is not None
         try:
-            return await Run(self._client, call, self._resources, [self._address]).outcome()
+            return await self._runs.run(call, self._resources, [self._address]).outcome()
         except KubeClusterError as error:
             if not await self._is_held():
                 raise await self._lost(error.reason) from error
@@ -118,9 +117,9 @@ class Session:
         """True if the namespace is there, as far as anybody can tell."""
         if self._holding is None or self._holding.done():
             return False
-        assert self._client is not None
+        assert self._runs is not None
         with contextlib.suppress(OSError):
-            scheduler: Any = self._client.scheduler
+            scheduler: Any = self._runs.client.scheduler
             return bool(await scheduler.ncores(workers=[self._address]))
         return True
 
@@ -136,8 +135,8 @@ class Session:
             ended = self._holding
             error = None if ended.cancelled() else ended.exception()
             raise await self._lost(str(error) if error else f"no cell ran there for {self._idle_seconds:g} s")
-        self._client = await connected(self.cluster)
-        run = Run(self._client, Call.of(cells.hold_namespace, (self._id, self._idle_seconds)), self._resources)
+        self._runs = Runs(await connected(self.cluster))
+        run = self._runs.run(Call.of(cells.hold_namespace, (self._id, self._idle_seconds)), self._resources)
         self._holding = asyncio.create_task(run.outcome())
         began = asyncio.create_task(run.began.wait())
         try:
@@ -162,12 +161,12 @@ class Session:
         )
 
     async def _close(self) -> None:
-        holding, client = self._holding, self._client
-        self._holding = self._client = None
+        holding, runs = self._holding, self._runs
+        self._holding = self._runs = None
         self.worker, self._address = "", ""
         await end_task(holding)
-        if client is not None:
-            await client.close()
+        if runs is not None:
+            await runs.client.close()
 
 
 def _pickled(name: str, value: Any) -> bytes:
