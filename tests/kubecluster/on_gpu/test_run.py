@@ -16,7 +16,7 @@ from distributed import Client, Variable, get_client
 
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.on_gpu.remote import TOPIC
-from gpudask.kubecluster.on_gpu.script import of_script
+from gpudask.kubecluster.on_gpu.client_part import of_script
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake
 from tests.kubecluster.on_gpu.conftest import Pods

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from distributed import Client
 from distributed.deploy.cluster import Cluster
 
 from gpudask.kubecluster.errors import KubeClusterTypeError
+from gpudask.kubecluster.on_gpu import remote
 from gpudask.kubecluster.on_gpu.choice import asked_of
 from gpudask.kubecluster.on_gpu.run import Call, Outcome, Runs
 from gpudask.kubecluster.resource import Resource
@@ -106,3 +108,19 @@ class OnGpu:
 def connected(cluster: Cluster) -> Client:
     """A client of its own for what runs there, so that closing it leaves nothing; to be awaited, or entered."""
     return Client(cluster, asynchronous=True, set_as_default=False, name="gpudask-on-gpu")
+
+
+def of_script(path: Path | str, arguments: Sequence[str] = ()) -> Callable[[], int]:
+    """A function for `run_on_gpu` that runs the file `path` as `__main__`, and gives the status that it exits with.
+
+    What stands beside the file is not there: `client.upload_file` brings modules. `sys.argv` is the whole process's,
+    so two scripts at a time on one worker see each other's.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    path = Path(path)
+    there = functools.partial(remote.run_script, path.read_text(encoding="utf-8"), str(path), list(arguments))
+    functools.update_wrapper(there, remote.run_script)
+    there.__name__ = path.name  # type: ignore[attr-defined]
+    return there
