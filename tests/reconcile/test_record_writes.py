@@ -96,6 +96,24 @@ async def test_the_last_writes_of_many_clusters_are_no_more(monkeypatch: pytest.
         assert len(operated.server.names("gpudaskrecords")) == 45
 
 
+async def test_of_a_namespace_that_deletes_clusters_faster_than_their_ends_are_written_as_many_wait_as_would_stay(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """What waits is held in memory, and beyond that the sweep would take it away."""
+    monkeypatch.setattr(store, "_URGENT_PER_SECOND", 20.0, raising=False)
+    async with recording() as operated:
+        most = records_of(operated).settings.per_namespace
+        closings = [asyncio.create_task(a_record(operated, f"{n}-demo").close()) for n in range(most + 50)]
+        other = asyncio.create_task(a_record(operated, "other", namespace="other").close())
+        ended, waiting = await asyncio.wait(closings, timeout=0.5)
+        assert most // 2 < len(waiting) <= most
+        await asyncio.gather(*closings, other)
+        written = len(operated.server.names("gpudaskrecords"))
+        assert len(waiting) < written < len(closings), f"{len(ended)} ended at once, some of them unwritten"
+        await a_record(operated, "later").close()
+        assert len(operated.server.names("gpudaskrecords")) == written + 1
+
+
 async def test_a_namespace_that_refuses_records_switches_off_its_own_alone():
     async with recording() as operated:
         server, records = operated.server, records_of(operated)

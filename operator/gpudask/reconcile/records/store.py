@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpudask.api import Json
@@ -54,8 +56,24 @@ class Records:
         self.urgent_limiter = FairRateLimiter(_URGENT_PER_SECOND, _URGENT_BURST)
         self.log_connections = FairQueue(_FOLLOWED, _FOLLOWED_PER_CLUSTER, _FOLLOWED_PER_NAMESPACE)
         self.closings = FairQueue(_CLOSINGS, 1, _CLOSINGS_PER_NAMESPACE)
+        self._closing: Counter[str] = Counter()  # namespace -> clusters whose end is being written, or waits for that
         self._off: dict[str, str] = {}  # namespace -> why none can be written there; "": anywhere
         self.on_write: Callable[[str], None] = lambda _: None
+
+    @contextmanager
+    def closing(self, namespace: str) -> Iterator[bool]:
+        """For as long as the end of a cluster is being written, or waits for that; whether it may.
+
+        No more do than records of a namespace stay: who makes and deletes clusters faster than their ends are written
+        would fill the memory with what the sweep takes away. It notes the ends of the others.
+        """
+        self._closing[namespace] += 1
+        try:
+            yield self._closing[namespace] <= self.settings.per_namespace
+        finally:
+            self._closing[namespace] -= 1
+            if not self._closing[namespace]:
+                del self._closing[namespace]
 
     async def read(self, cluster: Identity) -> Record | None:
         """The record of `cluster` as it is now; None where there is none, or something else under its name.

@@ -228,7 +228,9 @@ class ClusterRecord:
         CLUSTER.set(self._cluster.owner_key)  # who starts this works for no cluster
         try:
             if self._records is not None and not self._is_off:
-                await self._close(self._records)
+                with self._records.closing(self._cluster.namespace) as may_close:
+                    if may_close:
+                        await self._close(self._records)
         finally:
             await self._logs.stop()
 
