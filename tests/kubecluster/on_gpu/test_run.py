@@ -1,6 +1,7 @@
 """A client part on a GPU worker: what it can do there, what comes back, and how it ends."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -138,6 +139,22 @@ def test_what_it_prints_is_printed_here_and_in_its_log(
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("one\nthree", "two\n")
     assert "one" in pods.log("demo-gpu-worker-0-00000")
+
+
+@pytest.mark.parametrize("has_client", [True, False])
+def test_what_tasks_print_for_all_clients_is_printed_once(
+    one_gpu: KubeCluster, capsys: pytest.CaptureFixture[str], has_client: bool
+):
+    def program():
+        import distributed
+
+        distributed.print("for all")
+
+    seen: list[str] = []
+    with Client(one_gpu) if has_client else contextlib.nullcontext():
+        one_gpu.run_on_gpu(program)
+        eventually(lambda: "for all" in (seen.append(capsys.readouterr().out) or "".join(seen)), "it is printed")
+    assert ("".join(seen) + capsys.readouterr().out).count("for all") == 1
 
 
 def test_much_output_is_cut_and_says_so(one_gpu: KubeCluster, capsys: pytest.CaptureFixture[str]):

@@ -7,6 +7,7 @@ It never runs twice: the first worker that begins it claims it, and where that o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import pickle
 import re
@@ -18,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
-from distributed import Client, Event, Future
+from distributed import Client, Event, Future, default_client
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.on_gpu import cells, remote
@@ -124,6 +125,10 @@ class Runs:
         self.client = client
         self.by_id: dict[str, Run] = {}
         client.subscribe_topic(remote.TOPIC, self._on_event)
+        with contextlib.suppress(ValueError):  # the program has no client of its own
+            default_client()
+            for topic in ("print", "warn"):  # of tasks, which its own client prints
+                client.unsubscribe_topic(topic)
 
     def run(self, call: Call, resources: Mapping[str, float], workers: Sequence[str] | None = None) -> Run:
         """A run, which begins when its `outcome` is awaited.
