@@ -12,8 +12,8 @@ import yaml
 from gpudask.api.resource import parse
 from gpudask.api.spec import Spec
 from gpudask.cli.commands.convert import merge_templates
-from gpudask.kubecluster.stock.documents import NotConvertibleError, convert
-from gpudask.kubecluster.stock.notes import Kind, Notes
+from gpudask.stock.documents import NotConvertibleError, convert
+from gpudask.stock.notes import Kind, Notes
 from gpudask.cli.commands.render import objects
 
 STOCK = Path(__file__).parent / "stock"

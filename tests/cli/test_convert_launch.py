@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpudask.kubecluster.stock.launch import Launch, read
-from gpudask.kubecluster.stock.notes import Notes
+from gpudask.stock.launch import Launch, read
+from gpudask.stock.notes import Notes
 
 
 @pytest.mark.parametrize(

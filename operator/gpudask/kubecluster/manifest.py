@@ -21,9 +21,9 @@ from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, KIND, MAX_CLUSTER_NAME, InvalidSpecError, parse
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
 from gpudask.kubecluster.pools import duration, env_list, size
-from gpudask.kubecluster.stock.cluster_spec import is_stock
-from gpudask.kubecluster.stock.notes import Notes
 from gpudask.kubecluster.stock.worker import Worker, read_worker
+from gpudask.stock import is_stock
+from gpudask.stock.notes import Notes
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.stock.cuda import Cuda  # the command line writes manifests without Dask
@@ -217,7 +217,7 @@ def read_manifest(custom: Any) -> Any:
 
 
 def _converted(stock: list[Any]) -> Json:
-    from gpudask.kubecluster.stock import documents  # noqa: PLC0415 - 13 models, which few programs need
+    from gpudask.stock import documents  # noqa: PLC0415 - 13 models, which few programs need
 
     notes = Notes()
     try:

@@ -13,9 +13,9 @@ from gpudask.api import Json, resource
 from gpudask.api.resource import InvalidSpecError, parse
 from gpudask.kubecluster import overrides
 from gpudask.kubecluster.errors import KubeClusterError, KubeClusterValueError
-from gpudask.kubecluster.stock.notes import Notes
-from gpudask.kubecluster.stock.pod import pool_name
 from gpudask.kubecluster.stock.worker import read_worker
+from gpudask.stock.notes import Notes
+from gpudask.stock.pod import pool_name
 
 if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import (
@@ -185,7 +185,7 @@ def pool_of_group(  # noqa: PLR0917 - the stock client's order
 
 
 def _custom_group(name: str, worker: Any, image: str) -> Json:
-    from gpudask.kubecluster.stock import documents  # noqa: PLC0415 - as in manifest.py
+    from gpudask.stock import documents  # noqa: PLC0415 - as in manifest.py
 
     notes = Notes()
     try:

@@ -7,9 +7,10 @@ import pytest
 
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.manifest import manifest
-from gpudask.kubecluster.stock import cuda, documents
+from gpudask.kubecluster.stock import cuda
+from gpudask.stock import documents
 from gpudask.kubecluster.stock.cluster_spec import make_cluster_spec
-from gpudask.kubecluster.stock.notes import Notes
+from gpudask.stock.notes import Notes
 from gpudask.kubecluster.stock.options import CONFIGURATION, read_options
 
 JUNK: list[Any] = [

@@ -12,8 +12,8 @@ from gpudask.cli.commands.render import objects
 from gpudask.cli.manifests import read_documents
 from gpudask.cli.options import Document, Manifest
 from gpudask.cli.output import CliError
-from gpudask.kubecluster.stock.documents import NotConvertibleError, convert
-from gpudask.kubecluster.stock.notes import Notes
+from gpudask.stock.documents import NotConvertibleError, convert
+from gpudask.stock.notes import Notes
 
 Strict = Annotated[bool, typer.Option(help="Fail where anything was not carried over, or had to be assumed.")]
 Form = Annotated[Document, typer.Option("--output", "-o", help="What to write.")]

@@ -16,11 +16,6 @@ from gpudask.api.resource import STOCK_GROUP
 STOCK_IMAGE = "ghcr.io/dask/dask:latest"  # the stock client's default, which a program relies on
 
 
-def is_stock(document: Any) -> bool:
-    """True for an object of the stock operator's."""
-    return isinstance(document, dict) and str(document.get("apiVersion")).startswith(STOCK_GROUP)
-
-
 def make_cluster_spec(  # noqa: PLR0917 - the stock client's order
     name: str,
     image: str = STOCK_IMAGE,

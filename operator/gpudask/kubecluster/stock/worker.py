@@ -10,10 +10,10 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.kubecluster.errors import KubeClusterValueError
-from gpudask.kubecluster.stock import launch
-from gpudask.kubecluster.stock.launch import Launch
-from gpudask.kubecluster.stock.notes import Notes
-from gpudask.kubecluster.stock.pod import MAIN, Resources, preload_env, read_resources, set_threads
+from gpudask.stock import launch
+from gpudask.stock.launch import Launch
+from gpudask.stock.notes import Notes
+from gpudask.stock.pod import MAIN, Resources, preload_env, read_resources, set_threads
 
 _WHERE = ("KubeCluster", "worker_command")
 _COMMAND = "worker_command.args"

@@ -11,8 +11,8 @@ from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.kubecluster.stock import launch
-from gpudask.kubecluster.stock.notes import Notes
+from gpudask.stock import launch
+from gpudask.stock.notes import Notes
 
 MAIN = "dask"
 POOL_LENGTH = 15

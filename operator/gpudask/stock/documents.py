@@ -23,9 +23,9 @@ from gpudask.api.resource import (
     parse,
 )
 from gpudask.api.spec import SHORTEST_IDLE_SECONDS
-from gpudask.kubecluster.stock.cluster_spec import is_stock
-from gpudask.kubecluster.stock.notes import Notes
-from gpudask.kubecluster.stock.pod import (
+from gpudask.stock import is_stock
+from gpudask.stock.notes import Notes
+from gpudask.stock.pod import (
     POOL_LENGTH,
     Section,
     pool_fields,

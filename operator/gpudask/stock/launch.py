@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from gpudask.api.addresses import COMM_PORT, DASHBOARD_PORT
-from gpudask.kubecluster.stock.notes import Notes
+from gpudask.stock.notes import Notes
 
 _COMMANDS = {
     ("dask", "scheduler"): "scheduler",
