@@ -150,6 +150,7 @@ lock: setup ## resolve requirements/*.in anew
 generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, cli.md, metrics.md, modules.md
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
 	@$(PY) -m gpudask.api.crd record > crds/gpudaskrecords.yaml
+	@$(PY) -m gpudask.api.crd job > crds/gpudaskjobs.yaml
 	@$(PY) -m gpudask.api.crd reference > docs/reference.md
 	@$(PY) -m gpudask.cli.help_page > docs/cli.md
 	@$(PY) -m gpudask.metrics.reference docs/metrics.md

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from gpudask.api.resource import InvalidSpecError, parse
+from gpudask.api.job import parse_job
+from gpudask.api.resource import JOB_KIND, InvalidSpecError, parse
 
 DIRECTORY = Path(__file__).with_name("invalid")
 SERVER = "# The API server: "
@@ -18,7 +19,7 @@ ACCEPTS = "accepts it"
 
 # What kubectl and the API server put around each message.
 _WRAPPING = re.compile(
-    r'^(The GpuDaskCluster "[^"]*" is invalid: *|Error from server .* strict decoding error: |\* )+', re.MULTILINE
+    r'^(The GpuDask\w+ "[^"]*" is invalid: *|Error from server .* strict decoding error: |\* )+', re.MULTILINE
 )
 _NOT_ALL_CHECKED = "some validation rules were not checked"
 
@@ -65,7 +66,7 @@ def operator_words(manifest: str) -> list[str]:
     body: dict[str, Any] = yaml.safe_load(manifest)
     body["metadata"] |= {"namespace": "default", "uid": "1"}
     try:
-        parse(body)
+        (parse_job if body["kind"] == JOB_KIND else parse)(body)
     except InvalidSpecError as error:
         return str(error).split("; ")
     return [ACCEPTS]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.crd import dump, reference, render, render_record
+from gpudask.api.crd import dump, reference, render, render_job, render_record
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
@@ -16,6 +16,8 @@ MADE = {
     "charts/gpudask/crds/gpudaskclusters.yaml": lambda: dump(render()),
     "crds/gpudaskrecords.yaml": lambda: dump(render_record()),
     "charts/gpudask/crds/gpudaskrecords.yaml": lambda: dump(render_record()),
+    "crds/gpudaskjobs.yaml": lambda: dump(render_job()),
+    "charts/gpudask/crds/gpudaskjobs.yaml": lambda: dump(render_job()),
     "docs/reference.md": reference,
 }
 
@@ -42,17 +44,17 @@ def _schema_of(definition: dict[str, Any]) -> dict[str, Any]:
     return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
-BOTH = pytest.mark.parametrize("made", [render, render_record])
+EACH = pytest.mark.parametrize("made", [render, render_record, render_job])
 
 
-@BOTH
+@EACH
 def test_every_node_has_a_type(made: Any):
     for path, node in _nodes(_schema_of(made())):
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
         assert not {"$ref", "anyOf", "title", "const"} & set(node), path
 
 
-@BOTH
+@EACH
 def test_every_field_is_described(made: Any):
     undescribed = [
         f"{path}.{name}"
@@ -76,9 +78,10 @@ def _is_bounded(node: dict[str, Any]) -> bool:
     return "additionalProperties" not in node or "maxProperties" in node
 
 
-def test_every_list_map_and_string_of_the_spec_has_a_bound():
-    unbounded = [path for path, node in _nodes(_schema()["properties"]["spec"]) if not _is_bounded(node)]
-    assert unbounded == []
+@pytest.mark.parametrize("made", [render, render_job])
+def test_every_list_map_and_string_of_the_spec_has_a_bound(made: Any):
+    spec = _schema_of(made())["properties"]["spec"]
+    assert [path for path, node in _nodes(spec) if not _is_bounded(node)] == []
 
 
 def test_every_list_map_and_string_of_a_record_has_a_bound():

@@ -17,7 +17,13 @@ MEANT = {"pool-replicas-as-string", "quantity-as-fraction", "suspend-as-string"}
 UNKNOWN = {"gpu-options-on-cpu-pool", "unknown-field-in-pool", "unknown-field-in-scheduler", "unknown-field-in-spec"}
 
 # Keys that the operator leaves out of what it makes, and says so: a pod of an older CRD's time must not stand still.
-LEFT_OUT = {"service-own-annotation", "template-label-of-dask", "template-own-annotation", "template-own-label"}
+LEFT_OUT = {
+    "job-own-label",
+    "service-own-annotation",
+    "template-label-of-dask",
+    "template-own-annotation",
+    "template-own-label",
+}
 
 
 def test_there_are_enough_of_them():

@@ -1,8 +1,8 @@
 """The CustomResourceDefinition and the reference page of the resource, rendered from the models.
 
-`python -m gpudask.api.crd` prints the definition, with `record` that of GpuDaskRecord, with `reference` the page. `make
-generate` writes them to crds/ and docs/reference.md, and a test fails on drift. Descriptions of fields belong into the
-models, not here.
+`python -m gpudask.api.crd` prints the definition, with `record` that of GpuDaskRecord, with `job` that of GpuDaskJob,
+with `reference` the page. `make generate` writes them to crds/ and docs/reference.md, and a test fails on drift.
+Descriptions of fields belong into the models, not here.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from gpudask.api.job import JobSpec, JobStatus
 from gpudask.api.record import Record
 from gpudask.api.resource import (
     API_VERSION,
     CLUSTER_NAME,
     GROUP,
+    JOB_KIND,
+    JOB_NAME_ADVICE,
+    JOB_NAME_LENGTH_ADVICE,
+    JOB_PLURAL,
+    JOB_SHORT,
+    JOB_SINGULAR,
     KIND,
     MAX_CLUSTER_NAME,
     NAME_ADVICE,
@@ -80,6 +88,16 @@ _RECORD_COLUMNS = (
     ("Ended", "date", ".record.ended", 0),
     ("Updated", "date", ".record.updated", 1),
 )
+_JOB_COLUMNS = (
+    ("Phase", "string", ".status.phase", 0),
+    ("Attempts", "integer", ".status.attempts", 0),
+    ("Exit", "integer", ".status.runner.exitCode", 0),
+    ("Started", "date", ".status.startTime", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Cluster", "string", ".status.cluster", 1),
+    ("Runner", "string", ".status.runner.pod", 1),
+    ("Reason", "string", ".status.reason", 1),
+)
 _HEAD = f"""\
 <!-- Made by `make generate` from operator/gpudask/api. Do not edit. -->
 # {KIND} reference
@@ -133,7 +151,7 @@ def _with_list_key(name: str, schema: Schema) -> Schema:
 def _schema() -> Schema:
     """The resource's schema with all defaults, those that the operator sets as well."""
     spec = structural(Spec.model_json_schema(by_alias=True))
-    return _root(spec, structural(Status.model_json_schema(by_alias=True, mode="serialization")))
+    return _root(spec, structural(Status.model_json_schema(by_alias=True, mode="serialization")), _CLUSTER_ROOT)
 
 
 def _without_defaults_in_items(schema: Schema, *, is_in_item: bool = False) -> Schema:
@@ -165,6 +183,14 @@ def render() -> Schema:
     schema = schema | {"properties": properties | {"spec": _without_defaults_in_items(properties["spec"])}}
     names = _names(KIND, PLURAL, SINGULAR, SHORT) | {"categories": ["dask"]}
     return _definition(names, {"subresources": {"status": {}}}, _COLUMNS, schema)
+
+
+def render_job() -> Schema:
+    """The CRD of GpuDaskJob as an object."""
+    spec = _without_defaults_in_items(structural(JobSpec.model_json_schema(by_alias=True)))
+    status = structural(JobStatus.model_json_schema(by_alias=True, mode="serialization"))
+    names = _names(JOB_KIND, JOB_PLURAL, JOB_SINGULAR, JOB_SHORT) | {"categories": ["dask"]}
+    return _definition(names, {"subresources": {"status": {}}}, _JOB_COLUMNS, _root(spec, status, _JOB_ROOT))
 
 
 def render_record() -> Schema:
@@ -227,14 +253,38 @@ def _without_defaults(schema: Schema) -> Schema:
     return result
 
 
-def _root(spec: Schema, status: Schema) -> Schema:
+@dataclass(frozen=True)
+class _Root:
+    """What the schemas of the kinds that users write differ in: a name's limits are the same, for different reasons."""
+
+    kind: str
+    description: str
+    name_length_advice: str
+    name_advice: str
+
+
+_CLUSTER_ROOT = _Root(
+    KIND,
+    "A Dask cluster of CPU and GPU worker pools, each with a size of its own.",
+    NAME_LENGTH_ADVICE,
+    NAME_ADVICE,
+)
+_JOB_ROOT = _Root(
+    JOB_KIND,
+    "A program that runs to its end beside a Dask cluster, which is its own or one that is there.",
+    JOB_NAME_LENGTH_ADVICE,
+    JOB_NAME_ADVICE,
+)
+
+
+def _root(spec: Schema, status: Schema, root: _Root) -> Schema:
     return {
         "type": "object",
-        "description": "A Dask cluster of CPU and GPU worker pools, each with a size of its own.",
+        "description": root.description,
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
-            "kind": {"type": "string", "description": KIND},
+            "kind": {"type": "string", "description": root.kind},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": spec,
             "status": status,
@@ -242,12 +292,12 @@ def _root(spec: Schema, status: Schema) -> Schema:
         "x-kubernetes-validations": [
             {
                 "rule": f"self.metadata.name.size() <= {MAX_CLUSTER_NAME}",
-                "message": NAME_LENGTH_ADVICE,
+                "message": root.name_length_advice,
                 "fieldPath": ".metadata.name",
             },
             {
                 "rule": f"self.metadata.name.matches('{CLUSTER_NAME}')",
-                "message": NAME_ADVICE,
+                "message": root.name_advice,
                 "fieldPath": ".metadata.name",
             },
         ],
@@ -376,6 +426,8 @@ if __name__ == "__main__":
             made = reference()
         case ["record"]:
             made = dump(render_record())
+        case ["job"]:
+            made = dump(render_job())
         case _:
             made = dump(render())
     sys.stdout.write(made)

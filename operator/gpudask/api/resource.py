@@ -52,6 +52,15 @@ ANNOTATION_KEEP = f"{GROUP}/keep-seconds"  # after it
 ANNOTATION_UID = f"{GROUP}/cluster-uid"
 _UID_DIGITS = 8  # of a cluster's uid, in its record's name
 
+# Of jobs, whose models are `job`'s. The labels are on what a job makes: its cluster and its runners' pods.
+JOB_KIND = "GpuDaskJob"
+JOB_PLURAL = "gpudaskjobs"
+JOB_SINGULAR = "gpudaskjob"
+JOB_SHORT = "gdj"
+LABEL_JOB = f"{GROUP}/job"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+GATE_RECORDED = f"{GROUP}/recorded"  # of a runner's pod: until the job's status has its uid
+
 # Conventions of the stock Dask client: the labels that it looks for, and the pool that is meant where none is named.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
@@ -77,6 +86,14 @@ NAME_LENGTH_ADVICE = (
 NAME_ADVICE = (
     "a cluster's name is lower-case letters, digits and hyphens, a letter first and no hyphen last:"
     " it becomes the name of a Service"
+)
+
+JOB_NAME_LENGTH_ADVICE = (
+    f"a job's name has at most {MAX_CLUSTER_NAME} characters, because its cluster has it, too: choose a shorter one"
+)
+JOB_NAME_ADVICE = (
+    "a job's name is lower-case letters, digits and hyphens, a letter first and no hyphen last:"
+    " it becomes the name of its cluster"
 )
 
 
@@ -248,8 +265,8 @@ def broken_limits(spec: Any) -> list[str]:
     The CRD has no such limits. They are checked before anything is made of the spec: that is recursive, and done at
     once, so a spec without end would stop the operator for everybody. The check costs no more than the limits allow.
     """
-    broken = [text for field, part, limit in _parts(spec) if (text := _broken(field, part, limit))]
-    return broken or [text for text in [_broken("spec", spec, MAX_SPEC_BYTES)] if text]
+    broken = [text for field, part, limit in _parts(spec) if (text := too_large(field, part, limit))]
+    return broken or [text for text in [too_large("spec", spec, MAX_SPEC_BYTES)] if text]
 
 
 def _parts(spec: Any) -> Iterator[tuple[str, Any, int]]:
@@ -267,7 +284,8 @@ def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _broken(field: str, value: Any, most_bytes: int) -> str:
+def too_large(field: str, value: Any, most_bytes: int) -> str:
+    """Why `value` is too large or too deep, with its field and what to write; empty: it is not."""
     extent = _measure(value, most_bytes)
     if extent.depth > MAX_DEPTH:
         return f"{field}: nested more than {MAX_DEPTH} levels deep: write it flatter"
