@@ -52,3 +52,8 @@ def dask_name(pod: str, nonce: str) -> str:
     A nonce keeps it apart from a worker of the same pod name that is still registered: Dask refuses the second.
     """
     return f"{pod}-{nonce}"
+
+
+def runner_pod(job: str, attempt: int) -> str:
+    """The pod of a job's runner: one name for each attempt, so a creation whose answer was lost is not made twice."""
+    return f"{job}-runner-{attempt}"

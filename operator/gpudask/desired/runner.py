@@ -1,0 +1,84 @@
+"""The pod of a job's runner, and the cluster that a job makes.
+
+The runner is a pod of its cluster in all but its owner: it has the cluster's defaults, environment, configuration and
+template, so that what the workers need to connect (certificates for TLS, above all) it has too. Its own template lies
+over that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from copy import deepcopy
+from typing import Any
+
+from gpudask.api import Json, addresses, resource
+from gpudask.api.job import Job, job_reference
+from gpudask.api.pod_template import Template
+from gpudask.api.resource import Cluster
+from gpudask.desired import names, pod
+
+_COMPONENT = "runner"
+_GATE = {"name": resource.GATE_RECORDED}
+_DEFAULT_RESOURCES = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+
+
+def job_cluster(job: Job, attempt: int) -> Json:
+    """The job's own cluster, for this attempt."""
+    labels = {resource.LABEL_JOB: job.name, resource.LABEL_ATTEMPT: str(attempt)}
+    return {
+        "apiVersion": resource.API_VERSION,
+        "kind": resource.KIND,
+        "metadata": {
+            "name": job.name,
+            "namespace": job.namespace,
+            "labels": labels,
+            "annotations": {resource.ANNOTATION_SPEC_HASH: cluster_hash(job)},
+            "ownerReferences": [job_reference(job)],
+        },
+        "spec": job.cluster_body,
+    }
+
+
+def cluster_hash(job: Job) -> str:
+    """The hash of the spec that the job's own cluster is made of."""
+    return hashlib.sha256(json.dumps(job.cluster_body, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
+    """The pod of this attempt, which waits at a gate until the job's status has its uid.
+
+    Raises:
+        ValueError: a template has the wrong shape; the message names the path.
+    """
+    template = job.spec.runner.template
+    main: Json = template.spec["containers"][0]
+    container: Json = {
+        "image": cluster.spec.image,
+        "env": [
+            *pod.environment(cluster, [], []),
+            {"name": "DASK_SCHEDULER_ADDRESS", "value": _address(cluster)},
+        ],
+    }
+    meta = pod.metadata(cluster, names.runner_pod(job.name, attempt), _COMPONENT)
+    meta["ownerReferences"] = [job_reference(job)]
+    meta["labels"] |= {resource.LABEL_JOB: job.name, resource.LABEL_ATTEMPT: str(attempt)}
+    rendered = pod.with_templates(pod.skeleton(cluster, meta, container), cluster.spec.template)
+    own = next(item for item in rendered["spec"]["containers"] if item["name"] == pod.MAIN_CONTAINER)
+    # Other containers of the cluster's template would go on when the program has ended.
+    rendered["spec"]["containers"] = [own | {"name": main["name"]}]
+    if not main.get("resources") and not own.get("resources"):
+        rendered["spec"]["containers"][0]["resources"] = deepcopy(_DEFAULT_RESOURCES)
+    whole = pod.with_templates(rendered, Template(metadata=template.metadata, spec=template.spec))
+    gates = [gate for gate in _objects(whole["spec"].get("schedulingGates")) if gate.get("name") != _GATE["name"]]
+    containers = sorted(_objects(whole["spec"].get("containers")), key=lambda item: item.get("name") != main["name"])
+    forced = {"restartPolicy": "Never", "schedulingGates": [*gates, _GATE], "containers": containers}
+    return whole | {"spec": whole["spec"] | forced}
+
+
+def _address(cluster: Cluster) -> str:
+    return addresses.scheduler_address(cluster.name, cluster.namespace, cluster.spec.protocol)
+
+
+def _objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,278 @@
+"""A job's steps: what is done and said at each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudask.api.job import JobConditionType, JobPhase, JobReason
+from gpudask.api.status import iso
+from gpudask.jobs.actions import (
+    CreateCluster,
+    CreateRunner,
+    DeleteCluster,
+    DeleteJob,
+    DeleteRunner,
+    EmptyCluster,
+    JobPlan,
+    LiftGate,
+)
+from gpudask.jobs.observation import Problem, SeenCluster
+from gpudask.jobs.plan import backoff_seconds, plan
+from tests.jobs.builders import NOW, exited, job, open_attempt, own_cluster, pod, running, seen, status
+
+COMPLETE, FAILED, SUSPENDED = JobConditionType.COMPLETE, JobConditionType.FAILED, JobConditionType.SUSPENDED
+
+
+def _said(planned: JobPlan) -> tuple[str, str]:
+    return planned.status.phase, planned.status.reason
+
+
+def test_first_its_cluster_is_made():
+    planned = plan(seen(job()))
+    assert planned.actions == (CreateCluster(1),)
+    assert _said(planned) == ("Pending", "ClusterPending")
+
+
+def test_the_runner_waits_for_the_scheduler_and_not_for_the_workers():
+    of = job()
+    waits = plan(seen(of, cluster=own_cluster(of, ready=False, waits_for="no node")))
+    assert waits.actions == ()
+    assert "no node" in waits.status.message
+    assert plan(seen(of, cluster=own_cluster(of))).actions == (CreateRunner(1),)
+
+
+def test_a_pod_runs_only_once_the_status_has_its_uid():
+    of = job()
+    gated = pod(gated=True)
+    first = plan(seen(of, gated, cluster=own_cluster(of)))
+    assert first.actions == ()
+    assert (first.status.attempts, first.status.runner.uid) == (1, gated.uid)
+    second = plan(seen(of, gated, cluster=own_cluster(of), status=first.status))
+    assert second.actions == (LiftGate(gated),)
+
+
+def test_a_pod_whose_gate_somebody_lifted_is_taken_on_whatever_became_of_its_cluster():
+    planned = plan(seen(job(), running(1)))
+    assert (planned.status.attempts, planned.status.runner.uid) == (1, "pod-1")
+
+
+def test_a_pod_at_the_gate_is_no_runner_while_its_cluster_is_gone():
+    planned = plan(seen(job(), pod(gated=True)))
+    assert planned.actions == (CreateCluster(1),)
+    assert planned.status.attempts == 0
+
+
+def test_another_pod_at_the_gate_is_deleted():
+    late = pod(1, uid="made-by-an-older-leader", gated=True)
+    planned = plan(seen(job(retries=3), late, running(2), status=open_attempt(2)))
+    assert planned.actions == (DeleteRunner(late),)
+
+
+def test_it_runs():
+    of = job()
+    planned = plan(seen(of, running(), cluster=own_cluster(of), status=open_attempt()))
+    assert planned.actions == ()
+    assert _said(planned) == ("Running", "RunnerRunning")
+    assert planned.status.runner.started_at == iso(NOW - 100)
+
+
+def test_success_gives_everything_back_at_once():
+    of = job()
+    own, ended = own_cluster(of), exited(0)
+    planned = plan(seen(of, ended, cluster=own, status=open_attempt()))
+    assert planned.actions == (DeleteCluster(own),)
+    assert planned.status.holds(COMPLETE)
+    assert (planned.status.runner.exit_code, planned.status.completion_time) == (0, iso(NOW))
+    assert planned.read_log_of == ended
+
+
+def test_a_program_too_short_to_be_seen_began_all_the_same():
+    status_ = status(attempts=1, runner={"pod": "sums-runner-1", "uid": "pod-1"})
+    planned = plan(seen(job(), exited(0), status=status_))
+    assert planned.status.start_time == planned.status.runner.started_at == iso(NOW)
+
+
+def test_the_last_lines_are_those_that_the_kubelet_has_until_the_log_is_read():
+    planned = plan(seen(job(), exited(1, message="a\n\x1b[31mb\x1b[0m"), status=open_attempt()))
+    assert planned.status.runner.last_lines == "a\nb"
+
+
+def test_without_retries_a_failure_is_the_end():
+    planned = plan(seen(job(), exited(3), status=open_attempt()))
+    assert planned.status.holds(FAILED)
+    assert _said(planned) == ("Failed", "RetriesSpent")
+    assert "exited with code 3" in planned.status.message
+
+
+def test_a_failure_is_tried_again_with_a_new_cluster_after_a_while():
+    of = job(retries=1)
+    own = own_cluster(of)
+    planned = plan(seen(of, exited(3), cluster=own, status=open_attempt()))
+    assert planned.actions == (DeleteCluster(own),)
+    assert _said(planned) == ("Retrying", "BackingOff")
+    assert planned.requeue_after == 10.0
+    waits = plan(seen(of, exited(3), at=NOW + 4, status=planned.status))
+    assert (waits.actions, waits.requeue_after) == ((), 6.0)
+    assert plan(seen(of, exited(3), at=NOW + 10, status=planned.status)).actions == (CreateCluster(2),)
+
+
+def test_the_cluster_of_an_earlier_attempt_is_not_used():
+    of = job(retries=1)
+    old = own_cluster(of, attempt=1)
+    after = plan(seen(of, exited(3), status=open_attempt())).status
+    planned = plan(seen(of, exited(3), cluster=old, at=NOW + 60, status=after))
+    assert planned.actions == (DeleteCluster(old),)
+
+
+def test_a_cluster_of_an_older_spec_is_not_used():
+    of = job()
+    old = replace(own_cluster(of), made_of="another")
+    assert plan(seen(of, cluster=old)).actions == (DeleteCluster(old),)
+
+
+def test_the_last_retry_is_the_end():
+    planned = plan(seen(job(retries=1), exited(3, 2), status=open_attempt(2, failures=1)))
+    assert _said(planned) == ("Failed", "RetriesSpent")
+    assert (planned.status.attempts, planned.status.failures) == (2, 2)
+
+
+def test_some_exit_codes_end_the_job_at_once():
+    planned = plan(seen(job(retries=5, failExitCodes=[3]), exited(3), status=open_attempt()))
+    assert _said(planned) == ("Failed", "FailExitCode")
+
+
+@pytest.mark.parametrize(("attempts", "seconds"), [(1, 10), (2, 20), (5, 160), (6, 300), (100, 300)])
+def test_the_wait_doubles_up_to_five_minutes(attempts: int, seconds: float):
+    assert backoff_seconds(10.0, attempts) == seconds
+
+
+def test_a_longer_wait_than_five_minutes_is_as_written():
+    assert backoff_seconds(600.0, 7) == 600.0
+
+
+def test_a_clock_that_jumps_back_makes_no_wait_longer():
+    of = job(retries=1)
+    after = plan(seen(of, exited(3), status=open_attempt())).status
+    assert plan(seen(of, exited(3), at=NOW - 9999, status=after)).requeue_after == 10.0
+
+
+def test_a_runner_that_vanished_failed_if_it_may_have_run():
+    planned = plan(seen(job(), status=open_attempt()))
+    assert _said(planned) == ("Failed", "RetriesSpent")
+    assert "is gone" in planned.status.message
+    never = plan(seen(job(), status=open_attempt(), never_ran=frozenset({"pod-1"})))
+    assert _said(never) == ("Retrying", "BackingOff")
+    assert never.status.failures == 0
+
+
+def test_a_pod_that_its_node_refused_is_no_failure():
+    refused = pod(node="n", ended=True, finished=True, reason="OutOfcpu")
+    planned = plan(seen(job(), refused, status=open_attempt()))
+    assert planned.status.failures == 0
+    assert _said(planned) == ("Retrying", "BackingOff")
+
+
+def test_its_deadline_is_written_before_anything_is_ended():
+    of = job(activeDeadline="1m")
+    own = own_cluster(of)
+    planned = plan(seen(of, running(), cluster=own, status=open_attempt()))
+    assert planned.actions == ()
+    assert _said(planned) == ("Failed", "DeadlineExceeded")
+    after = plan(seen(of, running(), cluster=own, status=planned.status))
+    assert after.actions == (DeleteRunner(running()), DeleteCluster(own))
+
+
+def test_its_deadline_wakes_it():
+    planned = plan(seen(job(activeDeadline="2m"), running(), status=open_attempt()))
+    assert planned.requeue_after == 20.0
+
+
+def test_suspended_it_runs_nothing_and_the_end_of_the_runner_is_no_failure():
+    of = job(suspend=True)
+    own = own_cluster(of)
+    planned = plan(seen(of, running(), cluster=own, status=open_attempt()))
+    assert planned.actions == ()
+    assert planned.status.holds(SUSPENDED)
+    after = plan(seen(of, running(), cluster=own, status=planned.status))
+    assert after.actions == (DeleteRunner(running()), DeleteCluster(own))
+    assert after.status == planned.status, "nothing is written again"
+    resumed = plan(seen(job(), status=after.status))
+    assert resumed.actions == (CreateCluster(2),)
+    assert resumed.status.failures == 0
+    assert not resumed.status.holds(SUSPENDED)
+
+
+def test_a_job_that_is_suspended_from_the_start_makes_nothing():
+    planned = plan(seen(job(suspend=True)))
+    assert planned.actions == ()
+    assert planned.status.holds(SUSPENDED)
+
+
+def test_kept_after_its_end_a_cluster_has_no_workers():
+    of = job(keepCluster={"onFailure": "1h"})
+    own = own_cluster(of, workers=2)
+    planned = plan(seen(of, exited(3), cluster=own, status=open_attempt()))
+    assert planned.actions == (EmptyCluster(own),)
+    empty = replace(own, workers=0, is_empty=True)
+    kept = plan(seen(of, exited(3), cluster=empty, at=NOW + 1, status=planned.status))
+    assert (kept.actions, kept.requeue_after) == ((), 3599.0)
+    over = plan(seen(of, exited(3), cluster=empty, at=NOW + 3600, status=planned.status))
+    assert over.actions == (DeleteCluster(empty),)
+
+
+def test_on_success_it_is_kept_for_another_time():
+    of = job(keepCluster={"onFailure": "1h"})
+    own = own_cluster(of)
+    assert plan(seen(of, exited(0), cluster=own, status=open_attempt())).actions == (DeleteCluster(own),)
+
+
+def test_a_cluster_that_comes_after_the_end_is_deleted():
+    of = job()
+    done = plan(seen(of, exited(0), status=open_attempt())).status
+    late = own_cluster(of)
+    assert plan(seen(of, exited(0), cluster=late, at=NOW + 9, status=done)).actions == (DeleteCluster(late),)
+
+
+def test_the_job_is_deleted_when_its_time_is_over():
+    of = job(ttlAfterFinished="1m")
+    done = plan(seen(of, exited(0), status=open_attempt())).status
+    assert plan(seen(of, exited(0), at=NOW + 50, status=done)).requeue_after == 10.0
+    assert plan(seen(of, exited(0), at=NOW + 60, status=done)).actions == (DeleteJob(),)
+
+
+def test_somebody_elses_cluster_is_never_touched():
+    of = job()
+    foreign = SeenCluster("sums", "c", "1", is_own=False, scheduler_ready=True)
+    planned = plan(seen(of, cluster=foreign))
+    assert (planned.actions, planned.status.reason) == ((), "ClusterNameInUse")
+    assert plan(seen(of, exited(0), cluster=foreign, status=open_attempt())).actions == ()
+
+
+def test_a_cluster_that_is_there_is_used_and_left_as_it_is():
+    of = job(cluster={"name": "demo"})
+    assert _said(plan(seen(of))) == ("Pending", "ClusterMissing")
+    shared = SeenCluster("demo", "c", "1", is_own=False, scheduler_ready=True)
+    assert plan(seen(of, cluster=shared)).actions == (CreateRunner(1),)
+    assert plan(seen(of, exited(0), cluster=shared, status=open_attempt())).actions == ()
+
+
+def test_what_was_refused_waits_for_its_next_try_and_says_why():
+    of = job()
+    problem = Problem(JobReason.RUNNER_REFUSED, "exceeded quota", wait_seconds=7.0)
+    planned = plan(seen(of, cluster=own_cluster(of), problem=problem))
+    assert (planned.actions, planned.requeue_after) == ((), 7.0)
+    assert (planned.status.phase, planned.status.message) == (JobPhase.PENDING, "exceeded quota")
+
+
+def test_a_template_that_nobody_can_make_a_pod_of_is_the_end():
+    problem = Problem(JobReason.TEMPLATE_REFUSED, "spec.runner.template: no such field", is_final=True)
+    planned = plan(seen(job(), problem=problem))
+    assert _said(planned) == ("Failed", "TemplateRefused")
+
+
+def test_a_job_that_is_being_deleted_is_left_alone():
+    planned = plan(seen(replace(job(), deleting=True), running(), status=open_attempt()))
+    assert planned.actions == ()
+    assert planned.status == open_attempt()
