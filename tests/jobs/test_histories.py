@@ -33,7 +33,7 @@ _MOVES, _CALM_PASSES = 150, 400
 
 
 @functools.cache
-def _job(retries: int, suspend: bool) -> Job:  # noqa: FBT001
+def _job(retries: int, suspend: bool) -> Job:
     return job(retries=retries, backoff="1s", suspend=suspend)
 
 

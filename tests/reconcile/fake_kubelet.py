@@ -1,4 +1,7 @@
-"""Plays the node: pods get a node, start and end, and those that run Dask are known to its scheduler."""
+"""Plays the node: pods get a node, start and end, and those that run Dask are known to its scheduler.
+
+The runners of jobs run until they are in `exits`, by name: then they end with this code. Those at a gate do not start.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
-from gpudask.api.resource import ANNOTATION_DASK_NAME, LABEL_CLUSTER, LABEL_POOL
+from gpudask.api.resource import ANNOTATION_DASK_NAME, LABEL_CLUSTER, LABEL_JOB, LABEL_POOL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 from tests.reconcile.fake_dask import FakeScheduler
@@ -34,6 +37,9 @@ class FakeKubelet:
         self.full: set[str] = set()
         self.keeps: set[str] = set()
         self.schedulers: dict[str, FakeScheduler] = {}
+        self.exits: dict[str, int] = {}
+        self.runs: list[tuple[str, str]] = []  # names and uids of the runners that ran
+        self._exited: set[str] = set()
 
     def start(self) -> None:
         """Begin to watch."""
@@ -81,12 +87,36 @@ class FakeKubelet:
             if uid not in self._ended and meta["name"] not in self.keeps:
                 self._ended.add(uid)
                 self._do(self._end(body))
+        elif LABEL_JOB in labels:
+            self._see_runner(body)
         elif LABEL_CLUSTER in labels and pool not in self.idle and uid not in self._started:
             if pool in self.full:
                 self._do(self._refuse(body))
                 return
             self._started.add(uid)
             self._do(self._begin(body, labels[LABEL_CLUSTER], pool))
+
+    def _see_runner(self, body: Json) -> None:
+        name, uid = body["metadata"]["name"], body["metadata"]["uid"]
+        if uid not in self._started and not body["spec"].get("schedulingGates"):
+            self._started.add(uid)
+            self.runs.append((name, uid))
+            self._do(self._run_program(body))
+        elif name in self.exits and uid not in self._exited and body.get("status", {}).get("phase") == "Running":
+            self._exited.add(uid)
+            self._do(self._status(name, exited(body, self.exits[name])))
+
+    async def _run_program(self, body: Json) -> None:
+        name = body["metadata"]["name"]
+        try:
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+            binding["target"] = {"apiVersion": "v1", "kind": "Node", "name": "node-1"}
+            await self._api.request("POST", f"{self._path}/{name}/binding", body=binding)
+            status = running("127.0.0.2")
+            status["containerStatuses"][0]["name"] = body["spec"]["containers"][0]["name"]
+            await self._status(name, status)
+        except ApiError as error:
+            _LOG.info("the kubelet could not run %s: %s", name, error)
 
     def _gone(self, uid: str) -> None:
         self._known.pop(uid, None)
@@ -172,3 +202,12 @@ def running(address: str) -> Json:
             }
         ],
     }
+
+
+def exited(body: Json, code: int) -> Json:
+    """The status of a runner's pod whose program exited with this code."""
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    ended = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": now, "finishedAt": now}
+    container = body["status"]["containerStatuses"][0] | {"ready": False, "state": {"terminated": ended}}
+    ended["message"] = f"the last line of {body['metadata']['name']}"
+    return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [container]}

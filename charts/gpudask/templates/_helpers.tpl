@@ -91,15 +91,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
   verbs: [get, list, watch]
-{{- if or .Values.deleteAfter .Values.mirror.enabled }}
-# For the cluster that asks to be deleted once nobody uses it, and for the one that was deleted through the mirror.
-- apiGroups: [gpudask.dev]
-  resources: [gpudaskclusters]
-  verbs: [delete]
-{{- end }}
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters/status]
   verbs: [patch]
+# Jobs: their runners' pods, and clusters of their own, which are kept without workers where the job asks for it. A job
+# is deleted once its ttlAfterFinished is over; the last lines of a program are part of its job's status.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskjobs]
+  verbs: [get, list, watch, delete]
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskjobs/status]
+  verbs: [patch]
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters]
+  verbs: [create, patch, delete]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete]
@@ -126,9 +134,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [gpudask.dev]
   resources: [gpudaskrecords]
   verbs: [get, list, create, update, delete]
-- apiGroups: [""]
-  resources: [pods/log]
-  verbs: [get]
 {{- end }}
 {{- if .Values.mirror.enabled }}
 # What the stock Dask client reads, and what people change there.
@@ -139,10 +144,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [kubernetes.dask.org]
   resources: [daskworkergroups, daskautoscalers]
   verbs: [list, watch, create, patch, delete]
-# A size set there becomes spec.overrides.
-- apiGroups: [gpudask.dev]
-  resources: [gpudaskclusters]
-  verbs: [patch]
 {{- end }}
 {{- end -}}
 

@@ -78,6 +78,7 @@ class JobReason(StrEnum):
     CLUSTER_ENDING = "ClusterEnding"
     CLUSTER_PENDING = "ClusterPending"
     CLUSTER_INVALID = "ClusterInvalid"
+    CLUSTER_REFUSED = "ClusterRefused"
     RUNNER_NAME_IN_USE = "RunnerNameInUse"
     RUNNER_REFUSED = "RunnerRefused"
     RUNNER_PENDING = "RunnerPending"

@@ -81,6 +81,11 @@ def violations(spec: Spec, namespace: str, limits: Limits) -> list[str]:
     ]
 
 
+def runner_violations(template: Template, namespace: str, limits: Limits) -> list[str]:
+    """The same of the pod template of a job's runner."""
+    return [*_of_namespace(namespace, limits), *_of_template("spec.runner", template, limits)]
+
+
 def _of_namespace(namespace: str, limits: Limits) -> Iterator[str]:
     if namespace in limits.closed_namespaces:
         yield f"metadata.namespace: no clusters run in {namespace}: use another, {_ASK} limits.closedNamespaces"
@@ -102,8 +107,12 @@ def _of_templates(spec: Spec, limits: Limits) -> Iterator[str]:
     places = [("spec", spec.template), ("spec.scheduler", spec.scheduler.template)]
     places += [(f"spec.pools[{pool.name}]", pool.template) for pool in spec.pools]
     for place, template in places:
-        for field in sorted(_fields(template) - set(limits.template_fields)):
-            yield f"{place}.template.spec: {field} is not allowed here: remove it, {_ASK} limits.templateFields"
+        yield from _of_template(place, template, limits)
+
+
+def _of_template(place: str, template: Template, limits: Limits) -> Iterator[str]:
+    for field in sorted(_fields(template) - set(limits.template_fields)):
+        yield f"{place}.template.spec: {field} is not allowed here: remove it, {_ASK} limits.templateFields"
 
 
 def _fields(template: Template) -> set[str]:

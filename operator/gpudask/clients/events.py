@@ -73,9 +73,20 @@ class EventRecorder:
         self.on_record: Callable[[Identity, RecordedEvent], None] = lambda _cluster, _event: None
 
     async def record(
-        self, cluster: Identity, reason: str, message: str, *, series: str, warning: bool, now: float
+        self,
+        cluster: Identity,
+        reason: str,
+        message: str,
+        *,
+        series: str,
+        warning: bool,
+        now: float,
+        kind: str = KIND,
     ) -> None:
-        """Record what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds."""
+        """Record what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds.
+
+        `kind`: of what has this identity, where it is no cluster.
+        """
         self.on_record(cluster, _recorded(reason, message, warning=warning, now=now))
         time = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         digest = hashlib.sha256(f"{cluster.uid}/{reason}/{series}".encode()).hexdigest()[:16]
@@ -91,7 +102,9 @@ class EventRecorder:
             if count > 1:
                 await self._repeat(cluster.namespace, name, count, time)
             else:
-                await self._api.create(self._event(cluster, name, reason, message, warning=warning, time=time))
+                event = self._event(cluster, name, reason, message, warning=warning, time=time)
+                event["regarding"]["kind"] = kind
+                await self._api.create(event)
         except ApiError as error:
             if error.conflict:
                 await self._continue_series(cluster.namespace, name, time)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, NoReturn
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL, Identity
+from gpudask.api.resource import API_VERSION, JOB_PLURAL, PLURAL, RECORD_PLURAL, Identity
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.transport import ApiServer
@@ -93,12 +93,14 @@ class Kubernetes(ApiServer):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
 
-    async def read_log(self, namespace: str, name: str, *, lines: int, at_most: int, previous: bool) -> str:
+    async def read_log(
+        self, namespace: str, name: str, *, lines: int, at_most: int, previous: bool, container: str = MAIN_CONTAINER
+    ) -> str:
         """The last lines of a pod's main container, of the `previous` one where it was started again.
 
         `at_most`: bytes, counted from the first of these lines, so it should be many.
         """
-        query = {"container": MAIN_CONTAINER, "tailLines": str(lines), "limitBytes": str(at_most)}
+        query = {"container": container, "tailLines": str(lines), "limitBytes": str(at_most)}
         query |= {"previous": "true"} if previous else {}
         return await self.text(f"/api/v1/namespaces/{namespace}/pods/{name}/log", query=query)
 
@@ -148,6 +150,27 @@ class Kubernetes(ApiServer):
         """Get a GpuDaskCluster."""
         return await self.request("GET", _clusters(namespace, name))
 
+    async def get_job(self, namespace: str, name: str) -> Json:
+        """Get a GpuDaskJob."""
+        return await self.request("GET", _jobs(namespace, name))
+
+    async def delete_job(self, namespace: str, name: str, *, uid: str, version: str) -> None:
+        """Delete this very GpuDaskJob, if it did not change since, and what it owns after it."""
+        preconditions = {"uid": uid, "resourceVersion": version}
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": preconditions,
+            "propagationPolicy": "Background",
+        }
+        await self.request("DELETE", _jobs(namespace, name), body=body)
+
+    async def lift_gate(self, namespace: str, name: str, gate: str, *, uid: str) -> Json:
+        """Take a scheduling gate off this very pod; by a strategic merge patch, which leaves the other gates."""
+        body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"$patch": "delete", "name": gate}]}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        return await self.request("PATCH", path, body=body, content_type=_STRATEGIC_PATCH)
+
     async def confirm_gone(self, cluster: Identity, error: ApiError, *, after_seconds: float) -> NoReturn:
         """Ask again whether the cluster is gone, as the 404 `error` says: nobody would start its loop again.
 
@@ -195,14 +218,16 @@ class Kubernetes(ApiServer):
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         await self.request("DELETE", f"{collection(body)}/{body['metadata']['name']}", body=options)
 
-    async def write_status(self, namespace: str, name: str, *, uid: str, version: str, status: Json) -> Json:
-        """Replace the status of this very cluster; one that is no longer at `version` is a conflict."""
+    async def write_status(
+        self, namespace: str, name: str, *, uid: str, version: str, status: Json, plural: str = PLURAL
+    ) -> Json:
+        """Replace the status of this very cluster, or job; one that is no longer at `version` is a conflict."""
         body = [
             {"op": "test", "path": "/metadata/uid", "value": uid},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/status", "value": status},
         ]
-        path = f"{_clusters(namespace, name)}/status"
+        path = f"/apis/{API_VERSION}/namespaces/{namespace}/{plural}/{name}/status"
         async with self._statuses.slot():
             return await self.request("PATCH", path, body=body, content_type=_JSON_PATCH)
 
@@ -221,3 +246,7 @@ def _records(namespace: str, name: str) -> str:
 
 def _clusters(namespace: str, name: str) -> str:
     return f"/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
+
+
+def _jobs(namespace: str, name: str) -> str:
+    return f"/apis/{API_VERSION}/namespaces/{namespace}/{JOB_PLURAL}/{name}"

@@ -127,6 +127,10 @@ class Reflector(Generic[T]):
         """The objects whose `owner` is this."""
         return tuple(self._by_owner.get(owner, {}).values())
 
+    def known(self) -> tuple[T, ...]:
+        """All objects."""
+        return tuple(self._by_uid.values())
+
     def in_namespace(self, namespace: str) -> tuple[T, ...]:
         """The objects of all clusters of `namespace`, as far as known."""
         groups = (group for owner, group in self._by_owner.items() if owner.startswith(f"{namespace}/"))

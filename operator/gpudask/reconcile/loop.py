@@ -1,12 +1,11 @@
 """The loop of each cluster, and the registry of all loops, which starts and wakes them.
 
-A loop, woken by events, makes one pass after another, and tries again what failed, ever slower.
+A loop, woken by events, makes one pass after another (`pass_loop`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
@@ -15,11 +14,8 @@ from functools import partial
 from typing import Any
 
 from gpudask.api import Json
-from gpudask.api.reasons import Reason
 from gpudask.api.record import RecordedEvent
 from gpudask.api.resource import Identity, owner_key, parse_status
-from gpudask.clients.errors import ApiError, ClusterGoneError
-from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.state import MirrorObject
@@ -27,18 +23,15 @@ from gpudask.mirror.sync import Mirror
 from gpudask.planning.ledger.counting import WRITE_SECONDS
 from gpudask.planning.observed.pods import Pod
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.loop_memory import reason_of
+from gpudask.reconcile.pass_loop import PassLoop
 from gpudask.reconcile.preload_configmaps import SharedByName
-from gpudask.reconcile.reconciler import RESYNC_SECONDS, Reconciler
+from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import Change, ResourceCopy
 
 _LOG = logging.getLogger(__name__)
-_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.5, 60.0  # of a pass that cannot be made at all
 # How soon a pass follows a demand in which only counts have changed; the preload sends them about as often.
 _COUNTS_SECONDS = 0.2
-# Passes of one cluster, whatever wakes it: what a tenant makes flap costs others so much and no more.
-_PASSES_PER_SECOND, _PASSES_BURST = 5.0, 30.0
 # Of pods that go while another operator leads the last ones are remembered, until this one may lead.
 _GONE_KEPT = 1000
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
@@ -51,31 +44,30 @@ class ClusterLoop:
 
     def __init__(self, context: Context, body: Json, definitions: Definitions | None = None) -> None:
         self._context = context
-        self._wake = asyncio.Event()
-        self._edited = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         metadata = body["metadata"]
         self._namespace = metadata["namespace"]
         self._owner = owner_key(self._namespace, metadata["uid"])
-        self._limiter = RateLimiter(_PASSES_PER_SECOND, _PASSES_BURST)
         self._copy = ResourceCopy(context, body)
         self.mirror = Mirror(context, definitions)
         cluster = Identity(metadata["name"], self._namespace, metadata["uid"])
         self.record = ClusterRecord(context, cluster, str(metadata.get("creationTimestamp", "")))
         self._reconciler = Reconciler(context, self._copy, self.mirror, self, self.record)
+        reconcile, report = self._reconciler.reconcile, self._reconciler.report_defect
+        self._passes = PassLoop(context, self._copy.key, self._owner, reconcile, report)
 
     def resource_changed(self, body: Json) -> None:
         """Keep a newer copy of the resource. Our own status writes come back here too: those cause no pass."""
         change = self._copy.update(body)
         if change is Change.EDIT:
             self._reconciler.edited()
-            self._edited.set()
+            self._passes.edited()
         if change is not Change.NONE:
             self.wake()
 
     def wake(self) -> None:
         """Make a pass now: something changed."""
-        self._wake.set()
+        self._passes.wake()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,64 +100,12 @@ class ClusterLoop:
 
     async def run(self) -> None:
         """Make passes until the cluster is gone."""
-        CLUSTER.set(self._owner)  # from here on requests count as this cluster's
-        self._wake.set()
-        now = asyncio.get_running_loop().time()
-        await asyncio.sleep(self._context.first_pass_limiter.reserve(self._namespace, now) - now)
-        failures, wait = 0, RESYNC_SECONDS
-        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, self._context.random)
         try:
-            while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._wake.wait()
-                await self._wait_for_limiter()
-                await self._context.pass_queue.slot_for_one_step()
-                self._wake.clear()
-                try:
-                    with self._context.metrics.pass_seconds.time():
-                        wait = await self._reconciler.reconcile()
-                    failures = 0
-                except ClusterGoneError:
-                    raise
-                except ApiError as error:
-                    if error.ending:
-                        _LOG.info("%s: its namespace is being deleted: nothing is made for it any more", self._copy.key)
-                        return
-                    failures += 1
-                    self._context.metrics.count_error(reason_of(error))
-                    delay = backoff.delay(failures, error.retry_after_seconds)
-                    _LOG.warning("%s: %s; trying again in %.1f s", self._copy.key, error, delay)
-                    await self._wait_to_retry(delay)
-                except Exception as error:  # noqa: BLE001 - one defect must not leave a cluster alone for ever
-                    failures += 1
-                    self._context.metrics.count_error(Reason.OPERATOR_FAILED)
-                    delay = backoff.delay(failures)
-                    _LOG.exception("%s: a defect; trying again in %.1f s", self._copy.key, delay)
-                    self._context.supervisor.restarts["pass"] += 1
-                    await self._reconciler.report_defect(error)
-                    await self._wait_to_retry(delay)
-        except ClusterGoneError:
-            _LOG.info("%s: gone", self._copy.key)
+            await self._passes.run()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
             await self._reconciler.stop()
-
-    async def _wait_for_limiter(self) -> None:
-        """Wait until this cluster's rate limiter allows a pass: at rest there is nothing to wait for."""
-        now = asyncio.get_running_loop().time()
-        start = self._limiter.reserve(now)
-        if start > now:
-            await asyncio.sleep(start - now)
-
-    async def _wait_to_retry(self, delay: float) -> None:
-        """Wait before the next try; an edit ends the wait, since it may be the cure."""
-        self._edited.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._edited.wait()
-        self._wake.set()
 
 
 def _counted_at(body: Json) -> str:
@@ -197,6 +137,8 @@ class Registry:
         self._ending: dict[str, ClusterRecord] = {}  # by key: of clusters that are gone, whose pods may be there
         self._closing: set[asyncio.Task[None]] = set()  # records that are written for the last time
         self._closed: deque[str] = deque(maxlen=_CLOSED_KEPT)  # by key: of clusters whose record was closed here
+        # Called with `namespace/name` of a cluster that changed, or one of whose objects did.
+        self.on_cluster: Callable[[str], None] = lambda _name: None
 
     def lead(self, context: Context, definitions: Definitions | None = None) -> None:
         """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
@@ -236,6 +178,7 @@ class Registry:
         self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
         self._bodies[key] = body
         self._note_count(key, body)
+        self.on_cluster(f"{metadata['namespace']}/{metadata['name']}")
         if key in self._loops:
             self._loops[key].resource_changed(body)
         else:
@@ -245,6 +188,7 @@ class Registry:
         """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
         key = owner_key(metadata["namespace"], metadata["uid"])
         self._forget(key)
+        self.on_cluster(f"{metadata['namespace']}/{metadata['name']}")
         task = self._tasks.get(key)
         if task is not None:
             self._deleted.add(key)
@@ -273,8 +217,14 @@ class Registry:
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
 
+    def find(self, namespace: str, name: str) -> Json | None:
+        """The cluster of this name, as last seen."""
+        return self._bodies.get(self._named.get(f"{namespace}/{name}", ""))
+
     def owned_changed(self, owner: str) -> None:
         """Something that the cluster with this `owner_key` owns changed: wake its loop."""
+        if (body := self._bodies.get(owner)) is not None:
+            self.on_cluster(f"{body['metadata']['namespace']}/{body['metadata']['name']}")
         loop = self._loops.get(owner)
         if loop is not None:
             loop.wake()

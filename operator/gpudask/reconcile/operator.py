@@ -12,7 +12,15 @@ from functools import partial
 from typing import Any
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, LABEL_CLUSTER, LABEL_PRELOAD, PLURAL
+from gpudask.api.resource import (
+    API_VERSION,
+    JOB_KIND,
+    JOB_PLURAL,
+    LABEL_CLUSTER,
+    LABEL_JOB,
+    LABEL_PRELOAD,
+    PLURAL,
+)
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
@@ -21,6 +29,7 @@ from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Caches, Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.clients.transport import ApiServer
+from gpudask.jobs.runner_pods import parse_runner_pod
 from gpudask.metrics.event_loop import EventLoopLag
 from gpudask.metrics.operator import Metrics
 from gpudask.metrics.server import MetricsServer, Options
@@ -33,6 +42,7 @@ from gpudask.preload import files
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.drift_repair import KINDS, observe_owned
 from gpudask.reconcile.election import Election
+from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
 from gpudask.reconcile.records.keeper import RecordKeeper
@@ -65,6 +75,8 @@ class Operator:
     def __init__(self, settings: Settings, *, check_interval_seconds: float = 60.0) -> None:
         self.settings = settings
         self.registry = Registry()
+        self.jobs = JobRegistry(self.registry)
+        self.registry.on_cluster = self.jobs.cluster_changed
         self.supervisor = Supervisor()
         self.schema = ServedSchema()
         self.cannot_start = ""  # what somebody has to fix before it can start
@@ -175,7 +187,12 @@ class Operator:
             label=LABEL_PRELOAD,
             on_change=self.registry.preloads_changed,
         )
-        every = [r for caches in (pods, preloads, *dependents.values()) for r in caches.reflectors]
+        self._watch_jobs(api)
+        every = [
+            reflector
+            for caches in (pods, preloads, *dependents.values(), self.jobs.jobs, self.jobs.runners)
+            for reflector in caches.reflectors
+        ]
         self._reflectors = every
         self._tasks = [self._watch(reflector) for reflector in every]
         if self.settings.mirror:
@@ -189,7 +206,7 @@ class Operator:
         identity = self.settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         self._lease_api.on_answer = self.metrics.count_request
         lease = Lease(self._lease_api, self.settings.namespace, self.settings.lease)
-        election = Election(lease, identity, self._lead, self.registry.stand_by)
+        election = Election(lease, identity, self._lead, self._stand_by)
         api.may_write = election.leads
         recorder = EventRecorder(api, socket.gethostname())
         recorder.on_record = self.registry.event_recorded
@@ -247,6 +264,26 @@ class Operator:
                 await asyncio.sleep(_RETRY_SECONDS)
         self._key_problem = ""
         self.registry.lead(self._context, self._mirror.definitions if self._mirror is not None else None)
+        self.jobs.lead(self._context)
+
+    async def _stand_by(self) -> None:
+        """End all loops."""
+        await self.jobs.stand_by()
+        await self.registry.stand_by()
+
+    def _watch_jobs(self, api: Kubernetes) -> None:
+        """Make the caches of jobs, and of their runners' pods. Where the kind is not installed, there are none."""
+        jobs: dict[str, Any] = {"label": "", "on_change": self.jobs.job_changed, "on_synced": self.jobs.start_loops}
+        self.jobs.jobs = self._caches(
+            api, JOB_KIND, JOB_PLURAL, observe_job, metadata_only=False, version=f"apis/{API_VERSION}", **jobs
+        )
+        runners: dict[str, Any] = {
+            "label": LABEL_JOB,
+            "on_change": self.jobs.runner_changed,
+            "on_delete": self.jobs.runner_deleted,
+            "on_synced": self.jobs.start_loops,
+        }
+        self.jobs.runners = self._caches(api, "RunnerPod", "pods", parse_runner_pod, metadata_only=False, **runners)
 
     def _make_records(self, api: Kubernetes) -> Records | None:
         """The records of clusters; None where the settings want none."""
@@ -312,7 +349,7 @@ class Operator:
     async def stop(self) -> None:
         """End all loops, release the Lease, and close the connections. Clusters stay as they are."""
         await self._end_tasks()
-        await self.registry.stand_by()
+        await self._stand_by()
         if self._context is not None:
             await self._context.schedulers.close()
             await self._context.api.close()
@@ -343,7 +380,12 @@ class Operator:
         version: str = "api/v1",
         **rest: Any,
     ) -> Caches:
-        options: dict[str, Any] = {"label": LABEL_CLUSTER, "on_change": self.registry.owned_changed} | rest
+        options: dict[str, Any] = {
+            "label": LABEL_CLUSTER,
+            "on_change": self.registry.owned_changed,
+            "on_synced": self.registry.start_loops,
+            **rest,
+        }
         listed = self.metrics.relists(kind)
         caches = Caches(
             [
@@ -352,7 +394,6 @@ class Operator:
                     path,
                     reduce=reduce,
                     metadata_only=metadata_only,
-                    on_synced=self.registry.start_loops,
                     on_restore=self.must_restart.set,
                     on_listed=listed,
                     clock=api.clock.now,

@@ -39,6 +39,7 @@ from gpudask.reconcile.drift_repair import DriftRepair
 from gpudask.reconcile.executor import DryRuns, Executor, delete_unused
 from gpudask.reconcile.loop_memory import Memory
 from gpudask.reconcile.measurements import Measurements
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS
 from gpudask.reconcile.preload_configmaps import SharedByName, SharedPreload
 from gpudask.reconcile.records.writer import ClusterRecord
 from gpudask.reconcile.resource_copy import ResourceCopy
@@ -46,8 +47,6 @@ from gpudask.reconcile.retries import Kind, Retries
 from gpudask.reconcile.status import StatusWriter
 
 _LOG = logging.getLogger(__name__)
-# The slow resync, which reads the caches only.
-RESYNC_SECONDS = 600.0
 # How soon a mirror that was refused is tried again.
 _MIRROR_RETRY_SECONDS = 30.0
 # How soon the desired state is sent again that the scheduler did not get.

@@ -1,0 +1,265 @@
+"""Executor of a job's actions. What a creation was refused for is remembered, and tried again ever slower."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from gpudask.api import Json
+from gpudask.api.job import Job, JobReason
+from gpudask.api.resource import GATE_RECORDED, Cluster, InvalidSpecError, owner_key, parse
+from gpudask.clients.errors import ApiError
+from gpudask.clients.flow_control import Backoff
+from gpudask.clients.reflector import Caches
+from gpudask.desired.runner import job_cluster, runner_pod
+from gpudask.jobs.actions import (
+    Action,
+    CreateCluster,
+    CreateRunner,
+    DeleteCluster,
+    DeleteJob,
+    DeleteRunner,
+    EmptyCluster,
+    LiftGate,
+)
+from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
+from gpudask.jobs.runner_pods import RunnerPod, job_key
+from gpudask.planning.observed.pods import current_scheduler
+from gpudask.planning.scheduler import with_default_image
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.loop import Registry
+
+_LOG = logging.getLogger(__name__)
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
+MANAGER = "gpudask-job"  # of the overrides by which a cluster is kept without workers
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """What a creation was refused for. `next_try`: on the operator's clock."""
+
+    reason: JobReason
+    message: str
+    is_final: bool
+    next_try: float
+
+
+class JobExecutor:
+    """Executes actions for one job."""
+
+    def __init__(self, context: Context, runners: Caches, clusters: Registry) -> None:
+        self._context = context
+        self._runners = runners
+        self._clusters = clusters
+        self._backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, context.random)
+        self._refusal: _Refusal | None = None
+        self._refusals = 0  # in a row
+        self._deleted: set[str] = set()  # uids of clusters
+
+    def problem(self) -> Problem | None:
+        """What the last creation was refused for."""
+        if self._refusal is None:
+            return None
+        wait = max(0.0, self._refusal.next_try - self._context.clock())
+        return Problem(self._refusal.reason, self._refusal.message, self._refusal.is_final, wait)
+
+    def requeue_after(self) -> float | None:
+        """In how many seconds what was refused is tried again; None: nothing was."""
+        return None if self._refusal is None else max(0.0, self._refusal.next_try - self._context.clock())
+
+    def forget_problem(self) -> None:
+        """The job was edited, which may be the cure."""
+        self._refusal, self._refusals = None, 0
+
+    def has_deleted(self, uid: str) -> bool:
+        """Whether the cluster with this uid was deleted, be it still there."""
+        return uid in self._deleted
+
+    async def execute(self, seen: JobObservation, action: Action, version: str) -> None:
+        """Execute one action; `version`: of the job as it is known.
+
+        Raises:
+            ApiError: the API server could not be reached, or refuses what it should not.
+        """
+        match action:
+            case CreateCluster(attempt):
+                await self._create_cluster(seen.job, attempt)
+            case CreateRunner(attempt):
+                await self._create_runner(seen.job, attempt)
+            case LiftGate(pod):
+                await self._of_pod(pod, self._lift(pod))
+            case DeleteRunner(pod):
+                await self._of_pod(pod, self._delete_pod(pod))
+            case DeleteCluster(cluster):
+                await self._delete_cluster(seen.job, cluster)
+            case EmptyCluster(cluster):
+                await self._empty_cluster(seen.job, cluster)
+            case DeleteJob():
+                await self._delete_job(seen.job, version)
+
+    async def _create_cluster(self, job: Job, attempt: int) -> None:
+        try:
+            body = await self._context.api.create(job_cluster(job, attempt))
+        except ApiError as error:
+            if error.conflict:
+                body = await self._context.api.get_cluster(job.namespace, job.name)
+            else:
+                self._refused(job, error, JobReason.CLUSTER_REFUSED)
+                return
+        self.forget_problem()
+        self._clusters.cluster_changed(body)
+
+    async def _create_runner(self, job: Job, attempt: int) -> None:
+        try:
+            body = runner_pod(job, attempt, await self._cluster(job))
+        except InvalidSpecError as error:
+            self._remember(JobReason.CLUSTER_INVALID, f"the cluster {job.cluster_name}: {error}")
+            return
+        except ValueError as error:
+            self._remember(JobReason.TEMPLATE_REFUSED, f"spec.runner.template.{error}", is_final=True)
+            return
+        name = body["metadata"]["name"]
+        with self._context.namespace_limits.admit(job.namespace, 1, self._context.clock()) as admission:
+            if admission.refusal is not None:
+                self._remember(JobReason.LIMIT, admission.refusal.message)
+                return
+            if not admission.pods:
+                self._remember(JobReason.RUNNER_PENDING, "too many pods are made at once in this namespace")
+                return
+            try:
+                made = await self._context.api.create(body)
+            except ApiError as error:
+                if error.conflict:
+                    await self._look_at_name(job, name)
+                else:
+                    self._refused(job, error, JobReason.RUNNER_REFUSED)
+                return
+        self.forget_problem()
+        _LOG.info("%s: created pod %s", job.key, name)
+        self._runners.upsert(job.namespace, made)
+
+    async def _cluster(self, job: Job) -> Cluster:
+        """The cluster that the program uses, with its image.
+
+        Raises:
+            InvalidSpecError: nobody can act on its spec.
+        """
+        body = self._clusters.find(job.namespace, job.cluster_name)
+        if body is None:
+            body = await self._context.api.get_cluster(job.namespace, job.cluster_name)
+        cluster = parse(body)
+        scheduler = current_scheduler(self._context.pods_of(cluster))
+        return with_default_image(cluster, scheduler, self._context.default_image)
+
+    async def _look_at_name(self, job: Job, name: str) -> None:
+        """A pod has the name: ours, of a creation whose answer was lost, or somebody else's."""
+        body = await self._context.api.get_pod(job.namespace, name)
+        if job_key(body["metadata"]) == job.owner_key:
+            self._runners.upsert(job.namespace, body)
+        else:
+            text = f"a pod {name} is there that is not this job's: delete it, or give the job another name"
+            self._remember(JobReason.RUNNER_NAME_IN_USE, text)
+
+    def _refused(self, job: Job, error: ApiError, reason: JobReason) -> None:
+        """Remember a refusal; what is invalid is so for good, what somebody else can mend is tried again.
+
+        Raises:
+            ApiError: `error`, where it is no refusal.
+        """
+        if error.ending or not error.refused:
+            raise error
+        _LOG.warning("%s: %s", job.key, error)
+        is_final = error.invalid
+        self._remember(JobReason.TEMPLATE_REFUSED if is_final else reason, error.message, is_final=is_final)
+
+    def _remember(self, reason: JobReason, message: str, *, is_final: bool = False) -> None:
+        self._refusals += 1
+        next_try = self._context.clock() + self._backoff.delay(self._refusals)
+        self._refusal = _Refusal(reason, message, is_final, 0.0 if is_final else next_try)
+
+    async def _of_pod(self, pod: RunnerPod, doing: Awaitable[Json]) -> None:
+        """Change this very pod, and know it as it is then; or it has changed, or is gone."""
+        try:
+            body = await doing
+        except ApiError as error:
+            if not (error.not_found or error.conflict or error.invalid):
+                raise
+            body = await self._look_again(pod)
+        if body.get("kind") == "Pod" and _stays(body):
+            self._runners.upsert(pod.namespace, body)
+        else:
+            self._runners.forget(pod.namespace, pod.uid)
+
+    async def _look_again(self, pod: RunnerPod) -> Json:
+        try:
+            body = await self._context.api.get_pod(pod.namespace, pod.name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            return {}
+        return body if body["metadata"]["uid"] == pod.uid else {}
+
+    def _lift(self, pod: RunnerPod) -> Awaitable[Json]:
+        return self._context.api.lift_gate(pod.namespace, pod.name, GATE_RECORDED, uid=pod.uid)
+
+    def _delete_pod(self, pod: RunnerPod) -> Awaitable[Json]:
+        return self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=pod.gated)
+
+    async def _delete_cluster(self, job: Job, cluster: SeenCluster) -> None:
+        """Delete the cluster, and its workers at once: garbage collection comes later, and a drain takes time."""
+        try:
+            await self._context.api.delete_cluster(job.namespace, cluster.name, uid=cluster.uid)
+        except ApiError as error:
+            if not (error.object_not_found or error.conflict):
+                raise
+            gone = {"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid}
+            self._clusters.cluster_deleted(gone)
+        self._deleted.add(cluster.uid)
+        _LOG.info("%s: deleted its cluster", job.key)
+        await self._end_workers(job, cluster)
+
+    async def _empty_cluster(self, job: Job, cluster: SeenCluster) -> None:
+        """Have the cluster keep no workers, and end those that there are."""
+        body = await self._context.api.get_cluster(job.namespace, cluster.name)
+        if body["metadata"]["uid"] != cluster.uid:
+            return
+        pools = (body.get("spec") or {}).get("pools") or ()
+        overrides = [{"pool": pool["name"], "replicas": 0, "by": MANAGER} for pool in pools]
+        if (body.get("spec") or {}).get("overrides") != overrides:
+            body = await self._context.api.set_overrides(body, overrides, manager=MANAGER)
+        self._clusters.cluster_changed(body)
+        await self._end_workers(job, cluster)
+
+    async def _end_workers(self, job: Job, cluster: SeenCluster) -> None:
+        """Delete the worker pods, with a second of grace. What fails is the garbage collector's, or the cluster's."""
+        key = owner_key(job.namespace, cluster.uid)
+        pods = [pod for pod in self._context.pods.owned(key) if pod.pool and not pod.deleting]
+        delete = self._context.api.delete_pod
+        ends = (delete(pod.namespace, pod.name, uid=pod.uid, never_ran=True) for pod in pods)
+        for result in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(result, ApiError):
+                if not (result.object_not_found or result.conflict):
+                    _LOG.warning("%s: a worker was not deleted: %s", job.key, result)
+            elif isinstance(result, BaseException):
+                raise result
+
+    async def _delete_job(self, job: Job, version: str) -> None:
+        try:
+            await self._context.api.delete_job(job.namespace, job.name, uid=job.uid, version=version)
+        except ApiError as error:
+            if not (error.object_not_found or error.conflict):
+                raise
+        else:
+            _LOG.info("%s: deleted: spec.ttlAfterFinished is over", job.key)
+
+
+def _stays(body: Json) -> bool:
+    """Whether a pod, by the answer of the API server, still exists."""
+    metadata = body["metadata"]
+    return (
+        "deletionTimestamp" not in metadata
+        or metadata.get("deletionGracePeriodSeconds") != 0
+        or bool(metadata.get("finalizers"))
+    )

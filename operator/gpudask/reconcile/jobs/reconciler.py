@@ -1,0 +1,333 @@
+"""One pass over a job: observe, plan, execute, write the status. Run twice, a pass changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gpudask.api import Json
+from gpudask.api.job import Job, JobPhase, JobReason, JobStatus, parse_job, parse_job_status
+from gpudask.api.limits import runner_violations
+from gpudask.api.pod_template import Template
+from gpudask.api.reasons import ConditionType
+from gpudask.api.resource import (
+    ANNOTATION_SPEC_HASH,
+    JOB_KIND,
+    JOB_PLURAL,
+    LABEL_ATTEMPT,
+    Identity,
+    InvalidSpecError,
+    owner_key,
+    parse_status,
+)
+from gpudask.api.untrusted_text import quote
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.reflector import Caches
+from gpudask.desired.runner import cluster_hash
+from gpudask.jobs.actions import CreateCluster, CreateRunner, JobPlan
+from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
+from gpudask.jobs.plan import awaits_cluster, is_open, plan
+from gpudask.jobs.runner_pods import RunnerPod, job_key
+from gpudask.jobs.status import LAST_LINES, with_last_lines
+from gpudask.planning.observed import fields
+from gpudask.planning.observed.pods import current_scheduler
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.jobs.executor import JobExecutor
+from gpudask.reconcile.loop import Registry
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+
+_LOG = logging.getLogger(__name__)
+# A copy older than this is refreshed before something is made for it: the job may be deleted.
+_FRESH_SECONDS = 5.0
+_LIMIT_SECONDS = 60.0  # how soon a job beyond the limits is looked at again
+_LOG_SECONDS = 3.0  # the end of a job waits no longer for its last lines
+_LOG_BYTES = 256 * 1024
+_ATTEMPT_DIGITS = 7
+_TOLD = (JobPhase.RUNNING, JobPhase.RETRYING, JobPhase.SUSPENDED, JobPhase.COMPLETE, JobPhase.FAILED)
+_WARNED = (JobPhase.RETRYING, JobPhase.FAILED)
+
+
+class JobReconciler:
+    """Makes the passes of one job. `wake` has another one made."""
+
+    def __init__(
+        self, context: Context, runners: Caches, clusters: Registry, body: Json, wake: Callable[[], None]
+    ) -> None:
+        self._context = context
+        self._runners = runners
+        self._clusters = clusters
+        self._wake = wake
+        metadata = body["metadata"]
+        self._identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
+        self._never_ran: set[str] = set()
+        self._executor = JobExecutor(context, runners, clusters)
+        self._keep(body)
+
+    def changed(self, body: Json) -> bool:
+        """Keep a newer copy; whether it was edited. Our own status writes come back here, too."""
+        if int(body["metadata"]["resourceVersion"]) <= int(self._version):
+            return False
+        before = self._body["metadata"].get("generation")
+        self._keep(body)
+        is_edited = bool(before != body["metadata"].get("generation"))
+        if is_edited:
+            self._executor.forget_problem()
+        return is_edited
+
+    def _keep(self, body: Json) -> None:
+        self._body, self._version = body, str(body["metadata"]["resourceVersion"])
+        self._status, self._seen_at = parse_job_status(body), self._context.clock()
+
+    def note_never_ran(self, uid: str) -> None:
+        """A pod is gone that never had a node."""
+        self._never_ran.add(uid)
+
+    @property
+    def looks_at_clusters(self) -> bool:
+        """Whether a change of its cluster may matter now."""
+        return awaits_cluster(self._status) or self._status.has_ended
+
+    @property
+    def cluster_names(self) -> tuple[str, ...]:
+        """The clusters, as `namespace/name`, that it looks at: of its own name, and the one that it uses."""
+        cluster = _mapping(_mapping(self._body, "spec"), "cluster")
+        names = {self._identity.name, cluster.get("name") or self._identity.name}
+        return tuple(f"{self._identity.namespace}/{name}" for name in names if isinstance(name, str))
+
+    async def reconcile(self) -> float:
+        """Make a pass; its requeue_after, in seconds.
+
+        Raises:
+            ApiError: a request failed; what did not depend on it was done.
+            ClusterGoneError: the job does not exist any more.
+        """
+        try:
+            job = parse_job(self._body)
+        except InvalidSpecError as error:
+            await self._report(JobPhase.PENDING, JobReason.INVALID, str(error))
+            return RESYNC_SECONDS
+        seen = await self._observe(job)
+        planned = plan(seen)
+        makes = any(isinstance(action, CreateCluster | CreateRunner) for action in planned.actions)
+        if makes and self._context.clock() - self._seen_at > _FRESH_SECONDS:
+            version = self._version
+            await self._refresh()
+            if version != self._version:
+                self._wake()
+                return RESYNC_SECONDS
+        failure = await self._execute(seen, planned)
+        if planned.status != seen.status:
+            await self._write(await self._with_log(planned, seen.status))
+        if failure is not None:
+            raise failure
+        soon = [planned.requeue_after, self._executor.requeue_after()]
+        return max(0.01, min([RESYNC_SECONDS, *(each for each in soon if each is not None)]))
+
+    async def report_defect(self, error: Exception) -> None:
+        """Write to the status that a pass failed by a defect. The log has its traceback."""
+        text = f"the operator fails on this job ({type(error).__name__}): it tries again; see its log"
+        try:
+            await self._report(JobPhase(self._status.phase or JobPhase.PENDING), JobReason.OPERATOR_FAILED, text)
+        except (ApiError, ClusterGoneError, ValueError) as failure:
+            _LOG.warning("%s: its status was not written: %s", self._identity.name, failure)
+
+    async def _report(self, phase: JobPhase, reason: JobReason, message: str) -> None:
+        if self._status.has_ended:
+            return
+        generation = self._body["metadata"].get("generation", 0)
+        update = {"observed_generation": generation, "phase": str(phase), "reason": str(reason)}
+        status = self._status.model_copy(update=update | {"message": quote(message, 1024)})
+        if status != self._status:
+            await self._write(status)
+
+    async def _observe(self, job: Job) -> JobObservation:
+        """Observe the job. Of a pod that an open attempt misses the API server is asked: the caches may be late."""
+        if is_open(self._status):
+            await self._find(self._status.runner.pod, self._status.runner.uid)
+        named = await self._cluster(job, job.name)
+        used = named if job.cluster_name == job.name else await self._cluster(job, job.cluster_name)
+        return JobObservation(
+            job,
+            self._status,
+            tuple(sorted(self._runners.owned(job.owner_key), key=lambda pod: pod.name)),
+            named,
+            used,
+            self._context.clock() + self._context.server_ahead(),
+            never_ran=frozenset(self._never_ran),
+            wanted=cluster_hash(job),
+            problem=self._beyond_limits(job) or self._executor.problem(),
+        )
+
+    def _beyond_limits(self, job: Job) -> Problem | None:
+        template = Template(spec=job.spec.runner.template.spec)
+        beyond = runner_violations(template, job.namespace, self._context.limits)
+        return Problem(JobReason.LIMIT, "; ".join(beyond), wait_seconds=_LIMIT_SECONDS) if beyond else None
+
+    async def _find(self, name: str, uid: str) -> None:
+        namespace = self._identity.namespace
+        if any(pod.uid == uid for pod in self._runners.owned(self._identity.owner_key)):
+            return
+        try:
+            body = await self._context.api.get_pod(namespace, name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            return
+        if body["metadata"]["uid"] == uid:
+            self._runners.upsert(namespace, body)
+
+    async def _cluster(self, job: Job, name: str) -> SeenCluster | None:
+        """The cluster of this name; the API server is asked where none is known, and the job waits for one."""
+        body = self._clusters.find(job.namespace, name)
+        if body is None and awaits_cluster(self._status) and name == job.cluster_name and not job.has_own_cluster:
+            try:
+                body = await self._context.api.get_cluster(job.namespace, name)
+            except ApiError as error:
+                if not error.object_not_found:
+                    raise
+        return None if body is None else self._seen(job, body)
+
+    def _seen(self, job: Job, body: Json) -> SeenCluster:
+        metadata = body["metadata"]
+        key = owner_key(metadata["namespace"], metadata["uid"])
+        pods = self._context.pods.owned(key)
+        scheduler = current_scheduler(pods)
+        conditions = {item.type: item for item in parse_status(body).conditions}
+        told = [conditions.get(kind) for kind in (ConditionType.ACCEPTED, ConditionType.SCHEDULER_READY)]
+        wrong = [item for item in told if item is not None and item.status == "False"]
+        return SeenCluster(
+            metadata["name"],
+            metadata["uid"],
+            str(metadata.get("resourceVersion", "")),
+            is_own=_controller(metadata) == job.owner_key,
+            attempt=_attempt(_mapping(metadata, "labels").get(LABEL_ATTEMPT)),
+            deleting="deletionTimestamp" in metadata or self._executor.has_deleted(metadata["uid"]),
+            made_of=str(_mapping(metadata, "annotations").get(ANNOTATION_SPEC_HASH, "")),
+            scheduler_ready=scheduler is not None and scheduler.ready and not scheduler.deleting,
+            is_invalid=any(item.type == ConditionType.ACCEPTED for item in wrong),
+            waits_for=quote(wrong[0].message) if wrong else "",
+            workers=sum(bool(pod.pool) and not pod.deleting and not pod.finished for pod in pods),
+            is_empty=is_empty(body),
+        )
+
+    async def _execute(self, seen: JobObservation, planned: JobPlan) -> ApiError | None:
+        """Execute the actions, each on its own; the first failure."""
+        failure: ApiError | None = None
+        for action in planned.actions:
+            try:
+                await self._executor.execute(seen, action, self._version)
+            except ApiError as error:
+                if error.ending:
+                    raise
+                failure = failure or error
+        return failure
+
+    async def _with_log(self, planned: JobPlan, before: JobStatus) -> JobStatus:
+        """The status to write, with the last lines of a runner that ended: those that can be read in time."""
+        pod = planned.read_log_of
+        if pod is None or not (pod.running or pod.exit_code is not None):
+            return planned.status
+        try:
+            async with asyncio.timeout(_LOG_SECONDS):
+                log = await self._read_log(pod)
+        except (ApiError, TimeoutError) as error:
+            _LOG.info("%s/%s: its last lines were not read: %s", pod.namespace, pod.name, error)
+            return planned.status
+        return with_last_lines(planned.status, log) if planned.status != before else planned.status
+
+    async def _read_log(self, pod: RunnerPod) -> str:
+        return await self._context.api.read_log(
+            pod.namespace, pod.name, container=pod.container, lines=LAST_LINES, at_most=_LOG_BYTES, previous=False
+        )
+
+    async def _write(self, status: JobStatus) -> None:
+        """Write the status to the version that it was made from; of a newer one another pass makes its own."""
+        of, before = self._identity, self._status
+        body = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            answer = await self._context.api.write_status(
+                of.namespace, of.name, uid=of.uid, version=self._version, status=body, plural=JOB_PLURAL
+            )
+        except ApiError as error:
+            if error.conflict or error.not_found or error.invalid:  # invalid: the test of the uid fails
+                version = self._version
+                await self._refresh()
+                if version == self._version and not error.conflict:
+                    raise
+                self._wake()
+                return
+            raise
+        self._keep(answer)
+        self._wake()
+        await self._tell(before, status)
+
+    async def _tell(self, before: JobStatus, status: JobStatus) -> None:
+        if status.phase not in _TOLD or (status.phase, status.attempts) == (before.phase, before.attempts):
+            return
+        await self._context.events.record(
+            self._identity,
+            status.reason,
+            status.message,
+            series=f"{status.attempts}",
+            warning=status.phase in _WARNED,
+            now=self._context.clock(),
+            kind=JOB_KIND,
+        )
+
+    async def _refresh(self) -> None:
+        """Get the job as it is now.
+
+        Raises:
+            ClusterGoneError: it was deleted, and no event came.
+            ApiError: the API server refuses, or could not be reached.
+        """
+        of = self._identity
+        try:
+            body = await self._context.api.get_job(of.namespace, of.name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            await asyncio.sleep(self._context.recheck_seconds)  # an API server that starts answers so, too
+            try:
+                body = await self._context.api.get_job(of.namespace, of.name)
+            except ApiError as again:
+                if again.object_not_found:
+                    raise ClusterGoneError from again
+                raise
+        if body["metadata"]["uid"] != of.uid:
+            raise ClusterGoneError
+        self._keep(body)
+
+
+def is_empty(body: Json) -> bool:
+    """Whether the overrides of a cluster leave none of its pools a worker."""
+    spec = _mapping(body, "spec")
+    zero = {item.get("pool") for item in _objects(spec.get("overrides")) if item.get("replicas") == 0}
+    return all(pool.get("name") in zero for pool in _objects(spec.get("pools")))
+
+
+def _controller(metadata: Json) -> str:
+    """The `owner_key` of the job that controls an object, empty where none does, or it cannot be read."""
+    try:
+        return job_key(metadata)
+    except fields.UnreadableError:
+        return ""
+
+
+def _attempt(text: Any) -> int:
+    return (
+        int(text)
+        if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= _ATTEMPT_DIGITS
+        else 0
+    )
+
+
+def _mapping(body: Json, name: str) -> Json:
+    value = body.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

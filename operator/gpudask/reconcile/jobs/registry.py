@@ -1,0 +1,140 @@
+"""The registry of jobs: it starts, wakes and ends their loops. While another operator leads there are none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from gpudask.api import Json
+from gpudask.api.resource import owner_key
+from gpudask.clients.reflector import Caches
+from gpudask.jobs.runner_pods import RunnerPod
+from gpudask.planning.observed import fields
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.jobs.reconciler import JobReconciler
+from gpudask.reconcile.loop import Registry
+from gpudask.reconcile.pass_loop import PassLoop
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobCopy:
+    """A job as the API server has it. `owner`: its own `owner_key`, by which it is found."""
+
+    uid: str
+    owner: str
+    version: str
+    body: Json
+
+
+def observe_job(body: Json) -> JobCopy:
+    """A job of the API server; its spec is parsed when a pass needs it.
+
+    Raises:
+        UnreadableError: it has not the shape of an object.
+    """
+    metadata = fields.mapping(body, "metadata")
+    uid, namespace = fields.identifier(metadata, "uid"), fields.identifier(metadata, "namespace")
+    fields.identifier(metadata, "name")
+    return JobCopy(uid, owner_key(namespace, uid), fields.version(metadata), body)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What runs for one job."""
+
+    name: str  # namespace/name
+    reconciler: JobReconciler
+    passes: PassLoop
+    task: asyncio.Task[None]
+
+
+class JobRegistry:
+    """The loops of all jobs, by `owner_key`. `clusters`: the registry that knows the clusters that jobs use."""
+
+    def __init__(self, clusters: Registry) -> None:
+        self._clusters = clusters
+        self._context: Context | None = None
+        self._leads = False
+        self._running: dict[str, _Job] = {}
+        self._users: dict[str, set[str]] = {}  # namespace/name of a cluster -> keys of the jobs that look at it
+        self.jobs = Caches([])
+        self.runners = Caches([])
+
+    def lead(self, context: Context) -> None:
+        """Start the loops of all jobs, and of those to come."""
+        self._context, self._leads = context, True
+        self.start_loops()
+
+    async def stand_by(self) -> None:
+        """End all loops; jobs stay as they are."""
+        self._leads = False
+        tasks = [job.task for job in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def start_loops(self) -> None:
+        """Start loops in the namespaces whose caches have filled meanwhile."""
+        for reflector in self.jobs.reflectors:
+            for copy in reflector.known():
+                self.job_changed(copy.owner)
+
+    def job_changed(self, key: str) -> None:
+        """A job was created, changed, or is gone."""
+        copy = next(iter(self.jobs.owned(key)), None)
+        running = self._running.get(key)
+        if copy is None:
+            if running is not None:
+                running.task.cancel()
+        elif running is None:
+            self._start(key, copy.body)
+        else:
+            if running.reconciler.changed(copy.body):
+                running.passes.edited()
+            self._note_cluster(key, running.reconciler)
+            running.passes.wake()
+
+    def runner_changed(self, key: str) -> None:
+        """A pod of a job's changed."""
+        if (job := self._running.get(key)) is not None:
+            job.passes.wake()
+
+    def runner_deleted(self, pod: RunnerPod) -> None:
+        """Somebody deleted a pod, which was as it was last seen."""
+        if not pod.node and (job := self._running.get(pod.owner)) is not None:
+            job.reconciler.note_never_ran(pod.uid)
+
+    def cluster_changed(self, name: str) -> None:
+        """A cluster, as `namespace/name`, or one of its objects changed: wake the jobs that look at it."""
+        for key in tuple(self._users.get(name, ())):
+            if (job := self._running.get(key)) is not None and job.reconciler.looks_at_clusters:
+                job.passes.wake()
+
+    def _start(self, key: str, body: Json) -> None:
+        context, metadata = self._context, body["metadata"]
+        if not self._leads or context is None or not self.runners.know(metadata["namespace"]):
+            return
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        reconciler = JobReconciler(context, self.runners, self._clusters, body, lambda: self.runner_changed(key))
+        passes = PassLoop(context, name, key, reconciler.reconcile, reconciler.report_defect)
+        task = context.supervisor.start(passes.run, kind="job", name=name, may_end=True)
+        self._running[key] = _Job(name, reconciler, passes, task)
+        self._note_cluster(key, reconciler)
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    def _note_cluster(self, key: str, reconciler: JobReconciler) -> None:
+        for name in reconciler.cluster_names:
+            self._users.setdefault(name, set()).add(key)
+
+    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+        if (job := self._running.get(key)) is not None and job.task is task:
+            del self._running[key]
+        for name in [name for name, keys in self._users.items() if key in keys]:
+            self._users[name].discard(key)
+            if not self._users[name]:
+                del self._users[name]
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.critical("a job's loop failed: this is a defect", exc_info=task.exception())

@@ -1,0 +1,217 @@
+"""Jobs on an API server: they run to their end whatever happens to the operator, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpudask.api import Json
+from gpudask.api.resource import API_VERSION, JOB_PLURAL
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.operator import Operator
+from gpudask.settings import Settings
+from tests.api.test_job import a_job
+from tests.builders import a_manifest, a_pool
+from tests.reconcile.proxy import Proxy
+from tests.reconcile.stage import OperatorProcess, Stage, eventually, operating, stays
+
+pytestmark = pytest.mark.api
+
+OWN = {"cluster": {"spec": a_manifest(a_pool(replicas=1))["spec"]}}
+LONG = 120.0  # seconds; CI's machines are busy
+
+
+class Jobs:
+    """What a person does with jobs on a stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{JOB_PLURAL}"
+
+    async def apply(self, name: str = "sums", **spec: Any) -> None:
+        body = a_job(**(OWN | {"backoff": "100ms"} | spec)) | {"metadata": {"name": name}}
+        query = {"fieldManager": "test", "force": "true"}
+        kind = "application/apply-patch+yaml"
+        await self._stage.api.request("PATCH", f"{self._path}/{name}", query=query, body=body, content_type=kind)
+
+    async def get(self, name: str = "sums") -> Json | None:
+        try:
+            return await self._stage.api.request("GET", f"{self._path}/{name}")
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
+    async def patch(self, name: str = "sums", **spec: Any) -> None:
+        kind = "application/merge-patch+json"
+        await self._stage.api.request("PATCH", f"{self._path}/{name}", body={"spec": spec}, content_type=kind)
+
+    async def status(self, name: str = "sums") -> Json:
+        return ((await self.get(name)) or {}).get("status", {})
+
+    async def said(self, name: str = "sums") -> str:
+        """Phase and reason."""
+        status = await self.status(name)
+        return f"{status.get('phase')} {status.get('reason')}"
+
+    async def becomes(self, said: str, name: str = "sums") -> Json:
+        await eventually(lambda: self.said(name), lambda found: found.startswith(said), said, seconds=LONG)
+        return await self.status(name)
+
+    async def clusters(self) -> list[str]:
+        """The clusters that are there."""
+        found = await self._stage.list("gpudaskclusters", API_VERSION)
+        return [item["metadata"]["name"] for item in found]
+
+    async def left(self) -> list[str]:
+        """What an ended job should not have left: its cluster, and pods of it that are not being deleted."""
+        return [*await self.clusters(), *await self._stage.names("sums")]
+
+    def twice(self) -> dict[str, int]:
+        """Attempts whose program ran more than once."""
+        runs = Counter(name for name, _ in self._stage.kubelet.runs)
+        return {name: count for name, count in runs.items() if count > 1}
+
+
+@pytest.fixture
+def jobs(stage: Stage) -> Jobs:
+    """The stage's jobs."""
+    return Jobs(stage)
+
+
+async def test_a_job_runs_to_its_end_and_gives_everything_back_at_once(stage: Stage, jobs: Jobs, operator: Operator):
+    await jobs.apply()
+    await jobs.becomes("Running")
+    assert len(await stage.names("sums")) == 1
+    began = time.monotonic()
+    stage.kubelet.exits["sums-runner-1"] = 0
+    stage.kubelet.look_again()
+    status = await jobs.becomes("Complete RunnerSucceeded")
+    await stage.becomes(jobs.left, [], "nothing is left")
+    print(f"everything was given back {time.monotonic() - began:.2f} s after the runner's end")
+    assert (status["attempts"], status["runner"]["exitCode"]) == (1, 0)
+    assert "the last line of sums-runner-1" in status["runner"]["lastLines"]
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["status"]) == ("Complete", "True")
+    assert operator.unreadable == 0
+
+
+async def test_the_runner_has_the_clusters_environment_and_its_scheduler(stage: Stage, jobs: Jobs, operator: Operator):
+    await stage.apply(a_pool(replicas=0), env=[{"name": "TEAM", "value": "a"}])
+    await jobs.apply(cluster={"name": "demo"})
+    await jobs.becomes("Running")
+    assert operator.leads
+    pod = await stage.get("pods", "sums-runner-1")
+    assert pod is not None
+    (container,) = pod["spec"]["containers"]
+    env = {item["name"]: item.get("value") for item in container["env"]}
+    assert env["DASK_SCHEDULER_ADDRESS"] == f"tcp://demo-scheduler.{stage.namespace}.svc:8786"
+    assert env["TEAM"] == "a"
+    assert (pod["spec"]["restartPolicy"], container["image"]) == ("Never", a_manifest()["spec"]["image"])
+    assert pod["metadata"]["labels"]["gpudask.dev/cluster"] == "demo"
+    stage.kubelet.exits["sums-runner-1"] = 0
+    stage.kubelet.look_again()
+    await jobs.becomes("Complete")
+    await stays(jobs.clusters, ["demo"], 0.5)
+
+
+async def test_failures_are_tried_again_as_often_as_asked(stage: Stage, jobs: Jobs, operator: Operator):
+    stage.kubelet.exits |= {"sums-runner-1": 1, "sums-runner-2": 1, "sums-runner-3": 7}
+    await jobs.apply(retries=2)
+    status = await jobs.becomes("Failed RetriesSpent")
+    assert (status["attempts"], status["failures"], status["runner"]["exitCode"]) == (3, 3, 7)
+    assert [name for name, _ in stage.kubelet.runs] == [f"sums-runner-{n}" for n in (1, 2, 3)]
+    await stage.becomes(jobs.left, [], "nothing is left")
+    assert operator.leads
+
+
+async def test_suspended_it_holds_nothing_and_goes_on_afterwards(stage: Stage, jobs: Jobs, operator: Operator):
+    await jobs.apply(suspend=True)
+    await jobs.becomes("Suspended")
+    await stays(jobs.left, [], 0.5)
+    await jobs.patch(suspend=False)
+    await jobs.becomes("Running")
+    await jobs.patch(suspend=True)
+    await jobs.becomes("Suspended")
+    await stage.becomes(jobs.left, [], "nothing is left")
+    await jobs.patch(suspend=False)
+    stage.kubelet.exits["sums-runner-2"] = 0
+    status = await jobs.becomes("Complete")
+    assert status.get("failures", 0) == 0
+    assert operator.leads
+
+
+async def test_kept_after_a_failure_a_cluster_has_a_scheduler_and_no_workers(
+    stage: Stage, jobs: Jobs, operator: Operator
+):
+    stage.kubelet.exits["sums-runner-1"] = 1
+    await jobs.apply(keepCluster={"onFailure": "1h"})
+    await jobs.becomes("Failed")
+    await stage.becomes(lambda: stage.names("sums"), [], "no workers")
+    await stays(jobs.left, ["sums"], 1.0)
+    assert operator.leads
+
+
+async def test_after_its_time_the_job_is_deleted(stage: Stage, jobs: Jobs, operator: Operator):
+    stage.kubelet.exits["sums-runner-1"] = 0
+    await jobs.apply(ttlAfterFinished="1s")
+    await eventually(jobs.get, lambda body: body is None, "the job is gone", seconds=LONG)
+    assert operator.leads
+
+
+async def test_a_template_that_is_no_pod_ends_the_job_with_words(stage: Stage, jobs: Jobs, operator: Operator):
+    container = {"name": "runner", "image": "x", "command": ["python"], "resorces": {}}
+    await stage.apply(a_pool(replicas=0))
+    await jobs.apply(cluster={"name": "demo"}, runner={"template": {"spec": {"containers": [container]}}})
+    status = await jobs.becomes("Failed TemplateRefused")
+    assert "resorces" in status["message"]
+    assert operator.leads
+
+
+@pytest.mark.parametrize("fault", ["failing", "losing"])
+async def test_pods_whose_creation_is_answered_with_5xx_run_once(
+    fault: str, stage: Stage, jobs: Jobs, proxy: Proxy, through: Settings
+):
+    stage.kubelet.exits |= {"sums-runner-1": 1, "sums-runner-2": 0}
+    setattr(proxy, fault, 4)
+    async with operating(through):
+        await jobs.apply(retries=1)
+        status = await jobs.becomes("Complete")
+        assert status["attempts"] == 2
+        await stage.becomes(jobs.left, [], "nothing is left")
+    assert jobs.twice() == {}
+
+
+async def test_refused_status_writes_and_gates_delay_and_no_more(
+    stage: Stage, jobs: Jobs, proxy: Proxy, through: Settings
+):
+    stage.kubelet.exits |= {"sums-runner-1": 1, "sums-runner-2": 0}
+    path = f"/namespaces/{stage.namespace}"
+    for status in (409, 429, 500, 503):
+        proxy.faults.append(("PATCH", f"{path}/{JOB_PLURAL}/sums/status", status))
+        proxy.faults.append(("PATCH", f"{path}/pods/sums-runner-1", status))
+        proxy.faults.append(("DELETE", f"{path}/gpudaskclusters/sums", status))
+        proxy.faults.append(("POST", f"{path}/gpudaskclusters", status))
+    async with operating(through):
+        await jobs.apply(retries=1)
+        await jobs.becomes("Complete")
+        await stage.becomes(jobs.left, [], "nothing is left", seconds=LONG)
+    assert jobs.twice() == {}
+
+
+async def test_an_operator_that_is_killed_again_and_again_runs_nothing_twice(stage: Stage, jobs: Jobs, tmp_path: Path):
+    stage.kubelet.exits |= {"sums-runner-1": 1, "sums-runner-2": 0}
+    await jobs.apply(retries=1)
+    for number, alive_seconds in enumerate((1.5, 1.6, 1.7, 1.8, 2.0)):
+        with OperatorProcess(stage.settings, tmp_path / f"{number}.log"):
+            await asyncio.sleep(alive_seconds)  # whenever that is: each time at another step
+    async with operating(stage.settings):
+        status = await jobs.becomes("Complete")
+        await stage.becomes(jobs.left, [], "nothing is left", seconds=LONG)
+    assert jobs.twice() == {}
+    assert status["attempts"] == 2
