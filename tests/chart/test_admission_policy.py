@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.builders import a_manifest, a_pool
-from tests.conftest import CRD, RECORD_CRD
+from tests.conftest import CRD, JOB_CRD, RECORD_CRD
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def walled(cluster: Cluster, helm: Helm) -> Cluster:
     """The API server with the policy, and an account that may do anything but for it."""
     cluster.define(CRD)
     cluster.define(RECORD_CRD)
+    cluster.define(JOB_CRD)
     for name in ("gpudask-system", TEAM):
         cluster("create", "namespace", name)
         cluster("create", "serviceaccount", "default", "--namespace", name)
@@ -332,4 +333,56 @@ def test_what_the_chart_allows_is_allowed(walled: Cluster, helm: Helm) -> None:
     assert patch(walled, "gdc", "shown", {"spec": {"overrides": [{"pool": "cpu", "replicas": 2}]}}) == ""
     assert "but spec.overrides" in patch(walled, "gdc", "shown", {"spec": {"suspend": True}})
     assert "but spec.overrides" in patch(walled, "gdc", "shown", {"metadata": {"labels": {"a": "b"}}})
+    assert attempt(walled, "delete", body, "--wait=false") == ""
+
+
+JOB_OWNER = OWNER | {"kind": "GpuDaskJob", "name": "sums"}
+JOB_LABELS = {"gpudask.dev/job": "sums"}
+
+
+def a_jobs_cluster(name: str = "sums", **metadata: Any) -> dict[str, Any]:
+    """The cluster of the job `sums`."""
+    known = {"name": name, "labels": JOB_LABELS, "ownerReferences": [JOB_OWNER]} | metadata
+    return a_manifest(a_pool(replicas=1), name=name) | {"metadata": known}
+
+
+def test_a_jobs_runner_and_cluster_are_made_and_deleted(walled: Cluster) -> None:
+    runner = an("Pod", "sums-runner-1", owner=JOB_OWNER, labels=JOB_LABELS)
+    assert attempt(walled, "create", runner) == ""
+    assert attempt(walled, "delete", runner, "--wait=false") == ""
+    assert attempt(walled, "create", a_jobs_cluster()) == ""
+    sizes = {"spec": {"overrides": [{"pool": "cpu", "replicas": 0}]}}
+    assert patch(walled, "gdc", "sums", sizes) == ""
+    assert "changes nothing" in patch(walled, "gdc", "sums", {"spec": {"suspend": True}})
+    assert attempt(walled, "delete", a_jobs_cluster(), "--wait=false") == ""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"labels": {}}, {"ownerReferences": []}, {"ownerReferences": [OWNER]}, {"name": "other"}],
+    ids=["no-label", "no-owner", "another-kind-of-owner", "another-name"],
+)
+def test_no_other_cluster_is_made(walled: Cluster, fault: dict[str, Any]) -> None:
+    assert "makes a GpuDaskCluster only" in attempt(walled, "create", a_jobs_cluster(**fault))
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Service", "ServiceAccount"])
+def test_a_job_owns_nothing_else(walled: Cluster, kind: str) -> None:
+    body = an(kind, "sums-x", owner=JOB_OWNER, labels=JOB_LABELS)
+    assert "writes only objects" in attempt(walled, "create", body)
+
+
+def test_only_jobs_that_ended_and_ask_for_it_are_deleted(walled: Cluster) -> None:
+    spec = {
+        "runner": {"template": {"spec": {"containers": [{"name": "runner", "args": ["true"]}]}}},
+        "cluster": {"name": "demo"},
+        "ttlAfterFinished": "1h",
+    }
+    head = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskJob"}
+    body = head | {"metadata": {"name": "sums"}, "spec": spec}
+    assert "GpuDaskJob" in attempt(walled, "create", body)
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+    assert "has ended" in attempt(walled, "delete", body, "--wait=false")
+    ended = json.dumps({"status": {"completionTime": "2026-12-01T18:00:00Z"}})
+    walled("patch", "gdj", "sums", "--namespace", TEAM, "--subresource=status", "--type=merge", "-p", ended)
     assert attempt(walled, "delete", body, "--wait=false") == ""

@@ -21,7 +21,7 @@ from gpudask.settings import Settings
 from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.chart.conftest import Cluster
-from tests.conftest import CRD, RECORD_CRD
+from tests.conftest import CRD, JOB_CRD, RECORD_CRD
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, operating, staged
 
@@ -49,6 +49,10 @@ UNUSED = {
     ("get", "pods"),  # for one whose deletion was refused
     ("get", "gpudaskclusters"),  # for one that seems to be out of date
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
+    # Of jobs, whose life is another one:
+    *((verb, "gpudaskjobs") for verb in ("get", "delete")),
+    ("patch", "gpudaskjobs/status"),
+    ("create", "gpudaskclusters"),
     *((verb, "daskautoscalers") for verb in ("create", "patch", "delete")),  # which the stock client makes
 }
 ACCOUNT = f"system:serviceaccount:{HOME}:gpudask"
@@ -63,6 +67,7 @@ def audited() -> Iterator[ApiServer]:
         administrator.define(CRD)
         administrator.define(CRD.with_name("mirror.yaml"))
         administrator.define(RECORD_CRD)
+        administrator.define(JOB_CRD)
         for name in (HOME, *TEAMS.values()):
             administrator("create", "namespace", name)
         yield server

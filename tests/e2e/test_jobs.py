@@ -1,0 +1,47 @@
+"""Jobs on a real cluster: a program's answer, its exit codes, and kubectl's wait."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from gpudask.api.resource import API_VERSION, JOB_KIND
+from tests.e2e.manifests import cluster, cpu
+from tests.e2e.space import Space
+
+_ANSWER = "from distributed import Client; print('the answer is', Client().submit(sum, [40, 2]).result(timeout=120))"
+_FAILS = "from distributed import Client; Client(); raise SystemExit(7)"
+
+
+def _job(name: str, program: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "runner", "args": ["python", "-c", program]}
+    own = {"spec": cluster(name, cpu(replicas=1))["spec"]}
+    runner = {"template": {"spec": {"containers": [container]}}}
+    body = {"runner": runner, "cluster": own, "backoff": "1s"} | spec
+    return {"apiVersion": API_VERSION, "kind": JOB_KIND, "metadata": {"name": name}, "spec": body}
+
+
+def _status(space: Space, name: str) -> dict[str, Any]:
+    return dict(json.loads(space.kubectl("get", "gdj", name, "-o", "json").stdout)["status"])
+
+
+def test_a_job_gives_its_answer_and_its_cluster_back(space: Space) -> None:
+    space.apply(_job("sums", _ANSWER))
+    space.kubectl("wait", "--for=condition=Complete", "gdj/sums", "--timeout=300s")
+    began = time.monotonic()
+    space.wait(lambda: space.names("sums", "cpu") == [], "its workers are gone")
+    print(f"the workers were gone {time.monotonic() - began:.1f} s after kubectl saw the end")
+    status = _status(space, "sums")
+    assert (status["attempts"], status["runner"]["exitCode"]) == (1, 0)
+    assert "the answer is 42" in status["runner"]["lastLines"]
+    assert space.get("gpudaskclusters") == []
+
+
+def test_a_job_that_fails_is_tried_again_and_says_its_exit_code(space: Space) -> None:
+    space.apply(_job("fails", _FAILS, retries=1))
+    space.kubectl("wait", "--for=condition=Failed", "gdj/fails", "--timeout=300s")
+    status = _status(space, "fails")
+    assert (status["attempts"], status["failures"], status["runner"]["exitCode"]) == (2, 2, 7)
+    assert status["reason"] == "RetriesSpent"
+    space.wait(lambda: space.get("gpudaskclusters") == [], "no cluster is left")
