@@ -30,7 +30,7 @@ def test_a_job_gives_its_answer_and_its_cluster_back(space: Space) -> None:
     space.apply(_job("sums", _ANSWER))
     space.kubectl("wait", "--for=condition=Complete", "gdj/sums", "--timeout=300s")
     began = time.monotonic()
-    space.wait(lambda: space.names("sums", "cpu") == [], "its workers are gone")
+    space.wait(lambda: not space.names("sums", "cpu"), "its workers are gone")
     print(f"the workers were gone {time.monotonic() - began:.1f} s after kubectl saw the end")
     status = _status(space, "sums")
     assert (status["attempts"], status["runner"]["exitCode"]) == (1, 0)

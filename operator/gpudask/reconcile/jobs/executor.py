@@ -212,13 +212,23 @@ class JobExecutor:
         try:
             await self._context.api.delete_cluster(job.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
-            if not (error.object_not_found or error.conflict):
+            if not (error.object_not_found or error.conflict) or await self._is_there(job, cluster):
                 raise
             gone = {"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid}
             self._clusters.cluster_deleted(gone)
         self._deleted.add(cluster.uid)
         _LOG.info("%s: deleted its cluster", job.key)
         await self._end_workers(job, cluster)
+
+    async def _is_there(self, job: Job, cluster: SeenCluster) -> bool:
+        """Whether this very cluster exists: a conflict may be of another of its name, or of a request beside ours."""
+        try:
+            body = await self._context.api.get_cluster(job.namespace, cluster.name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            return False
+        return bool(body["metadata"]["uid"] == cluster.uid)
 
     async def _empty_cluster(self, job: Job, cluster: SeenCluster) -> None:
         """Have the cluster keep no workers, and end those that there are."""
