@@ -24,7 +24,8 @@ class Proxy:
     `failing` and `losing`: for how many more pods the creation is answered with 5xx before it is done, or after.
     `created`: how many pods were made through it. `faults`: requests that are answered with an error each, once, and
     not handed on: method, end of the path, status. `refused`: namespaces in which nothing is allowed (403), as once
-    they are deleted with the roles in them; `refuse` ends their watches, too.
+    they are deleted with the roles in them; `refuse` ends their watches, too. `job_writes_left`: after so many more
+    writes for jobs, the last of which is done without an answer, each is answered with 503 and not done; None: none is.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -39,6 +40,7 @@ class Proxy:
         self.created = 0
         self.faults: list[tuple[str, str, int]] = []
         self.refused: set[str] = set()
+        self.job_writes_left: int | None = None
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -90,8 +92,9 @@ class Proxy:
         url = self._cluster["server"] + request.raw_path
         body = await request.read()
         creates_pod = request.method == "POST" and request.path.endswith("/pods") and "dryRun" not in request.query
-        if creates_pod and self.failing:
-            self.failing -= 1
+        for_job = self.job_writes_left is not None and _is_for_job(request, body)
+        if (creates_pod and self.failing) or (for_job and not self.job_writes_left):
+            self.failing -= bool(creates_pod and self.failing)
             return _refusal(503, "ServiceUnavailable")
         if any(f"/namespaces/{name}/" in request.path for name in self.refused):
             return _refusal(403, "Forbidden")
@@ -105,8 +108,7 @@ class Proxy:
             request.method, url, headers=headers, data=body or None, timeout=timeout
         ) as answer:
             self.created += creates_pod and answer.status == 201
-            if creates_pod and self.losing:
-                self.losing -= 1
+            if self._loses_answer(creates_pod=creates_pod, for_job=for_job):
                 return _refusal(504, "Timeout")
             response = web.StreamResponse(status=answer.status)
             response.content_type = answer.content_type
@@ -116,6 +118,16 @@ class Proxy:
             else:
                 await response.write(await answer.read())
             return response
+
+    def _loses_answer(self, *, creates_pod: bool, for_job: bool) -> bool:
+        """Whether the answer to a request that was done is kept back."""
+        if for_job and self.job_writes_left:
+            self.job_writes_left -= 1
+            return not self.job_writes_left
+        if creates_pod and self.losing:
+            self.losing -= 1
+            return True
+        return False
 
     async def _relay(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
         end = self._watches[response] = asyncio.Event()
@@ -151,3 +163,12 @@ class Proxy:
 def _refusal(code: int, reason: str) -> web.Response:
     status = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason}
     return web.json_response(status, status=code)
+
+
+def _is_for_job(request: web.Request, body: bytes) -> bool:
+    """Whether it is a write of a job's status, its runner's pod, or its cluster."""
+    if request.method == "GET":
+        return False
+    of_cluster = "/gpudaskclusters" in request.path and not request.path.endswith("/status")
+    of_runner = "/pods" in request.path and (b"-runner-" in body or "-runner-" in request.path)
+    return "/gpudaskjobs/" in request.path or of_cluster or of_runner

@@ -215,3 +215,25 @@ async def test_an_operator_that_is_killed_again_and_again_runs_nothing_twice(sta
         await stage.becomes(jobs.left, [], "nothing is left", seconds=LONG)
     assert jobs.twice() == {}
     assert status["attempts"] == 2
+
+
+async def test_an_operator_that_ends_between_any_two_writes_is_gone_on_from(
+    stage: Stage, jobs: Jobs, proxy: Proxy, through: Settings
+):
+    for writes in range(1, 13):
+        name = f"after{writes}"
+        stage.kubelet.exits |= {f"{name}-runner-1": 1, f"{name}-runner-2": 0}
+        proxy.job_writes_left = writes
+        async with operating(through):
+            await jobs.apply(name, retries=1)
+            await eventually(lambda: _left(proxy), lambda left: left == 0, f"{writes} writes", seconds=LONG)
+        proxy.job_writes_left = None
+        async with operating(through):
+            status = await jobs.becomes("Complete", name)
+            await stage.becomes(jobs.clusters, [], "no cluster is left", seconds=LONG)
+        assert (status["attempts"], status["failures"]) == (2, 1), f"after {writes} writes"
+    assert jobs.twice() == {}
+
+
+async def _left(proxy: Proxy) -> int | None:
+    return proxy.job_writes_left
