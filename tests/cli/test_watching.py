@@ -30,7 +30,7 @@ class Scripted:
     def __init__(self, looks: list[Any], watches: list[list[Any]]) -> None:
         self._looks, self._watches = iter(looks), iter(watches)
 
-    async def find(self, _: str) -> Any:
+    async def find(self, *_: str) -> Any:
         return await self._next(self._looks)
 
     async def call(self, *_: str, **__: Any) -> Json:

@@ -80,7 +80,10 @@ class Connected:
         async def step() -> Result:
             return await work(self.server)
 
-        return self.runner.run(step())
+        try:
+            return self.runner.run(step())
+        except asyncio.CancelledError as error:  # as in `run`
+            raise KeyboardInterrupt from error
 
 
 async def chosen(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpudask.api import Json
-from gpudask.api.resource import LABEL_CLUSTER
+from gpudask.api.resource import JOB_PLURAL, LABEL_CLUSTER
 from gpudask.cli import client
 from gpudask.kubecluster.kube import config as kubeconfig
 
@@ -61,6 +61,16 @@ def clusters(ctx: typer.Context) -> list[str]:
     """The clusters of the namespace, but for those that were named already."""
     named = ctx.params.get("names") or []
     return [name for name in (body["metadata"]["name"] for body in _bodies(ctx)) if name not in named]
+
+
+def jobs(ctx: typer.Context) -> list[str]:
+    """The jobs of the namespace."""
+
+    async def listed(server: Server) -> list[str]:
+        answer = await server.call("list", JOB_PLURAL)
+        return [item["metadata"]["name"] for item in answer["items"]]
+
+    return _query(ctx, listed)
 
 
 def records(ctx: typer.Context) -> list[str]:

@@ -9,28 +9,47 @@ from typing import Annotated
 
 import typer
 
-from gpudask.api.resource import GROUP, PLURAL, SHORT, SINGULAR, VERSION
+from gpudask.api.resource import (
+    GROUP,
+    JOB_PLURAL,
+    JOB_SHORT,
+    JOB_SINGULAR,
+    PLURAL,
+    SHORT,
+    SINGULAR,
+    VERSION,
+)
 from gpudask.cli import jsonpath
-from gpudask.cli.completion import clusters, contexts, namespaces
+from gpudask.cli.completion import clusters, contexts, jobs, namespaces
 from gpudask.cli.output import JSONPATH, CliError, Exit
 
-_REFERENCE = re.compile(rf"^({SHORT}|{SINGULAR}|{PLURAL})(\.({VERSION}\.)?{re.escape(GROUP)})?/", re.IGNORECASE)
+
+def _reference(short: str, singular: str, plural: str) -> re.Pattern[str]:
+    return re.compile(rf"^({short}|{singular}|{plural})(\.({VERSION}\.)?{re.escape(GROUP)})?/", re.IGNORECASE)
+
+
+_REFERENCE = _reference(SHORT, SINGULAR, PLURAL)
+_JOB_REFERENCE = _reference(JOB_SHORT, JOB_SINGULAR, JOB_PLURAL)
 # What may stand in a URL as the name of an object or of a namespace, whatever rules there are beside.
 _NAME = re.compile(r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$")
 
 
-def read_name(text: str) -> str:
+def read_name(text: str, kind: str = "cluster", reference: re.Pattern[str] = _REFERENCE) -> str:
     """The name of a cluster, of itself or of what `-o name` prints: `gpudaskcluster.gpudask.dev/demo`.
 
     Raises:
         typer.BadParameter: it is none; nothing was asked yet.
     """
-    name = _REFERENCE.sub("", text)
+    name = reference.sub("", text)
     if not name:
         raise typer.BadParameter("the name is empty: is a variable of the script not set?")
     if not _NAME.match(name):
-        raise typer.BadParameter(f"{text!r} is no cluster's name: write lower-case letters, digits and hyphens")
+        raise typer.BadParameter(f"{text!r} is no {kind}'s name: write lower-case letters, digits and hyphens")
     return name
+
+
+def _read_job_name(ctx: typer.Context, value: str) -> str:
+    return value if ctx.resilient_parsing else read_name(value, "job", _JOB_REFERENCE)
 
 
 def _read_name(ctx: typer.Context, value: str | None) -> str | None:
@@ -99,6 +118,13 @@ Namespace = Annotated[
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
 Name = Annotated[str, typer.Argument(help="The cluster's name.", autocompletion=clusters, callback=_read_name)]
+JobName = Annotated[str, typer.Argument(help="The job's name.", autocompletion=jobs, callback=_read_job_name)]
+OnCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--on", metavar="CLUSTER", help="Use one that is there.", autocompletion=clusters, callback=_read_name
+    ),
+]
 Wanted = Annotated[
     str | None,
     typer.Argument(metavar="NAME", help="One cluster; all without it.", autocompletion=clusters, callback=_read_name),

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from gpudask.api import Json
-from gpudask.api.resource import GROUP, SINGULAR
+from gpudask.api.resource import GROUP, JOB_SINGULAR, SINGULAR
 from gpudask.cli import jsonpath
 
 if TYPE_CHECKING:
@@ -152,6 +152,11 @@ def reference(body: Json) -> str:
 def cluster_reference(name: str) -> str:
     """The reference of a GpuDaskCluster, by its name."""
     return f"{SINGULAR}.{GROUP}/{name}"
+
+
+def job_reference(name: str) -> str:
+    """The reference of a GpuDaskJob, by its name."""
+    return f"{JOB_SINGULAR}.{GROUP}/{name}"
 
 
 def console() -> Console:

@@ -1,4 +1,4 @@
-"""Clusters as they change: the one watch of the command line, under `gpudask get --watch` and `gpudask wait`.
+"""Clusters, or jobs, as they change: the one watch of the command line, under `get --watch`, `wait` and `attach`.
 
 A request that fails and may not fail the next time does not end it: that is told, and it asks again.
 """
@@ -27,7 +27,7 @@ _SILENCE_SECONDS = 270.0
 
 
 async def follow(
-    server: Server, names: list[str], *, all_namespaces: bool = False, selector: str = ""
+    server: Server, names: list[str], *, all_namespaces: bool = False, selector: str = "", resource: str = PLURAL
 ) -> AsyncGenerator[tuple[Json, bool]]:
     """Clusters as they are now, then each that changes, and whether it is still there. Never ends.
 
@@ -39,16 +39,17 @@ async def follow(
         names: only these; all where it is empty.
         all_namespaces: of every namespace.
         selector: only those with these labels; one that loses them is no longer there.
+        resource: the plural of what is followed.
 
     Raises:
         KubeClusterError: the server refuses, and will again.
     """
     namespace = "" if all_namespaces else None
     known: dict[str, Json] = {}
-    trouble = _Trouble()
+    trouble = Trouble()
     while True:
         try:
-            found, version = await _look(server, names, namespace, selector)
+            found, version = await _look(server, names, namespace, selector, resource)
         except KubeClusterError as error:
             await trouble.wait_after(error)
             continue
@@ -61,7 +62,9 @@ async def follow(
         known = found
         began = time.monotonic()
         try:
-            async with aclosing(_changes(server, names, version, namespace, selector)) as changes:
+            async with aclosing(
+                _changes(server, names, version, namespace, selector=selector, resource=resource)
+            ) as changes:
                 async for kind, body in changes:
                     if kind == "DELETED":
                         known.pop(_uid(body), None)
@@ -75,7 +78,7 @@ async def follow(
         await asyncio.sleep(max(0.0, began + _LEAST_PAUSE_SECONDS - time.monotonic()))
 
 
-class _Trouble:
+class Trouble:
     """Requests that failed in a row: each reason is printed once, and the pauses grow."""
 
     def __init__(self) -> None:
@@ -99,25 +102,28 @@ class _Trouble:
         self._reported, self._pause = "", _LEAST_PAUSE_SECONDS
 
 
-async def _look(server: Server, names: list[str], namespace: str | None, selector: str) -> tuple[dict[str, Json], str]:
+async def _look(
+    server: Server, names: list[str], namespace: str | None, selector: str, resource: str
+) -> tuple[dict[str, Json], str]:
     """The clusters by their uids, and the version to watch from."""
     if len(names) == 1 and namespace is None:
-        found = await server.find(names[0])
+        found = await server.find(names[0], resource)
         return ({_uid(found): found}, _version(found)) if found else ({}, "")
     params = {"labelSelector": selector} if selector else {}
-    answer = await server.call("list", PLURAL, namespace=namespace, params=params)
+    answer = await server.call("list", resource, namespace=namespace, params=params)
     items = [body for body in answer["items"] if not names or body["metadata"]["name"] in names]
     return {_uid(body): body for body in items}, _version(answer)
 
 
 async def _changes(
-    server: Server, names: list[str], version: str, namespace: str | None, selector: str
+    server: Server, names: list[str], version: str, namespace: str | None, *, selector: str, resource: str
 ) -> AsyncGenerator[tuple[str, Json], None]:
     if not version:  # the only one is not there; it may be made
         await asyncio.sleep(_LEAST_PAUSE_SECONDS)
         return
     one = names[0] if len(names) == 1 else ""
-    async with aclosing(server.changes(version, name=one, namespace=namespace, selector=selector)) as changes:
+    watched = server.changes(version, name=one, namespace=namespace, selector=selector, resource=resource)
+    async with aclosing(watched) as changes:
         while True:
             try:
                 async with asyncio.timeout(_SILENCE_SECONDS):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpudask.kubecluster.kube.server import Server
 
 _SIZE = "a number, or MIN-MAX to follow demand."
-_SIZE_PATTERN = re.compile(r"^(?P<least>\d+)(-(?P<most>\d+))?$")
+_SIZE_PATTERN = re.compile(r"^(?P<least>\d+)((-|\.\.)(?P<most>\d+))?$")
 
 
 _CLIENT, _SERVER, _NONE = "client", "server", "none"
@@ -161,7 +161,7 @@ def manifest(name: str, flags: Flags) -> Json:
 
 
 def size(flag: str, text: str) -> Json:
-    """`4` as replicas, `0-8` as autoscale.
+    """`4` as replicas, `0-8` or `0..8` as autoscale.
 
     Raises:
         CliError: it is neither.

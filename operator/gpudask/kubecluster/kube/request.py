@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, GROUP, PLURAL
+from gpudask.api.resource import API_VERSION, GROUP, JOB_PLURAL, PLURAL
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.session import Session
 from gpudask.kubecluster.timing import Timing
@@ -26,7 +26,12 @@ CONFLICT = 409
 ENVIRONMENT_STEP = "Check KUBECONFIG and that `kubectl version` answers"
 _LOGIN_STEP = "Log in again; `kubectl get gpudaskclusters` should then not be refused"
 # Resources outside the core group that this client asks for.
-_GROUPS = {PLURAL: GROUP, "ingresses": "networking.k8s.io", "selfsubjectaccessreviews": "authorization.k8s.io"}
+_GROUPS = {
+    PLURAL: GROUP,
+    JOB_PLURAL: GROUP,
+    "ingresses": "networking.k8s.io",
+    "selfsubjectaccessreviews": "authorization.k8s.io",
+}
 _METHODS = {"create": "POST", "patch": "PATCH", "update": "PUT", "delete": "DELETE"}  # the other verbs GET
 
 
@@ -65,7 +70,7 @@ class Connection:
             resource: the plural, such as `pods`.
             name: of the object; none for list and create.
             subresource: such as `status`.
-            version: such as `apps/v1`; by default ours for our resource and `v1` for others.
+            version: such as `apps/v1`; by default ours for clusters and jobs, and `v1` for others.
             namespace: instead of the connection's own; `""` for all, or for what has no namespace.
             body: sent as JSON.
             options: of httpx, such as `params`, `headers`.
@@ -119,6 +124,26 @@ class Connection:
             async for line in response.aiter_lines():
                 yield line
 
+    async def chunks(
+        self,
+        verb: str,
+        resource: str,
+        name: str,
+        *,
+        subresource: str,
+        silence_seconds: float | None = 0,
+        **options: Any,
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of an answer as they come: of a log, whose lines end with a line feed and nothing else.
+
+        The arguments and errors are those of `lines`.
+        """
+        async with self._open(
+            verb, (resource, name, subresource), version="", namespace=None, silence_seconds=silence_seconds, **options
+        ) as response:
+            async for chunk in response.aiter_bytes():
+                yield chunk
+
     async def events(
         self, resource: str, since: str, *, params: dict[str, str], namespace: str | None = None
     ) -> AsyncGenerator[tuple[str, Json], None]:
@@ -163,7 +188,7 @@ class Connection:
         resource, _, subresource = what
         place = self.namespace if namespace is None else namespace
         url = "/".join(part for part in what if part)
-        known = version or (API_VERSION if resource == PLURAL else "v1")
+        known = version or (API_VERSION if resource in (PLURAL, JOB_PLURAL) else "v1")
         path = f"{path_of(known, place)}/{url}"
         asked = "/".join(part for part in (resource, subresource) if part)
         rule = rbac_step(asked, place, verb, group=version.rpartition("/")[0] if version else None)

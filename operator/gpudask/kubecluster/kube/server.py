@@ -114,10 +114,10 @@ class Server(Connection):
                 raise
             raise await self._no_such_cluster(name, error) from error
 
-    async def find(self, name: str) -> Json | None:
-        """The GpuDaskCluster `name`, None where there is none."""
+    async def find(self, name: str, resource: str = PLURAL) -> Json | None:
+        """The GpuDaskCluster `name`, or what `resource` is the plural of; None where there is none."""
         try:
-            return await self.call("get", PLURAL, name)
+            return await self.call("get", resource, name)
         except KubeClusterError as error:
             if error.status != NOT_FOUND:
                 raise
@@ -255,7 +255,13 @@ class Server(Connection):
         raise AssertionError("the last attempt returns or raises")
 
     async def changes(
-        self, since: str, *, name: str = "", namespace: str | None = None, selector: str = ""
+        self,
+        since: str,
+        *,
+        name: str = "",
+        namespace: str | None = None,
+        selector: str = "",
+        resource: str = PLURAL,
     ) -> AsyncGenerator[tuple[str, Json], None]:
         """ADDED, MODIFIED or DELETED, and the cluster, after the version `since`; ends where the server ends it.
 
@@ -264,13 +270,14 @@ class Server(Connection):
             name: of one cluster; of all where it is empty.
             namespace: instead of the connection's own; `""` for all.
             selector: of those with these labels; one that loses them is DELETED.
+            resource: the plural of what is watched.
 
         Raises:
             KubeClusterError: the server refuses, or the connection breaks.
         """
         params = {"fieldSelector": f"metadata.name={name}"} if name else {}
         params |= {"labelSelector": selector} if selector else {}
-        async with aclosing(self.events(PLURAL, since, params=params, namespace=namespace)) as events:
+        async with aclosing(self.events(resource, since, params=params, namespace=namespace)) as events:
             async for event in events:
                 yield event
 
