@@ -111,7 +111,9 @@ def _usage_error(error: Any) -> CliError:
     """A command line that is not right, in one line as every other error: what is wrong, and where to read on."""
     text = error.format_message().replace(_NOISE, "")
     path = error.ctx.command_path if error.ctx is not None else "gpudask"
-    return CliError(f"{ended(text[:1].lower() + text[1:])} See {path} --help", Exit.USAGE)
+    is_of_script = path.endswith(" run") and type(error).__name__ == "NoSuchOption"
+    step = f" Write what is for the script after --: gpudask run SCRIPT -- {error.option_name}." if is_of_script else ""
+    return CliError(f"{ended(text[:1].lower() + text[1:])}{step} See {path} --help", Exit.USAGE)
 
 
 def make_app() -> typer.Typer:

@@ -21,6 +21,15 @@ CONFIG_MAPS = PODS.replace("/pods", "/configmaps")
 BEGIN = 1_800_000_000.0  # seconds since 1970 of the first line
 
 
+class Once(set[str]):
+    """Requests, each of which is in it once: the first time that somebody looks."""
+
+    def __contains__(self, request: object) -> bool:
+        found = super().__contains__(request)
+        self.discard(str(request))
+        return found
+
+
 class JobServer(FakeServer):
     """Attributes are those of `FakeServer`, and these.
 
@@ -121,15 +130,15 @@ class JobServer(FakeServer):
         name = request.query["fieldSelector"].removeprefix("metadata.name=")
         response = web.StreamResponse()
         await response.prepare(request)
-        seen, last = int(request.query["resourceVersion"]), self.jobs.get(name)
+        seen, is_told = int(request.query["resourceVersion"]), False
         while self.broken is None and request.transport is not None:
             now = self.jobs.get(name)
-            if now is None and last is not None:
-                await response.write(json.dumps({"type": "DELETED", "object": last}).encode() + b"\n")
+            if now is None and not is_told:
+                is_told, gone = True, {"metadata": {"name": name, "uid": "", "resourceVersion": "0"}}
+                await response.write(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
             elif now is not None and int(now["metadata"]["resourceVersion"]) > seen:
                 seen = int(now["metadata"]["resourceVersion"])
                 await response.write(json.dumps({"type": "MODIFIED", "object": now}).encode() + b"\n")
-            last = now
             await asyncio.sleep(0.02)
         return response
 

@@ -35,9 +35,13 @@ async def opened(pod: str, silence_seconds: float = 30.0) -> AsyncIterator[PodLo
 async def broken(log: PodLog) -> list[str]:
     """What comes until the connection breaks."""
     lines: list[str] = []
-    with pytest.raises(KubeClusterError) as raised:
+
+    async def read() -> None:
         async for line in log.follow():
             lines.append(line)  # noqa: PERF401 - those before the break
+
+    with pytest.raises(KubeClusterError) as raised:
+        await read()
     assert raised.value.unanswered
     return lines
 

@@ -52,7 +52,8 @@ class Attachment:
         self._watching: asyncio.Task[None] | None = None
         self._said = ""
         self._printed = 0  # lines of the present runner
-        self._end = ""  # of the last runner, as its pod tells it
+        self._pod_name = ""
+        self._end = ""  # of the present runner, as its pod tells it
 
     async def follow(self) -> int:
         """Print the log until the job ends; return the exit code that it ends with.
@@ -90,7 +91,7 @@ class Attachment:
                     self._is_there = False
                 self._changed.set()
 
-    async def _wait(self, seconds: float = _LOOK_SECONDS) -> None:
+    async def _wait(self, seconds: float) -> None:
         """Wait until the job changed, or so many seconds have passed.
 
         Raises:
@@ -108,7 +109,7 @@ class Attachment:
         state = self._state
         if not state.has_ended:
             raise CliError(f"job {self._name!r} was deleted meanwhile")
-        if not self._printed and state.last_lines:
+        if not self._printed and state.last_lines and state.pod == self._pod_name:
             write_message("its log cannot be read any more; these are the last lines that the operator kept:")
             typer.echo(state.last_lines)
         if state.exit_code:
@@ -118,8 +119,8 @@ class Attachment:
     # ------------------------------------------------------------------ one runner
 
     async def _follow_attempt(self, attempt: int) -> bool:
-        """Follow one runner until the job has ended, which is True, or the next runner was begun."""
-        pod_name = f"{self._name}-runner-{attempt}"
+        """Follow one runner until the job has ended with it, which is True, or the next runner was begun."""
+        self._pod_name = pod_name = f"{self._name}-runner-{attempt}"
         self._printed, self._end = 0, "is over"
         container = await self._started(pod_name, attempt)
         if container:
@@ -128,9 +129,9 @@ class Attachment:
         while not self._is_over and self._state.attempts <= attempt:
             if waited >= _QUIET_SECONDS:
                 self._say(f"the runner {self._end}; {self._state.why or SILENT}")
-            await self._wait()
+            await self._wait(_LOOK_SECONDS)
             waited += _LOOK_SECONDS
-        if self._is_over:
+        if self._state.attempts <= attempt:
             return True
         self._said = ""
         write_message(f"attempt {attempt} {self._end}; attempt {attempt + 1} begins")
@@ -157,7 +158,7 @@ class Attachment:
                     return ""
                 if waited >= _QUIET_SECONDS:
                     self._say(self._why(pod))
-            await self._wait()
+            await self._wait(_LOOK_SECONDS)
             waited += _LOOK_SECONDS
 
     async def _pod(self, name: str) -> Json | None:

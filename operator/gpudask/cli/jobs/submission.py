@@ -32,15 +32,14 @@ class Submission:
 
     Args:
         program: what is submitted.
-        patience_seconds: for an API server that does not answer.
 
     Attributes:
         may_be_left: whether a job may be there that is not whole, and was not deleted.
     """
 
-    def __init__(self, program: Program, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, program: Program) -> None:
         self.may_be_left = False
-        self._program, self._patience_seconds = program, patience_seconds
+        self._program = program
         self._creation_id = secrets.token_hex(16)
         self._uid = ""
 
@@ -49,7 +48,7 @@ class Submission:
 
         Raises:
             CliError: there is one of this name already, or it was deleted meanwhile.
-            KubeClusterError: the server refuses, or did not answer for `patience_seconds`.
+            KubeClusterError: the server refuses, or did not answer for `PATIENCE_SECONDS`.
         """
         from gpudask.kubecluster.kube.jobs import create_config_map, resume_job  # noqa: PLC0415 - httpx comes with it
 
@@ -103,7 +102,7 @@ class Submission:
             try:
                 answer = await step(server)
             except KubeClusterError as error:
-                if clock.monotonic() - begin > self._patience_seconds:
+                if clock.monotonic() - begin > PATIENCE_SECONDS:
                     raise
                 await trouble.wait_after(error)
                 continue
