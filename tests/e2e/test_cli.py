@@ -10,9 +10,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.request import urlopen
 
 from distributed import Client
@@ -30,8 +31,10 @@ class Shell:
 
     space: Space
 
-    def run(self, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self._command(*arguments), capture_output=True, text=True, check=False, timeout=seconds)
+    def run(self, *arguments: str, then: Sequence[str] = (), seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a command; `then` stands behind the options of where."""
+        command = [*self._command(*arguments), *then]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
 
     def ok(self, *arguments: str, seconds: float = 120) -> str:
         done = self.run(*arguments, seconds=seconds)
@@ -135,6 +138,30 @@ def test_the_dashboard_answers_at_the_printed_address(space: Space) -> None:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", url)
         with urlopen(url, timeout=30) as answer:  # noqa: S310 - the address was looked at
             assert answer.status == 200
+
+
+ANSWERS = """\
+import sys
+from distributed import Client
+
+with Client(timeout="60s") as client:
+    print("the answer is", client.submit(sum, [40, 2]).result(timeout=60), *sys.argv[1:])
+sys.exit(3)
+"""
+
+
+def test_a_script_runs_beside_a_cluster_and_its_exit_code_comes_through(space: Space, tmp_path: Path) -> None:
+    shell = Shell(space)
+    script = tmp_path / "answer.py"
+    script.write_text(ANSWERS)
+    space.apply(cluster("base", cpu()))
+    space.wait_ready("base")
+    done = shell.run("run", str(script), "--name", "answer", "--on", "base", then=["--", "to $(HOME)"], seconds=180)
+
+    assert done.returncode == 3, done.stderr
+    assert "the answer is 42 to $(HOME)" in done.stdout.splitlines(), done.stdout
+    again = shell.run("attach", "answer")
+    assert (again.returncode, again.stdout) == (3, done.stdout), again.stderr
 
 
 @pytest.mark.alone  # others take the operator and nodes away

@@ -169,13 +169,9 @@ def size(flag: str, text: str) -> Json:
     match = _SIZE_PATTERN.match(text)
     if match is None:
         raise CliError(f"{flag} {text}: write a number of pods, such as 4, or MIN-MAX, such as 0-8", Exit.USAGE)
-    least, most = int(match["least"]), match["most"]
-    if most is None:
-        return {"replicas": least}
-    if int(most) < least:
-        between = match[2].removesuffix(most)
-        raise CliError(f"{flag} {text}: write the smaller number first, such as {most}{between}{least}", Exit.USAGE)
-    return {"autoscale": {"min": least, "max": int(most)}}
+    if match["most"] is None:
+        return {"replicas": int(match["least"])}
+    return {"autoscale": {"min": int(match["least"]), "max": int(match["most"])}}
 
 
 def _whole(asked: Json) -> Json:

@@ -118,8 +118,17 @@ def cluster_spec(gpus: str | None, cpus: str | None, image: str | None) -> Json:
     """
     pools: list[Json] = []
     if cpus is not None or gpus is None:
-        pools.append({"name": "cpu", **size("--cpus", cpus or _DEFAULT_CPUS)})
+        pools.append({"name": "cpu", **_size("--cpus", cpus or _DEFAULT_CPUS)})
     if gpus is not None:
-        pools.append({"name": "gpu", **size("--gpus", gpus), "gpu": {"count": 1}})
+        pools.append({"name": "gpu", **_size("--gpus", gpus), "gpu": {"count": 1}})
     spec: Json = kubecluster.manifest("run", kubecluster.Arguments(image=image, pools=pools))["spec"]
     return spec
+
+
+def _size(flag: str, text: str) -> Json:
+    made = size(flag, text)
+    limits = made.get("autoscale", {"min": 0, "max": 0})
+    if limits["min"] > limits["max"]:
+        smaller = f"{limits['max']}..{limits['min']}"
+        raise CliError(f"{flag} {text}: write the smaller number first, such as {smaller}", Exit.USAGE)
+    return made

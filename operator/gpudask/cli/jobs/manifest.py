@@ -14,7 +14,8 @@ MAX_SCRIPT_BYTES = 900_000  # a ConfigMap holds 1 MiB
 _FILE = "script.py"
 _PROGRAM = "/gpudask/program"
 _NONCE_LENGTH = 8
-_LEAST_CPU, _LEAST_MEMORY = "500m", "1Gi"  # of the runner: it sends graphs and waits; more is what its results take
+# Of a runner with a GPU; the operator has the same for one without.
+_ON_GPU_REQUESTS = {"cpu": "500m", "memory": "1Gi"}
 _GPU = "nvidia.com/gpu"
 
 
@@ -99,7 +100,6 @@ def job(program: Program, creation_id: str) -> Json:
         "name": "runner",
         "command": ["python", f"{_PROGRAM}/{_FILE}", *(_literal(argument) for argument in program.arguments)],
         "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],  # its lines are read while it runs
-        "resources": {"requests": {"cpu": _LEAST_CPU, "memory": _LEAST_MEMORY}},
         "volumeMounts": [mount],
     }
     pod: Json = {
@@ -109,7 +109,7 @@ def job(program: Program, creation_id: str) -> Json:
     if program.image:
         container["image"] = program.image
     if program.on_gpu:
-        container["resources"]["limits"] = {_GPU: 1}
+        container["resources"] = {"requests": _ON_GPU_REQUESTS, "limits": {_GPU: 1}}
         pod["nodeSelector"] = {f"{_GPU}.present": "true"}
         pod["tolerations"] = [{"key": _GPU, "operator": "Exists", "effect": "NoSchedule"}]
     return {
