@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from gpudask.cli import watch
+from gpudask.cli.completion import TIMEOUT_VARIABLE
 from gpudask.cli.jobs import attachment
 from gpudask.cli.jobs.attachment import Attachment, cleaned
 from gpudask.cli.output import Exit
@@ -174,6 +176,17 @@ def test_a_job_that_is_not_there_is_told_with_those_that_are(server: JobServer):
 
     assert (result.exit_code, result.stdout) == (Exit.NOT_FOUND, "")
     assert result.stderr.startswith("error: no job 'trian' in namespace 'lab': there are: train.")
+
+
+def test_jobs_are_offered_after_tab(server: JobServer):
+    server.add_job("train")
+    environment = {"_GPUDASK_COMPLETE": "complete_bash", "COMP_WORDS": "gpudask attach ", "COMP_CWORD": "2"}
+    patient = {TIMEOUT_VARIABLE: "60"}
+    done = subprocess.run(
+        COMMAND, env=os.environ | environment | patient, capture_output=True, text=True, check=True, timeout=90
+    )
+
+    assert (done.stdout.split(), done.stderr) == (["train"], "")
 
 
 def test_what_it_waits_for_is_told(server: JobServer, monkeypatch: pytest.MonkeyPatch):
