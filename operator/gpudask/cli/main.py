@@ -35,7 +35,7 @@ COMMANDS = {
     "wait": ("wait", "Wait until a cluster is as it should be."),
     "logs": ("logs", "Print logs of the scheduler or of workers."),
     "run": ("run", "Run a script as a job beside a cluster."),
-    "attach": ("attach", "Show the log of a job until it ends."),
+    "attach": ("run", "Show the log of a job until it ends."),
     "history": ("history", "Show what became of clusters, also of those that are gone."),
     "top": ("top", "Show pools, GPUs and demand live."),
     "cost": ("cost", "Show what GPUs cost, and what of it worked."),
