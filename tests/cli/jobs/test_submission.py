@@ -29,10 +29,10 @@ def writes(server: JobServer) -> list[str]:
 
 
 def test_the_script_is_there_before_the_job_may_run(server: JobServer, script: str):
-    result = invoke("run", script, "--name", "train", "--detach")
+    result = invoke("run", script, "--name", "train", "--detach", "--context", "lab")
 
     assert (result.exit_code, result.stdout) == (Exit.OK, "gpudaskjob.gpudask.dev/train created\n"), result.stderr
-    assert "gpudask attach train" in result.stderr
+    assert result.stderr == "gpudask attach train -n lab --context lab shows its log until it ends\n"
     assert writes(server) == ["POST job", "POST script", "PATCH job"]
     job, (config_map,) = server.jobs["train"], server.config_maps.values()
     assert job["spec"]["suspend"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +32,7 @@ def run_command(
     *,
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A Python file, of 900 kB at most.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="What the script gets, after --.")
+        list[str] | None, typer.Argument(metavar="ARGS", help="What the script gets; write -- before it.")
     ] = None,
     gpus: Annotated[str | None, typer.Option(help=f"Pods with a GPU each, in the pool gpu: {_SIZE}.")] = None,
     cpus: Annotated[
@@ -90,20 +91,22 @@ def run_command(
             await server.cluster(on)  # whose error names those that there are
         return await submission.submit(server)
 
-    with client.connected(client.Target(kubeconfig, context, namespace)) as connection:
+    target = client.Target(kubeconfig, context, namespace)
+    with client.connected(target) as connection:
         try:
             body = connection.run(submit)
         except BaseException:
             if submission.may_be_left:
-                there = f"-n {connection.server.namespace}"
+                there = _place(connection, target)
                 write_message(f"job {program.name!r} may be left, suspended: kubectl delete gdj {program.name} {there}")
             raise
         if detach:
             typer.echo(f"{output.job_reference(program.name)} created")
-            write_message(f"gpudask attach {program.name} shows its log until it ends")
+            place = _place(connection, target)
+            write_message(f"gpudask attach {program.name} {place} shows its log until it ends")
             return
         write_message(f"{output.job_reference(program.name)} created")
-        until_end(connection, body)
+        _until_end(connection, body, target)
 
 
 def attach_command(
@@ -130,11 +133,12 @@ def attach_command(
             raise CliError(await _no_such_job(server, name), Exit.NOT_FOUND)
         return found
 
-    with client.connected(client.Target(kubeconfig, context, namespace)) as connection:
-        until_end(connection, connection.run(find))
+    target = client.Target(kubeconfig, context, namespace)
+    with client.connected(target) as connection:
+        _until_end(connection, connection.run(find), target)
 
 
-def until_end(connection: client.Connected, body: Json) -> None:
+def _until_end(connection: client.Connected, body: Json, target: client.Target) -> None:
     """Print the log of the job `body` until it ends, and end with its exit code.
 
     Raises:
@@ -148,7 +152,7 @@ def until_end(connection: client.Connected, body: Json) -> None:
     try:
         code = connection.run(lambda server: client.while_read(Attachment(server, body).follow()))
     except (KeyboardInterrupt, BrokenPipeError) as error:
-        place = f"-n {connection.server.namespace}"
+        place = _place(connection, target)
         write_message(
             f"job {name!r} goes on. gpudask attach {name} {place} shows its log again;"
             f" kubectl delete gdj {name} {place} ends it"
@@ -158,6 +162,13 @@ def until_end(connection: client.Connected, body: Json) -> None:
         raise typer.Exit(Exit.INTERRUPTED) from error
     if code:
         raise typer.Exit(code)
+
+
+def _place(connection: client.Connected, target: client.Target) -> str:
+    """The options by which another command, also of kubectl's, finds what this one did."""
+    options = {"--context": target.context, "--kubeconfig": target.kubeconfig}
+    given = [f"{option} {shlex.quote(value)}" for option, value in options.items() if value]
+    return " ".join([f"-n {connection.server.namespace}", *given])
 
 
 async def _no_such_job(server: Server, name: str) -> str:
