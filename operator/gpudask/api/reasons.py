@@ -74,6 +74,12 @@ class Reason(StrEnum):
     NETWORK_POLICY_OFF = "NetworkPoliciesOff"
     NETWORK_POLICY_FAILED = "NetworkPolicyFailed"
     MIRROR_DELETED = "DaskClusterDeleted"
+    SERVED = "Served"
+    NAME_TAKEN = "NameTaken"
+    NO_CLUSTER = "NoDaskCluster"
+    CARRIED_OVER = "CarriedOver"
+    NOT_CARRIED_OVER = "NotCarriedOver"
+    COMMAND_REPLACED = "CommandReplaced"
 
 
 class Cause(StrEnum):

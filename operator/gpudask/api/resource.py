@@ -67,6 +67,9 @@ LABEL_DASK_COMPONENT = "dask.org/component"
 LABEL_DASK_GROUP = "dask.org/workergroup-name"
 DEFAULT_GROUP = "default"
 STOCK_GROUP = "kubernetes.dask.org"  # of the stock operator's resources, which the mirror has, too
+STOCK_KIND = "DaskCluster"
+STOCK_MANAGER = "gpudask-stock"
+"""The field manager of the specs of clusters that serve a DaskCluster."""
 MIRROR_MANAGER = "gpudask-mirror"
 """The field manager of overrides that users of the stock client set."""
 
@@ -148,7 +151,8 @@ def is_past(row: Json) -> bool:
 class Cluster(Identity):
     """A GpuDaskCluster as the operator acts on it.
 
-    `image_is_default`: whether `spec.image` is the operator's default, because the manifest names none.
+    `image_is_default`: whether `spec.image` is the operator's default, because the manifest names none. `stock_uid`:
+    of the DaskCluster of its name that it serves; empty: none.
     """
 
     generation: int
@@ -156,6 +160,7 @@ class Cluster(Identity):
     spec: Spec
     status: Status
     image_is_default: bool = False
+    stock_uid: str = ""
 
     @property
     def key(self) -> str:
@@ -203,7 +208,23 @@ def parse(body: dict[str, Any]) -> Cluster:
         deleting="deletionTimestamp" in metadata,
         spec=spec,
         status=parse_status(body),
+        stock_uid=stock_uid(metadata),
     )
+
+
+def stock_uid(metadata: dict[str, Any]) -> str:
+    """The uid of the DaskCluster that the GpuDaskCluster with these metadata serves: its controller; empty: none."""
+    references = metadata.get("ownerReferences")
+    for item in references if isinstance(references, list) else ():
+        if (
+            isinstance(item, dict)
+            and item.get("kind") == STOCK_KIND
+            and str(item.get("apiVersion")).startswith(f"{STOCK_GROUP}/")
+            and item.get("name") == metadata.get("name")
+            and item.get("controller") is True
+        ):
+            return str(item.get("uid"))
+    return ""
 
 
 def parse_again(body: dict[str, Any], before: Cluster) -> Cluster:

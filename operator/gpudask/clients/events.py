@@ -81,11 +81,11 @@ class EventRecorder:
         series: str,
         warning: bool,
         now: float,
-        kind: str = KIND,
+        regarding: tuple[str, str] = (API_VERSION, KIND),
     ) -> None:
         """Record what happened to `cluster`; of one reason and `series`, once, then counted. `now`: epoch seconds.
 
-        `kind`: of what has this identity, where it is no cluster.
+        `regarding`: version and kind of the object that `cluster` names, where that is another one.
         """
         self.on_record(cluster, _recorded(reason, message, warning=warning, now=now))
         time = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -103,7 +103,7 @@ class EventRecorder:
                 await self._repeat(cluster.namespace, name, count, time)
             else:
                 event = self._event(cluster, name, reason, message, warning=warning, time=time)
-                event["regarding"]["kind"] = kind
+                event["regarding"] |= dict(zip(("apiVersion", "kind"), regarding, strict=True))
                 await self._api.create(event)
         except ApiError as error:
             if error.conflict:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, NoReturn
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, JOB_PLURAL, PLURAL, RECORD_PLURAL, Identity
+from gpudask.api.resource import API_VERSION, JOB_PLURAL, PLURAL, RECORD_PLURAL, STOCK_MANAGER, Identity
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.transport import ApiServer
@@ -198,6 +198,18 @@ class Kubernetes(ApiServer):
         path = _clusters(metadata["namespace"], metadata["name"])
         query = {"fieldManager": manager, "fieldValidation": "Strict"}
         return await self.request("PATCH", path, query=query, body=patch, content_type=_MERGE_PATCH)
+
+    async def replace_spec(self, body: Json, spec: Json) -> Json:
+        """Replace the spec of the GpuDaskCluster `body` as it is there; a newer one is a conflict."""
+        metadata = body["metadata"]
+        changes = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+            {"op": "replace", "path": "/spec", "value": spec},
+        ]
+        path = _clusters(metadata["namespace"], metadata["name"])
+        query = {"fieldManager": STOCK_MANAGER, "fieldValidation": "Strict"}
+        return await self.request("PATCH", path, query=query, body=changes, content_type=_JSON_PATCH)
 
     async def delete_cluster(self, namespace: str, name: str, *, uid: str, version: str = "") -> None:
         """Delete this very GpuDaskCluster; with `version` only if it did not change since."""

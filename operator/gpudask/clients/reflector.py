@@ -131,6 +131,10 @@ class Reflector(Generic[T]):
         """All objects."""
         return tuple(self._by_uid.values())
 
+    def owners(self) -> tuple[str, ...]:
+        """The owners of all objects."""
+        return tuple(self._by_owner)
+
     def in_namespace(self, namespace: str) -> tuple[T, ...]:
         """The objects of all clusters of `namespace`, as far as known."""
         groups = (group for owner, group in self._by_owner.items() if owner.startswith(f"{namespace}/"))
@@ -391,6 +395,10 @@ class Caches:
     def owned(self, owner: str) -> tuple[Any, ...]:
         """The objects of the cluster with this `Identity.owner_key`; of its mirror's, those by its `namespace/name`."""
         return tuple(item for reflector in self.reflectors for item in reflector.owned(owner))
+
+    def owners(self) -> tuple[str, ...]:
+        """The owners of all objects, as `owned` takes them."""
+        return tuple(owner for reflector in self.reflectors for owner in reflector.owners())
 
     def in_namespace(self, namespace: str) -> tuple[Any, ...]:
         """The objects of all clusters of `namespace`."""

@@ -36,7 +36,19 @@ class Definitions:
 
     def of(self, cluster: Cluster) -> tuple[MirrorObject, ...]:
         """The objects that mirror `cluster` by name, whoever owns them."""
-        return tuple(item for caches in self.caches.values() for item in caches.owned(cluster.key))
+        return self.at(cluster.key)
+
+    def at(self, key: str) -> tuple[MirrorObject, ...]:
+        """The objects of the cluster `key`, as `namespace/name`, whoever made them, and whether there is one or not."""
+        return tuple(item for caches in self.caches.values() for item in caches.owned(key))
+
+    def every_key(self) -> set[str]:
+        """The keys under which there are objects."""
+        return {key for caches in self.caches.values() for key in caches.owners()}
+
+    def know(self, namespace: str) -> bool:
+        """Whether all objects in `namespace` are known."""
+        return bool(self.caches) and all(caches.know(namespace) for caches in self.caches.values())
 
 
 class DefinitionsWatcher:

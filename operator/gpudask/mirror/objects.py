@@ -6,12 +6,15 @@ Only what that client reads is in them. Each has an annotation with the size or 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, STOCK_GROUP, Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import names, pod
 from gpudask.planning.overrides import active_override
+from gpudask.stock.served import pool_of_group
 
 GROUP = STOCK_GROUP
 API_VERSION = f"{GROUP}/v1"
@@ -21,8 +24,17 @@ CATEGORY = "gpudask"
 _RUNNING, _SUSPENDED = "Running", "Suspended"
 
 
-def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now: float) -> list[Json]:
+def render(
+    cluster: Cluster,
+    desired: dict[str, int],
+    ready: dict[str, int],
+    now: float,
+    made_by_people: Mapping[str, str] | None = None,
+) -> list[Json]:
     """Render the objects. By pool, `desired`: pods that it should have; `ready`: those that are.
+
+    `made_by_people`: by pool, the worker group that somebody made, in a cluster that serves a DaskCluster. Of what
+    people made, sizes and status alone are the operator's.
 
     A worker group has a size where somebody set one. Where the pool follows demand it has none: then whatever anybody
     sets is a change, even the size that the pool happens to have.
@@ -32,10 +44,21 @@ def render(cluster: Cluster, desired: dict[str, int], ready: dict[str, int], now
     default = default_pool(cluster)
     size, override = sizes[default.name], active[default.name]
     number = desired.get(default.name, 0) if size is None else size
+    theirs = made_by_people or {}
     objects = [
         dask_cluster(cluster, size=number, ready=ready[default.name]),
-        *(_worker_group(cluster, p, name, sizes[p.name], ready[p.name]) for name, p in _groups(cluster).items()),
+        *(
+            _worker_group(cluster, p, name, sizes[p.name], ready[p.name])
+            for name, p in _groups(cluster).items()
+            if p.name not in theirs
+        ),
     ]
+    if cluster.stock_uid:
+        objects[0] = _size_of(cluster, CLUSTER, cluster.name, number, objects[0]["status"])
+        pools = {pool.name: pool for pool in cluster.spec.pools}
+        for pool, name in theirs.items():
+            shown = sizes[pool] if sizes[pool] is not None else desired.get(pool, 0)
+            objects.append(_size_of(cluster, WORKER_GROUP, name, shown, {"replicas": ready[pools[pool].name]}))
     if override is not None and override.max is not None:
         objects.append(_autoscaler(cluster, override.min or 0, override.max))
     return objects
@@ -47,13 +70,26 @@ def default_pool(cluster: Cluster) -> Pool:
     return pools[resource.default_pool({name: pool.gpu is not None for name, pool in pools.items()})]
 
 
-def pool_of(cluster: Cluster, group: str) -> Pool | None:
-    """The pool that the worker group `group` mirrors; None: none."""
+def pool_of(cluster: Cluster, group: str, *, made_by_person: bool = False) -> Pool | None:
+    """The pool of the worker group `group`, which mirrors it, or which somebody made; None: there is none."""
+    if made_by_person:
+        name = pool_of_group(cluster.name, group)
+        return next((pool for pool in cluster.spec.pools if pool.name == name), None)
     return _groups(cluster).get(group)
 
 
+def is_theirs(body: Json) -> bool:
+    """Whether a rendered object is somebody's, which is never created."""
+    return body["kind"] != AUTOSCALER and "mirrors" not in body["spec"]
+
+
 def _groups(cluster: Cluster) -> dict[str, Pool]:
-    """By the worker group's name, its pool: one for each pool, and one called `default` for the default pool."""
+    """By the worker group's name, its pool: one for each pool, and one called `default` for the default pool.
+
+    In a cluster that serves a DaskCluster the latter alone: the others are people's, and go when these delete them.
+    """
+    if cluster.stock_uid:
+        return {names.worker_group(cluster.name, DEFAULT_GROUP): default_pool(cluster)}
     by_pool = {names.worker_group(cluster.name, pool.name): pool for pool in cluster.spec.pools}
     return {names.worker_group(cluster.name, DEFAULT_GROUP): default_pool(cluster)} | by_pool
 
@@ -87,6 +123,21 @@ def _autoscaler(cluster: Cluster, minimum: int, maximum: int) -> Json:
     """Render the DaskAutoscaler: limits that somebody set for the default pool, in pods."""
     spec = {"cluster": cluster.name, "minimum": minimum, "maximum": maximum}
     return _object(cluster, AUTOSCALER, cluster.name, spec, value=limits_value(minimum, maximum))
+
+
+def _size_of(cluster: Cluster, kind: str, name: str, size: int | None, status: Json) -> Json:
+    """The operator's part of an object that somebody made: its size, in pods, and its status."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "annotations": {ANNOTATION_MIRRORED: size_value(size)},
+        },
+        "spec": {"worker": {"replicas": size}},
+        "status": status,
+    }
 
 
 def size_value(size: int | None) -> str:

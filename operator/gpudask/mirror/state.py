@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpudask.api import Json
+from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
 from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
 from gpudask.mirror import objects
@@ -19,6 +19,8 @@ from gpudask.planning.observed.parser import owner_key
 
 _FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles
 _OURS = "gpudask"
+_RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
+_MAX_REFERENCES = _MAX_CONDITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class MirrorObject:
     `owner`: the cluster that it mirrors, as `namespace/name`, by which it is indexed. `controller`: its owner's
     `Identity.owner_key`, or kind and uid of another kind of owner. `written`: its value when the operator last wrote
     it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
+
+    `source`: where somebody else made it, who wants it served, its `metadata` and `spec`; None: it mirrors a cluster.
+    `owners`: the `Identity.owner_key`s of all clusters that own it. `references`: to all its owners, as they are.
+    `told`: its phase and conditions. `deleting`: it is being deleted.
     """
 
     uid: str
@@ -42,6 +48,15 @@ class MirrorObject:
     written: str | None = None
     editor: str = ""
     foreign: bool = False
+    source: Json | None = None
+    owners: tuple[str, ...] = ()
+    references: tuple[Json, ...] = ()
+    told: Json | None = None
+    deleting: bool = False
+
+    def serves(self, cluster: Cluster) -> bool:
+        """Whether it is somebody's that `cluster` serves, and says so: its owner is that cluster."""
+        return self.source is not None and bool(cluster.stock_uid) and cluster.owner_key in self.owners
 
     @property
     def value(self) -> str:
@@ -58,15 +73,18 @@ class MirrorObject:
 
 def pool_of(cluster: Cluster, item: MirrorObject) -> Pool | None:
     """The pool whose size or limits `item` has; None: of no pool of `cluster`."""
+    if item.source is not None and not item.serves(cluster):
+        return None
     if item.kind == objects.WORKER_GROUP:
-        return objects.pool_of(cluster, item.name)
+        return objects.pool_of(cluster, item.name, made_by_person=item.source is not None)
     return objects.default_pool(cluster) if item.name == cluster.name else None
 
 
 def superfluous(cluster: Cluster, items: tuple[MirrorObject, ...], wanted: list[Json]) -> list[MirrorObject]:
     """The objects to delete: groups of removed pools, and an autoscaler whose limits are no longer in force."""
     known = {(body["kind"], body["metadata"]["name"]) for body in wanted}
-    extra = [item for item in items if (item.kind, item.name) not in known and item.kind != objects.CLUSTER]
+    ours = [item for item in items if item.kind != objects.CLUSTER and item.source is None]
+    extra = [item for item in ours if (item.kind, item.name) not in known]
     return [item for item in extra if item.controller == cluster.owner_key or _is_our_autoscaler(cluster, item)]
 
 
@@ -82,10 +100,26 @@ def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
                 f"{item.kind} {item.name} is handled by another operator, which left {_FOREIGN} on it: remove the stock"
                 " Dask operator, or switch the mirror off (mirror.enabled in the chart)"
             )
+        if item.source is not None:
+            if not cluster.stock_uid and _has_name_of_mirror(cluster, item):
+                return f"{item.kind} {item.name} is not the operator's: somebody made it. Delete it"
+            continue
         if item.controller not in ("", cluster.owner_key) and (item.kind == objects.CLUSTER or pool_of(cluster, item)):
             uid = item.controller.rpartition("/")[2]
             return f"{item.kind} {item.name} belongs to an object with uid {uid}: delete it"
     return ""
+
+
+def groups_of(cluster: Cluster, items: tuple[MirrorObject, ...]) -> dict[str, str]:
+    """The worker groups that people made and `cluster` serves: the object's name by its pool's."""
+    served = [item for item in items if item.kind == objects.WORKER_GROUP and item.serves(cluster)]
+    return {pool.name: item.name for item in served if (pool := pool_of(cluster, item)) is not None}
+
+
+def _has_name_of_mirror(cluster: Cluster, item: MirrorObject) -> bool:
+    return item.kind == objects.CLUSTER or (
+        item.kind == objects.WORKER_GROUP and objects.pool_of(cluster, item.name) is not None
+    )
 
 
 def observe_mirror(kind: str) -> Callable[[Json], MirrorObject]:
@@ -117,7 +151,39 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         written=None if written is None else fields.text(annotations, ANNOTATION_MIRRORED),
         editor=_editor(meta),
         foreign=any(mark.startswith(_FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
+        source=None if kind == objects.AUTOSCALER or "mirrors" in spec else _source(kind, meta, spec),
+        owners=_owners(meta),
+        references=tuple(fields.items(meta, "ownerReferences")[:_MAX_REFERENCES]),
+        told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
+        deleting="deletionTimestamp" in meta,
     )
+
+
+def _source(kind: str, meta: Json, spec: Json) -> Json:
+    """What somebody wants served, without what the operator and others noted on it."""
+    metadata: Json = {key: fields.identifier(meta, key) for key in ("name", "namespace")}
+    for part in ("labels", "annotations"):
+        kept = {key: value for key, value in fields.mapping(meta, part).items() if not key.startswith(_RESERVED)}
+        metadata |= {part: kept} if kept else {}
+    return {"kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _owners(meta: Json) -> tuple[str, ...]:
+    namespace = fields.identifier(meta, "namespace")
+    return tuple(
+        resource.owner_key(namespace, fields.identifier(item, "uid"))
+        for item in fields.items(meta, "ownerReferences")
+        if item.get("kind") == resource.KIND and fields.text(item, "apiVersion").startswith(f"{resource.GROUP}/")
+    )
+
+
+def _told(body: Json) -> Json:
+    """The status that somebody may read; where it has another shape, none."""
+    status = body.get("status")
+    status = status if isinstance(status, dict) else {}
+    conditions = status.get("conditions")
+    known = conditions if isinstance(conditions, list) and all(isinstance(item, dict) for item in conditions) else []
+    return {"phase": status.get("phase"), "conditions": known[:_MAX_CONDITIONS]}
 
 
 def _controller(meta: Json) -> str:

@@ -7,18 +7,15 @@ people's changes, `objects` renders what is written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Protocol
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import MIRROR_MANAGER, Cluster
 from gpudask.api.status import Status
 from gpudask.clients.errors import ApiError, ClusterGoneError
-from gpudask.clients.events import EventRecorder
-from gpudask.clients.kubernetes import Kubernetes
 from gpudask.mirror import objects, state
+from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.overrides import requested_overrides, with_overrides
 from gpudask.mirror.state import MirrorObject
@@ -26,20 +23,6 @@ from gpudask.planning.actions import Plan
 from gpudask.planning.observed.observation import Observation
 
 _LOG = logging.getLogger(__name__)
-
-
-class Context(Protocol):
-    """The part of `reconcile.context.Context` that the mirror uses: clients and the time."""
-
-    @property
-    def api(self) -> Kubernetes: ...  # noqa: D102
-    @property
-    def events(self) -> EventRecorder: ...  # noqa: D102
-    @property
-    def clock(self) -> Callable[[], float]: ...  # noqa: D102
-    @property
-    def recheck_seconds(self) -> float: ...  # noqa: D102
-    def wall_time(self) -> float: ...  # noqa: D102
 
 
 class Mirror:
@@ -138,10 +121,11 @@ class Mirror:
         """Delete the cluster, because its DaskCluster was deleted, which stands for it in the stock client.
 
         Not where the kind's definition or the namespace is being deleted, and the object with it: a dry run of its
-        creation shows that.
+        creation shows that. A cluster that serves a DaskCluster is that one's, and goes with it in any case.
         """
         try:
-            await self._context.api.create(objects.dask_cluster(cluster, size=0, ready=0), dry_run=True)
+            if not cluster.stock_uid:
+                await self._context.api.create(objects.dask_cluster(cluster, size=0, ready=0), dry_run=True)
         except ApiError as error:
             if not (error.ending or error.not_found or error.conflict or _not_allowed(error)):
                 raise
@@ -177,7 +161,8 @@ class Mirror:
             p.name: sum(1 for pod in observation.workers(p.name) if pod.live and pod.ready) for p in cluster.spec.pools
         }
         try:
-            await self._writer.write(cluster, objects.render(cluster, desired, ready, observation.wall_time))
+            theirs = state.groups_of(cluster, self._definitions.of(cluster))
+            await self._writer.write(cluster, objects.render(cluster, desired, ready, observation.wall_time, theirs))
         except ApiError as error:
             if error.conflict:
                 return  # it changed meanwhile: the watch wakes the loop
@@ -221,14 +206,16 @@ class Writer:
         # The object that a person changed last is written last: until then its value counts.
         wanted.sort(key=lambda body: int(item.version) if (item := items.get(_key(body))) else 0)
         for body in wanted:
-            await self._write(body, items.get(_key(body)))
+            await self._write(cluster, body, items.get(_key(body)))
         for item in state.superfluous(cluster, tuple(items.values()), wanted):
             if not self._has_changed(item):
                 await self._delete(cluster, item)
 
-    async def _write(self, body: Json, there: MirrorObject | None) -> None:
+    async def _write(self, cluster: Cluster, body: Json, there: MirrorObject | None) -> None:
         if there is not None and (self._written.get(_key(body)) == (body, there.version) or self._has_changed(there)):
             return
+        if objects.is_theirs(body) and (there is None or not there.serves(cluster)):
+            return  # it was deleted, or the cluster is not its owner yet
         if there is None and self._deletions.has_kind(body["kind"]):
             return  # somebody deleted it during this pass: the next one acts on that
         if there is None:

@@ -18,6 +18,7 @@ from gpudask.api.record import RecordedEvent
 from gpudask.api.resource import Identity, owner_key, parse_status
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
+from gpudask.mirror.serving import Serving
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.sync import Mirror
 from gpudask.planning.ledger.counting import WRITE_SECONDS
@@ -139,11 +140,16 @@ class Registry:
         self._closed: deque[str] = deque(maxlen=_CLOSED_KEPT)  # by key: of clusters whose record was closed here
         # Called with `namespace/name` of a cluster that changed, or one of whose objects did.
         self.on_cluster: Callable[[str], None] = lambda _name: None
+        self._serving: Serving | None = None  # of DaskClusters that people made
+        self._serving_task: asyncio.Task[None] | None = None
 
     def lead(self, context: Context, definitions: Definitions | None = None) -> None:
         """Start the loops of all clusters, and of those to come. `definitions`: of the mirror, if any."""
         self._context, self._definitions, self._leads = context, definitions, True
         self.start_loops()
+        if definitions is not None:
+            self._serving = Serving(context, definitions, lambda key: self._bodies.get(self._named.get(key, "")))
+            self._serving_task = context.supervisor.start(self._serving.run, kind="stock", name="objects")
 
     def start_loops(self) -> None:
         """Start loops in the namespaces whose caches have filled meanwhile; first of the clusters that lack pods."""
@@ -160,7 +166,8 @@ class Registry:
     async def stand_by(self) -> None:
         """End all loops; the clusters stay as they are."""
         self._leads = False
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([self._serving_task] if self._serving_task is not None else [])]
+        self._serving = self._serving_task = None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -178,7 +185,7 @@ class Registry:
         self._named[f"{metadata['namespace']}/{metadata['name']}"] = key
         self._bodies[key] = body
         self._note_count(key, body)
-        self.on_cluster(f"{metadata['namespace']}/{metadata['name']}")
+        self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")
         if key in self._loops:
             self._loops[key].resource_changed(body)
         else:
@@ -188,7 +195,7 @@ class Registry:
         """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
         key = owner_key(metadata["namespace"], metadata["uid"])
         self._forget(key)
-        self.on_cluster(f"{metadata['namespace']}/{metadata['name']}")
+        self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")
         task = self._tasks.get(key)
         if task is not None:
             self._deleted.add(key)
@@ -271,6 +278,17 @@ class Registry:
         """Wake all loops: something changed that concerns every cluster."""
         for loop in self._loops.values():
             loop.wake()
+        if self._serving is not None:
+            self._serving.wake_all()
+
+    def _cluster_changed(self, name: str) -> None:
+        """Tell who serves a job or a DaskCluster by the cluster of this `namespace/name`."""
+        self.on_cluster(name)
+        self._wake_serving(name)
+
+    def _wake_serving(self, key: str) -> None:
+        if self._serving is not None:
+            self._serving.wake(key)
 
     def preloads_changed(self, namespace_key: str) -> None:
         """A ConfigMap that a namespace's clusters share changed: wake the loops of the clusters that miss it now."""
@@ -284,11 +302,15 @@ class Registry:
     def mirror_changed(self, key: str) -> None:
         """An object in the mirror of the cluster `key`, as `namespace/name`, changed: wake its loop."""
         self.owned_changed(self._named.get(key, ""))
+        self._wake_serving(key)
 
     def mirror_deleted(self, item: MirrorObject) -> None:
         """Somebody deleted an object of a cluster's mirror, or an autoscaler of theirs that was not yet part of it."""
         made_by_person = item.kind == AUTOSCALER and not item.controller
-        loop = self._loops.get(self._named.get(item.owner, "") if made_by_person else item.controller)
+        owner = self._named.get(item.owner, "") if made_by_person else item.controller
+        if item.source is not None:
+            owner = next((key for key in item.owners if key in self._loops), "")
+        loop = self._loops.get(owner)
         if loop is not None:
             loop.mirror.deleted(item)
 

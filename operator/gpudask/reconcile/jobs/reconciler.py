@@ -273,7 +273,7 @@ class JobReconciler:
             series=f"{status.attempts}",
             warning=status.phase in _WARNED,
             now=self._context.clock(),
-            kind=JOB_KIND,
+            regarding=(API_VERSION, JOB_KIND),
         )
 
     async def _refresh(self) -> None:

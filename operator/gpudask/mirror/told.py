@@ -1,0 +1,158 @@
+"""What a stock object that somebody made is told: its owner, its phase as the stock operator writes it, conditions.
+
+Phases are those of dask-kubernetes 2026.3.0: Created, Pending, Running, Error. `Running` is written by the loop of the
+GpuDaskCluster (`sync`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpudask.api import Json, resource
+from gpudask.api.reasons import ConditionType, Reason
+from gpudask.api.resource import ANNOTATION_MIRRORED, LABEL_CLUSTER, LABEL_DASK_CLUSTER, LABEL_DASK_COMPONENT
+from gpudask.api.status import iso
+from gpudask.api.untrusted_text import quote
+from gpudask.mirror import objects
+from gpudask.mirror.state import MirrorObject
+from gpudask.stock.notes import Kind, Note
+from gpudask.stock.served import Served
+
+SERVED, CARRIED_OVER = "Served", "CarriedOver"
+PENDING, ERROR = "Pending", "Error"
+HANDLED_BY_ANOTHER = (
+    "another operator handles it, which left kopf.zalando.org/ on it: remove the stock Dask operator, or switch the"
+    " mirror off (mirror.enabled in the chart)"
+)
+_MESSAGE_LENGTH = 2048
+_NOTES_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition. `holds`: whether its status is True."""
+
+    type: str
+    reason: Reason
+    message: str
+    holds: bool = False
+
+
+def refused(reason: Reason, why: str) -> tuple[Condition, ...]:
+    """The conditions of an object that is not served."""
+    return (Condition(SERVED, reason, quote(why, _MESSAGE_LENGTH)),)
+
+
+def name_taken(name: str) -> str:
+    """The message where a GpuDaskCluster of the name is somebody's own."""
+    return (
+        f"metadata.name: there is a GpuDaskCluster {name} already, which this DaskCluster did not make: choose another"
+        " name, or delete that one. Programs find it with KubeCluster.from_name once this DaskCluster is deleted"
+    )
+
+
+def orphan(key: str, *, has_ours: bool) -> str:
+    """The message of a worker group that no DaskCluster has."""
+    name = key.partition("/")[2]
+    if not name:
+        return "spec.cluster: missing: write the name of a DaskCluster in this namespace"
+    if has_ours:
+        return f"spec.cluster: {name} is a GpuDaskCluster of its own: add a pool to its spec.pools instead"
+    return f"spec.cluster: there is no DaskCluster {name} in this namespace yet"
+
+
+def refusal_of(body: Json) -> tuple[Reason, str] | None:
+    """Why the GpuDaskCluster `body` is not accepted as it is; None: it is, as far as known."""
+    conditions = resource.parse_status(body).conditions
+    found = next((item for item in conditions if item.type == ConditionType.ACCEPTED and item.status == "False"), None)
+    return None if found is None else (Reason.INVALID, found.message)
+
+
+def cluster_conditions(served: Served, refusal: tuple[Reason, str] | None) -> tuple[Condition, ...]:
+    """The conditions of a DaskCluster; `refusal`: why its GpuDaskCluster is not accepted."""
+    groups = {f"{objects.WORKER_GROUP} {name}" for name in served.pools}
+    notes = [note for note in served.notes if note.source not in groups]
+    if refusal is not None:
+        return (*refused(*refusal), _carried_over(notes))
+    return (_served("by the GpuDaskCluster of this name"), _carried_over(notes))
+
+
+def group_conditions(served: Served, name: str) -> tuple[Condition, ...]:
+    """The conditions of the DaskWorkerGroup `name`, which is a pool."""
+    notes = [note for note in served.notes if note.source == f"{objects.WORKER_GROUP} {name}"]
+    return (_served(f"by the pool {served.pools[name]}"), _carried_over(notes))
+
+
+def owned(item: MirrorObject, cluster: Json, size: str) -> Json:
+    """The metadata of `item` once the GpuDaskCluster with the metadata `cluster` owns it. `size`: what it shows."""
+    has_controller = any(reference.get("controller") is True for reference in item.references)
+    reference = {
+        "apiVersion": resource.API_VERSION,
+        "kind": resource.KIND,
+        "name": cluster["name"],
+        "uid": cluster["uid"],
+        **({} if has_controller else {"controller": True}),
+    }
+    component = {LABEL_DASK_COMPONENT: "workergroup"} if item.kind == objects.WORKER_GROUP else {}
+    return {
+        "labels": {LABEL_CLUSTER: cluster["name"], LABEL_DASK_CLUSTER: cluster["name"], **component},
+        "annotations": {ANNOTATION_MIRRORED: size},
+        "ownerReferences": [*item.references, reference],
+    }
+
+
+def status(item: MirrorObject, conditions: Iterable[Condition], now: float) -> tuple[Json | None, list[Condition]]:
+    """The status to merge into `item`, None where nothing differs; and the conditions that are new."""
+    before = item.told or {}
+    known = {entry.get("type"): entry for entry in before.get("conditions") or ()}
+    entries: list[Json] = []
+    news: list[Condition] = []
+    for condition in conditions:
+        entry = {
+            "type": condition.type,
+            "status": str(condition.holds),
+            "reason": str(condition.reason),
+            "message": condition.message,
+        }
+        old = known.get(condition.type, {})
+        if {key: old.get(key) for key in entry} == entry:
+            entries.append(old)
+            continue
+        same = old.get("status") == entry["status"] and isinstance(old.get("lastTransitionTime"), str)
+        entries.append(entry | {"lastTransitionTime": old["lastTransitionTime"] if same else iso(now, to="seconds")})
+        if condition.message:
+            news.append(condition)
+    written: Json = {"conditions": entries}
+    if item.kind == objects.CLUSTER:
+        written["phase"] = _phase(before.get("phase"), conditions)
+    if entries == (before.get("conditions") or []) and written.get("phase") == before.get("phase"):
+        return None, []
+    return written, news
+
+
+def _phase(before: object, conditions: Iterable[Condition]) -> object:
+    if any(condition.type == SERVED and not condition.holds for condition in conditions):
+        return ERROR
+    return before if before not in (None, "", "Created", ERROR) else PENDING
+
+
+def _served(how: str) -> Condition:
+    return Condition(SERVED, Reason.SERVED, how, holds=True)
+
+
+def _carried_over(notes: list[Note]) -> Condition:
+    lost = [note for note in notes if note.kind is Kind.LOST]
+    shown = (lost or notes)[:_NOTES_SHOWN]
+    lines = [f"{note.path}: {note.text}" for note in shown]
+    if more := len(lost or notes) - len(shown):
+        lines.append(f"and {more} more: gpudask convert shows all")
+    text = "; ".join(lines)
+    if lost:
+        return Condition(CARRIED_OVER, Reason.NOT_CARRIED_OVER, quote(text, _MESSAGE_LENGTH))
+    return Condition(
+        CARRIED_OVER,
+        Reason.CARRIED_OVER,
+        quote(f"assumed: {text}" if text else "", _MESSAGE_LENGTH),
+        holds=True,
+    )
