@@ -334,6 +334,35 @@ def test_what_the_chart_allows_is_allowed(walled: Cluster, helm: Helm) -> None:
     assert "but spec.overrides" in patch(walled, "gdc", "shown", {"spec": {"suspend": True}})
     assert "but spec.overrides" in patch(walled, "gdc", "shown", {"metadata": {"labels": {"a": "b"}}})
     assert attempt(walled, "delete", body, "--wait=false") == ""
+    with_stock_objects(walled)
+
+
+def with_stock_objects(walled: Cluster) -> None:
+    """Where the mirror is enabled: what serves a DaskCluster is made and edited, and that one is owned, no more."""
+    walled.define(CRD.with_name("mirror.yaml"))
+    stock = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskCluster", "name": "served", "uid": "1"}
+    body = a_manifest(a_pool(), name="served")
+    assert "makes a GpuDaskCluster only" in attempt(walled, "create", body)
+    for wrong in ({}, {"controller": True, "name": "other"}, {"controller": True, "kind": "DaskJob"}):
+        body["metadata"]["ownerReferences"] = [stock | wrong]
+        assert "makes a GpuDaskCluster only" in attempt(walled, "create", body)
+    body["metadata"]["ownerReferences"] = [stock | {"controller": True}]
+    assert attempt(walled, "create", body) == ""
+    assert patch(walled, "gdc", "served", {"spec": {"suspend": True}}) == ""
+    assert "but spec.overrides" in patch(walled, "gdc", "served", {"metadata": {"ownerReferences": []}})
+
+    theirs = {key: stock[key] for key in ("apiVersion", "kind")}
+    theirs |= {"metadata": {"name": "served"}, "spec": {"worker": {"replicas": 1}}}
+    walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(theirs))
+    kind, owner = "daskcluster", OWNER | {"name": "served"}
+    owned = {"metadata": {"labels": {"gpudask.dev/cluster": "served"}, "ownerReferences": [owner]}}
+    assert "writes only objects" in patch(walled, kind, "served", {"spec": {"worker": {"replicas": 5}}})
+    assert "writes only objects" in patch(walled, kind, "served", owned | {"spec": {"idleTimeout": 5}})
+    assert "writes only objects" in attempt(walled, "delete", theirs, "--wait=false")
+    assert patch(walled, kind, "served", {"status": {"phase": "Error"}}) == ""
+    assert patch(walled, kind, "served", owned) == ""
+    assert patch(walled, kind, "served", {"spec": {"worker": {"replicas": 5}}}) == ""
+    assert attempt(walled, "delete", theirs, "--wait=false") == ""
 
 
 JOB_OWNER = OWNER | {"kind": "GpuDaskJob", "name": "sums"}

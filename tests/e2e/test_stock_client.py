@@ -17,6 +17,7 @@ from kr8s._api import Api as Kr8s
 from tests.e2e.breakages import broken_connection
 from tests.e2e.kubeconfigs import breakable_network
 from tests.e2e.manifests import cluster, cpu, gpu
+from tests.e2e.provider import chosen
 from tests.e2e.space import Space
 
 pytestmark = pytest.mark.alone  # it installs the operator with other values
@@ -114,6 +115,29 @@ def test_a_client_that_owns_it_deletes_it(demo: Space) -> None:
     demo.wait(lambda: not demo.get("gdc") and not demo.get("pods"), "the cluster and its pods are gone")
 
 
-def test_what_the_stock_client_would_create_is_refused_at_once(demo: Space) -> None:
-    with pytest.raises(Exception, match="Make a GpuDaskCluster"):
-        KubeCluster(name="new", namespace=demo.kubectl.namespace)
+@pytest.mark.pod_security("baseline")  # the stock client's pods may run as root
+def test_what_an_existing_program_makes_computes_scales_and_leaves_nothing(
+    space: Space, mirror: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(space.kubectl.kubeconfig))
+    small = {"cpu": "100m", "memory": "500Mi"}
+    with (
+        KubeCluster(
+            name="mine",
+            namespace=space.kubectl.namespace,
+            image=chosen().image,
+            n_workers=1,
+            resources={"requests": small, "limits": {"memory": "500Mi"}},
+            **FORWARDED,
+        ) as made,
+        Client(made) as client,
+    ):
+        assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+        made.scale(2)
+        space.wait_workers("mine", "default", 2)
+        made.add_worker_group("more", n_workers=1)
+        space.wait_workers("mine", "more", 1)
+        made.delete_worker_group("more")
+        space.wait_workers("mine", "more", 0)
+    left = ("daskclusters", "daskworkergroups", "gdc", "pods", "services")
+    space.wait(lambda: not any(space.get(kind) for kind in left), "nothing is left")

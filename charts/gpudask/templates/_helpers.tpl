@@ -136,14 +136,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, create, update, delete]
 {{- end }}
 {{- if .Values.mirror.enabled }}
-# What the stock Dask client reads, and what people change there.
+# What the stock Dask client reads, and what people make and change there. Deleted with the cluster, the pool or the
+# limits that they show.
 - apiGroups: [kubernetes.dask.org]
-  resources: [daskclusters]
-  verbs: [list, watch, create, patch]
-# Deleted with the pool or the limits that they mirror.
-- apiGroups: [kubernetes.dask.org]
-  resources: [daskworkergroups, daskautoscalers]
+  resources: [daskclusters, daskworkergroups, daskautoscalers]
   verbs: [list, watch, create, patch, delete]
+# Made for a DaskCluster, whose spec it follows. A size set there becomes spec.overrides.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskclusters]
+  verbs: [create, patch]
 {{- end }}
 {{- end -}}
 

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.pool import POOL_NAME
@@ -76,6 +77,7 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
     """
     name = cluster["metadata"]["name"]
     _check(cluster)
+    cluster = _without_nulls(cluster)
     _converted([cluster])
     named = sorted(groups, key=lambda group: str(group["metadata"]["name"]))
     good: list[Json] = []
@@ -85,8 +87,12 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
         its_name = group["metadata"]["name"]
         pool = pool_of_group(name, its_name)
         rival = next((other for other, taken in pools.items() if taken == pool), None)
+        broken = broken_limits(group.get("spec"))
         renamed = group | {"metadata": group["metadata"] | {"name": f"{name}-{pool}"}}
-        if rival is not None:
+        renamed = renamed if broken else _without_nulls(renamed)
+        if broken:
+            refused[its_name] = "; ".join(broken)
+        elif rival is not None:
             refused[its_name] = f"metadata.name: its pool would be called {pool}, as that of {rival}: choose another"
         elif len(pools) >= MAX_POOLS - 1:
             refused[its_name] = f"metadata.name: a cluster has {MAX_POOLS} pools at most, and {name} has as many"
@@ -170,8 +176,6 @@ def _check(cluster: Json) -> None:
 
 def _fault(cluster: Json, group: Json) -> str:
     """Why `group` is no pool of `cluster`; empty: it is one."""
-    if broken := broken_limits(group.get("spec")):
-        return "; ".join(broken)
     try:
         _converted([cluster, group])
     except UnservableError as error:
@@ -188,6 +192,13 @@ def _converted(documents: list[Json]) -> tuple[Json, Notes]:
     except (InvalidSpecError, ValueError, ArithmeticError) as error:
         raise UnservableError(str(error)) from error
     return body, notes
+
+
+def _without_nulls(value: Any) -> Any:
+    """`value` without nulls, which mean in Kubernetes that nothing is set. It is not deep: its limits were checked."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _default_size(document: Json) -> Json:
