@@ -40,7 +40,8 @@ UNUSED = {
     ("create", "poddisruptionbudgets"),  # the same
     ("create", "networkpolicies"),  # the same
     ("delete", "networkpolicies"),  # once they are switched off
-    *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),  # the same
+    *((verb, plural) for verb in ("create", "patch") for plural in ("daskclusters", "daskworkergroups")),
+    *(("delete", plural) for plural in ("daskclusters", "daskworkergroups")),
     ("patch", "events"),  # for one that comes again
     ("create", "leases"),  # by the first operator of a namespace
     ("create", "secrets"),  # the same: its key
@@ -49,6 +50,7 @@ UNUSED = {
     ("get", "configmaps"),  # for one by whose name there is another
     ("get", "pods"),  # for one whose deletion was refused
     ("get", "gpudaskclusters"),  # for one that seems to be out of date
+    ("create", "gpudaskclusters"),  # for DaskClusters that people make, where the mirror is on
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
     ("get", "gpudaskjobs"),  # for one that seems to be out of date
     *((verb, "daskautoscalers") for verb in ("create", "patch", "delete")),  # which the stock client makes
@@ -145,6 +147,8 @@ async def test_nothing_that_the_operator_asks_for_is_refused_and_what_is_granted
         jobs = Jobs(stage)
         await jobs.apply(ttlAfterFinished="1s")
         await stage.becomes(jobs.get, None, "a job runs to its end, and is deleted")
+        if settings.mirror:
+            await _serve_what_people_make(stage)
     ours = [event for event in _events(audited)[before:] if event["user"]["username"] == ACCOUNT]
     assert [_words(event) for event in ours if event["responseStatus"]["code"] == 403] == []
     done = {(event["verb"], _resource(event["objectRef"])) for event in ours if "objectRef" in event}
@@ -178,6 +182,30 @@ async def _prune_what_versions_before_left(stage: Stage) -> None:
         return [[item["name"] for item in body["metadata"]["ownerReferences"]] for body in found if body is not None]
 
     await stage.becomes(left, [["other"]], "this cluster mounts none of them")
+
+
+async def _serve_what_people_make(stage: Stage) -> None:
+    """A DaskCluster with a group of its own and limits, which goes with the GpuDaskCluster that serves it."""
+    path = f"/apis/kubernetes.dask.org/v1/namespaces/{stage.namespace}"
+    container = {"name": "x", "image": "x"}
+    part = {"replicas": 1, "spec": {"containers": [container]}}
+    specs = {
+        "DaskCluster": ("stock", {"worker": part, "scheduler": part}),
+        "DaskWorkerGroup": ("stock-more", {"cluster": "stock", "worker": part}),
+        "DaskAutoscaler": ("stock", {"cluster": "stock", "minimum": 1, "maximum": 2}),
+    }
+    for kind, (name, spec) in specs.items():
+        body = {"apiVersion": "kubernetes.dask.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        await stage.api.request("POST", f"{path}/{kind.lower()}s", body=body)
+    await stage.becomes(lambda: stage.names("stock", pool="more"), ["stock-more-worker-0"])
+
+    async def phases() -> list[str]:
+        found = (await stage.api.request("GET", f"{path}/daskclusters"))["items"]
+        return [item.get("status", {}).get("phase", "") for item in found if item["metadata"]["name"] == "stock"]
+
+    await stage.becomes(phases, ["Running"])
+    await stage.delete_cluster("stock")
+    await stage.becomes(phases, [])
 
 
 async def _clusters(stage: Stage) -> int:

@@ -322,3 +322,32 @@ async def test_an_operator_that_ended_before_a_write_is_gone_on_with(
         await tells(stock, "Served", "True", "demo-more", "daskworkergroup")
         await stage.becomes(lambda: stock.names("daskworkergroup"), ["demo-default", "demo-more"])
         assert "overrides" not in (await stage.cluster())["spec"]
+
+
+async def test_gpu_workers_follow_gpu_demand_within_the_limits_of_an_autoscaler(
+    stage: Stage, serving_operator: Operator, stock: Stock
+):
+    await stock.limit(0, 2)
+    await make(stock, a_cluster(n_workers=0, resources=GPU, worker_command="dask-cuda-worker"))
+    await stage.becomes(lambda: phase(stock), "Running")
+    task = await stage.scheduler()
+    await task.want(1, GPU=1)
+    await stage.becomes(lambda: stage.names(pool="default"), workers("default", 1))
+    await task.want(9, GPU=1)
+    await stage.becomes(lambda: stage.names(pool="default"), workers("default", 2))
+
+
+async def test_another_controller_of_a_daskcluster_stays_its_controller(
+    stage: Stage, serving_operator: Operator, stock: Stock
+):
+    job = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskJob", "name": "demo", "uid": "1", "controller": True}
+    body = a_cluster()
+    body["metadata"]["ownerReferences"] = [job]
+    await make(stock, body)
+    await stage.becomes(lambda: phase(stock), "Running")
+    found = await stock.get("daskcluster", "demo")
+    assert found
+    owners = {owner["kind"]: owner.get("controller") for owner in found["metadata"]["ownerReferences"]}
+    assert owners == {"DaskJob": True, "GpuDaskCluster": None}
+    await stock.delete("daskcluster", "demo")
+    await nothing_left(stage, stock)

@@ -104,9 +104,11 @@ def creation(image: str) -> None:
     """A cluster that the stock client makes, uses and deletes."""
     small = {"cpu": "100m", "memory": "500Mi"}
     resources = {"requests": small, "limits": {"memory": "500Mi"}}
-    with KubeCluster(name="another", image=image, n_workers=1, resources=resources, quiet=True) as made:
-        with Client(made) as client:
-            say("KubeCluster(name='another'):", client.submit(sum, [1, 2]).result(timeout=SECONDS))
+    with (
+        KubeCluster(name="another", image=image, n_workers=1, resources=resources, quiet=True) as made,
+        Client(made) as client,
+    ):
+        say("KubeCluster(name='another'):", client.submit(sum, [1, 2]).result(timeout=SECONDS))
 
 
 def breakages(cluster: KubeCluster, client: Client) -> None:

@@ -55,9 +55,12 @@ HISTORY = (
 CLEAN_UP = _rights(GROUP, (PLURAL,), "delete")
 """For clusters that ask to be deleted: the chart's `deleteAfter`, which an administrator may switch off."""
 MIRROR = (
-    *_rights(objects.GROUP, ("daskclusters",), "list", "watch", "create", "patch"),
-    *_rights(objects.GROUP, ("daskworkergroups", "daskautoscalers"), "list", "watch", "create", "patch", "delete"),
-    *_rights(GROUP, (PLURAL,), "patch", "delete"),
+    *_rights(
+        objects.GROUP,
+        ("daskclusters", "daskworkergroups", "daskautoscalers"),
+        *("list", "watch", "create", "patch", "delete"),
+    ),
+    *_rights(GROUP, (PLURAL,), "create", "patch", "delete"),
 )
 USER = {
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "get"), "get, wait, top of one cluster"),
