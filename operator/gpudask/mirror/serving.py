@@ -273,6 +273,8 @@ class Serving:
 
     async def _tell_orphans(self, key: str, groups: Iterable[MirrorObject]) -> None:
         for group in groups:
+            if group.owners:
+                continue  # its cluster was deleted, and it goes with it
             await self._tell(group, told.refused(Reason.NO_CLUSTER, told.orphan(key, has_ours=bool(self._find(key)))))
 
     async def _tell(

@@ -105,7 +105,7 @@ def owned(item: MirrorObject, cluster: Json, size: str) -> Json:
 def status(item: MirrorObject, conditions: Iterable[Condition], now: float) -> tuple[Json | None, list[Condition]]:
     """The status to merge into `item`, None where nothing differs; and the conditions that are new."""
     before = item.told or {}
-    known = {entry.get("type"): entry for entry in before.get("conditions") or ()}
+    known = {str(entry.get("type")): entry for entry in before.get("conditions") or ()}
     entries: list[Json] = []
     news: list[Condition] = []
     for condition in conditions:

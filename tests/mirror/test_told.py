@@ -1,0 +1,85 @@
+"""What stock objects that people made are told: conditions, phases, owners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudask.api import Json
+from gpudask.api.reasons import Reason
+from gpudask.mirror import objects, told
+from gpudask.mirror.state import MirrorObject, observe_mirror
+from gpudask.mirror.told import Condition
+from tests.planning.builders import NOW
+
+FINE = (Condition(told.SERVED, Reason.SERVED, "by x", holds=True),)
+BAD = told.refused(Reason.INVALID, "spec.worker: write it")
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def an_object(status: Any = None, **metadata: Any) -> MirrorObject:
+    known: Json = {"name": "demo", "namespace": "default", "uid": "u", "resourceVersion": "7"}
+    body = {"metadata": known | metadata, "spec": {"worker": {"replicas": 2}}, "status": status}
+    return observe_mirror(objects.CLUSTER)(body)
+
+
+@pytest.mark.parametrize(
+    ("before", "conditions", "after"),
+    [
+        (None, FINE, "Pending"),
+        ("Created", FINE, "Pending"),
+        ("Running", FINE, "Running"),
+        ("Suspended", FINE, "Suspended"),
+        ("Error", FINE, "Pending"),
+        ("Running", BAD, "Error"),
+    ],
+)
+def test_the_phase(before: str | None, conditions: tuple[Condition, ...], after: str) -> None:
+    written, _ = told.status(an_object({"phase": before}), conditions, NOW)
+    assert written is not None
+    assert written["phase"] == after
+
+
+def test_what_was_told_is_not_told_again() -> None:
+    written, news = told.status(an_object(), BAD, NOW)
+    assert news == list(BAD)
+    assert told.status(an_object(written), BAD, NOW + 60) == (None, [])
+
+
+def test_the_time_of_a_condition_is_when_its_status_changed() -> None:
+    first, _ = told.status(an_object(), BAD, NOW)
+    again, news = told.status(an_object(first), told.refused(Reason.INVALID, "another"), NOW + 60)
+    assert first is not None
+    assert again is not None
+    assert [item["lastTransitionTime"] for item in again["conditions"]] == [
+        item["lastTransitionTime"] for item in first["conditions"]
+    ]
+    assert [item.message for item in news] == ["another"]
+
+
+def test_owners_that_are_there_stay_and_one_controls_it() -> None:
+    job = {"apiVersion": "x/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
+    mine = told.owned(an_object(), {"name": "demo", "uid": "2"}, "2")["ownerReferences"]
+    assert [(each["uid"], each.get("controller")) for each in mine] == [("2", True)]
+    both = told.owned(an_object(ownerReferences=[job]), {"name": "demo", "uid": "2"}, "2")["ownerReferences"]
+    assert both[0] == job
+    assert "controller" not in both[1]
+
+
+@given(JUNK)
+def test_any_status_that_is_there_is_written_over(status: Any) -> None:
+    written, _ = told.status(an_object(status), BAD, NOW)
+    assert written is None or written["phase"] == "Error"
+
+
+@given(st.dictionaries(st.sampled_from(["phase", "conditions"]), JUNK))
+def test_so_is_one_with_its_fields(status: Json) -> None:
+    written, _ = told.status(an_object(status), FINE, NOW)
+    assert written is None or written["conditions"][0]["reason"] == "Served"
