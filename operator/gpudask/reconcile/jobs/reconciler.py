@@ -13,8 +13,8 @@ from gpudask.api.limits import runner_violations
 from gpudask.api.pod_template import Template
 from gpudask.api.reasons import ConditionType
 from gpudask.api.resource import (
-    API_VERSION,
     ANNOTATION_SPEC_HASH,
+    API_VERSION,
     JOB_KIND,
     JOB_PLURAL,
     LABEL_ATTEMPT,
