@@ -183,6 +183,9 @@ class Serving:
             found = await asyncio.to_thread(serve, documents[0], documents[1:])
         except UnservableError as error:
             found = error
+        except Exception as error:  # noqa: BLE001 - it is told, and the next pass of others goes on
+            _LOG.exception("%s: it cannot be read: a defect", key)
+            found = UnservableError(f"spec: the operator fails on it ({type(error).__name__}); its log says more")
         self._converted[key] = documents, found
         return found
 

@@ -17,7 +17,7 @@ from gpudask.stock.notes import Notes
 MAIN = "dask"
 POOL_LENGTH = 15
 _PARTS = ("spec", "metadata", "replicas", "service")
-_SCHEDULER_PORTS = {COMM_PORT, DASHBOARD_PORT}
+_SCHEDULER_PORTS = (COMM_PORT, DASHBOARD_PORT)
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
 _FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
 
