@@ -1,0 +1,45 @@
+"""Kubernetes' own garbage collector deletes a served DaskCluster and its GpuDaskCluster with either."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from local.clusters.api_server import ApiServer
+from tests.conftest import CRD
+from tests.hostile.platform import controllers
+from tests.kubectl import Kubectl
+from tests.mirror.stock import Stock
+from tests.mirror.test_served import a_cluster, a_group, condition, make, nothing_left, phase, tells
+from tests.reconcile.stage import operating, staged_alone
+
+pytestmark = pytest.mark.api
+
+
+async def test_either_takes_all_along_while_no_operator_runs(monkeypatch: pytest.MonkeyPatch):
+    server = ApiServer.start(f"tests-served-{os.getpid()}")
+    try:
+        own = Kubectl(str(server.kubectl), server.kubeconfig)
+        own.define(CRD)
+        own.define(CRD.with_name("mirror.yaml"))
+        server.processes.ensure(controllers(server))
+        async with staged_alone(own, monkeypatch) as stage:
+            stock = Stock(stage)
+            for first in ("DaskCluster", "GpuDaskCluster"):
+                async with operating(replace(stage.settings, mirror=True)):
+                    await make(stock, a_cluster())
+                    await make(stock, a_group())
+                    await stage.becomes(lambda: phase(stock), "Running")
+                    await tells(stock, "Served", "True", "demo-more", "daskworkergroup")
+                if first == "DaskCluster":
+                    await stock.delete("daskcluster", "demo")
+                else:
+                    await stage.delete_cluster()
+                await nothing_left(stage, stock)
+                await stage.becomes(lambda: stock.names("daskworkergroup"), [], f"{first} first")
+                assert await condition(stock, "Served") == "none"
+    finally:
+        server.processes.stop(["kube-controller-manager"], patience_seconds=0.5)
+        server.stop()
