@@ -12,15 +12,7 @@ from functools import partial
 from typing import Any
 
 from gpudask.api import Json
-from gpudask.api.resource import (
-    API_VERSION,
-    JOB_KIND,
-    JOB_PLURAL,
-    LABEL_CLUSTER,
-    LABEL_JOB,
-    LABEL_PRELOAD,
-    PLURAL,
-)
+from gpudask.api.resource import API_VERSION, JOB_KIND, JOB_PLURAL, LABEL_CLUSTER, LABEL_JOB, LABEL_PRELOAD, PLURAL
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
