@@ -377,6 +377,37 @@ async def test_what_is_refused_after_it_was_known_is_known_no_more(
         running.cancel()
 
 
+UNKNOWN = ApiError(404, "NotFound", "404 page not found", "LIST /jobs")
+
+
+async def test_a_kind_that_is_not_installed_is_known_to_have_no_objects():
+    """The age of what is known grew without end, and an alert fired where jobs were not installed."""
+    cache = Cache(Script([UNKNOWN] * 10, []))
+    began = time.monotonic()
+    running = asyncio.create_task(cache.reflector.run())
+    try:
+        async with asyncio.timeout(30):
+            await cache.reflector.settled.wait()
+        assert cache.reflector.known_at >= began, "that there are none is known"
+        assert not cache.reflector.synced.is_set()
+    finally:
+        running.cancel()
+
+
+async def test_objects_of_a_kind_that_is_gone_are_old_until_a_list_says_so():
+    cache = Cache(Script([([body("a", 1)], 1)] + [UNKNOWN] * 10, [[UNKNOWN]]))
+    running = asyncio.create_task(cache.reflector.run())
+    try:
+        async with asyncio.timeout(30):
+            await cache.reflector.synced.wait()
+            known_at = cache.reflector.known_at
+            while cache.reflector.synced.is_set():
+                await asyncio.sleep(0.001)
+        assert cache.reflector.known_at == known_at
+    finally:
+        running.cancel()
+
+
 def versions(cache: Cache) -> dict[str, str]:
     return {item.uid: item.version for item in cache.reflector.owned("c")}
 

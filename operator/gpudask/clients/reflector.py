@@ -114,6 +114,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._merge = merge
         self._known_at = 0.0
+        self._without_kind_at = 0.0  # when the API server last said that there is no such kind
         self._on_synced = on_synced
         self._on_restore = on_restore
         self._on_refusal = on_refusal
@@ -147,8 +148,11 @@ class Reflector(Generic[T]):
 
     @property
     def known_at(self) -> float:
-        """When the API server last confirmed what is known, by `clock`; 0.0: never."""
-        return self._known_at
+        """When the API server last confirmed what is known, by `clock`; 0.0: never.
+
+        Of a kind that it does not know it is known that there are no objects.
+        """
+        return self._known_at if self._by_uid else max(self._known_at, self._without_kind_at)
 
     def upsert(self, body: Json) -> bool:
         """Keep what one of our own writes returned, before the watch sends it; whether it could be read."""
@@ -198,6 +202,8 @@ class Reflector(Generic[T]):
             _LOG.warning(
                 "%s; trying again every %.0f s, what is there is unknown until then", error, _LAST_DELAY_SECONDS
             )
+        if error.not_found:
+            self._without_kind_at = self._clock()
         self.synced.clear()
         self.settled.set()
         self._on_refusal()
