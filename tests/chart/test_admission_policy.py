@@ -287,7 +287,7 @@ def test_no_service_is_annotated_by_default(walled: Cluster) -> None:
 
 def test_clusters_are_not_made_edited_or_deleted(walled: Cluster) -> None:
     body = a_manifest(a_pool(), name="mine", idle={"frozenFor": "1h"})
-    assert "changes nothing of a GpuDaskCluster" in attempt(walled, "create", body)
+    assert "makes a GpuDaskCluster only" in attempt(walled, "create", body)
     walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
     assert "changes nothing of a GpuDaskCluster" in patch(walled, "gdc", "mine", {"spec": {"suspend": True}})
     assert "deletes a GpuDaskCluster only where" in attempt(walled, "delete", body, "--wait=false")
