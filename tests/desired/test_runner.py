@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpudask.api.resource import InvalidSpecError
 from gpudask.desired.runner import cluster_hash, job_cluster, runner_pod
 from tests.api.test_job import OWN
 from tests.builders import a_pool
@@ -74,6 +75,20 @@ def test_its_name_labels_and_owner_are_the_operators():
 def test_a_template_of_a_wrong_shape_names_its_place():
     with pytest.raises(ValueError, match=r"spec\.volumes"):
         _rendered({"volumes": "none"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"volumes": "none"}, r"spec\.template\.spec\.volumes"),
+        ({"containers": [{"name": "dask", "$patch": "delete"}]}, r"spec\.template\.spec\.containers"),
+        ({"$patch": "delete"}, r"spec\.template\.spec\.containers"),
+    ],
+)
+def test_a_clusters_template_that_leaves_no_container_is_the_clusters_fault(spec: Any, said: str):
+    """It was a defect of the operator, again and again, or ended the job for ever as if its own template were wrong."""
+    with pytest.raises(InvalidSpecError, match=said):
+        _rendered(template={"spec": spec})
 
 
 def test_a_jobs_cluster_is_what_was_written_under_the_jobs_name():

@@ -15,7 +15,7 @@ from typing import Any
 from gpudask.api import Json, addresses, resource
 from gpudask.api.job import Job, job_reference
 from gpudask.api.pod_template import Template
-from gpudask.api.resource import Cluster
+from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.desired import names, pod
 
 _COMPONENT = "runner"
@@ -49,7 +49,8 @@ def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
     """The pod of this attempt, which waits at a gate until the job's status has its uid.
 
     Raises:
-        ValueError: a template has the wrong shape; the message names the path.
+        InvalidSpecError: the cluster's template is of no use for it; the message names the path.
+        ValueError: its own template has the wrong shape; the message names the path.
     """
     template = job.spec.runner.template
     main: Json = template.spec["containers"][0]
@@ -63,8 +64,8 @@ def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
     meta = pod.metadata(cluster, names.runner_pod(job.name, attempt), _COMPONENT)
     meta["ownerReferences"] = [job_reference(job)]
     meta["labels"] |= {resource.LABEL_JOB: job.name, resource.LABEL_ATTEMPT: str(attempt)}
-    rendered = pod.with_templates(pod.skeleton(cluster, meta, container), cluster.spec.template)
-    own = next(item for item in rendered["spec"]["containers"] if item["name"] == pod.MAIN_CONTAINER)
+    rendered = _of_cluster(cluster, pod.skeleton(cluster, meta, container))
+    own = rendered["spec"]["containers"][0]
     # Other containers of the cluster's template would go on when the program has ended.
     rendered["spec"]["containers"] = [own | {"name": main["name"]}]
     if not main.get("resources") and not own.get("resources"):
@@ -74,6 +75,25 @@ def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
     containers = sorted(_objects(whole["spec"].get("containers")), key=lambda item: item.get("name") != main["name"])
     forced = {"restartPolicy": "Never", "schedulingGates": [*gates, _GATE], "containers": containers}
     return whole | {"spec": whole["spec"] | forced}
+
+
+def _of_cluster(cluster: Cluster, skeleton: Json) -> Json:
+    """`skeleton` with the cluster's template over it; its main container is the only one.
+
+    Raises:
+        InvalidSpecError: the template has the wrong shape, or leaves no such container.
+    """
+    try:
+        rendered = pod.with_templates(skeleton, cluster.spec.template)
+    except ValueError as error:
+        raise InvalidSpecError(f"spec.template.{error}") from error
+    containers = _objects(rendered["spec"].get("containers"))
+    own = [item for item in containers if item.get("name") == pod.MAIN_CONTAINER]
+    if not own:
+        raise InvalidSpecError(
+            f"spec.template.spec.containers: the container {pod.MAIN_CONTAINER} is missing: let it stand there"
+        )
+    return rendered | {"spec": rendered["spec"] | {"containers": own}}
 
 
 def _address(cluster: Cluster) -> str:
