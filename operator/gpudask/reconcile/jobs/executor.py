@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json
 from gpudask.api.job import Job, JobReason
+from gpudask.api.limits import violations
 from gpudask.api.resource import GATE_RECORDED, Cluster, InvalidSpecError, owner_key, parse
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import Backoff
@@ -113,7 +114,12 @@ class JobExecutor:
 
     async def _create_runner(self, job: Job, attempt: int) -> None:
         try:
-            body = runner_pod(job, attempt, await self._cluster(job))
+            cluster = await self._cluster(job)
+            # Its template is the runner's, too, and may have been edited since its scheduler started.
+            if beyond := violations(cluster.spec, job.namespace, self._context.limits):
+                self._remember(JobReason.LIMIT, f"the cluster {job.cluster_name}: {'; '.join(beyond)}")
+                return
+            body = runner_pod(job, attempt, cluster)
         except InvalidSpecError as error:
             self._remember(JobReason.CLUSTER_INVALID, f"the cluster {job.cluster_name}: {error}")
             return
