@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpudask.api.limits import Limits
 from gpudask.api.resource import JOB_PLURAL
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
@@ -112,6 +114,33 @@ async def test_a_template_that_is_no_pod_ends_the_job_with_words(stage: Stage, j
     status = await jobs.becomes("Failed TemplateRefused")
     assert "resorces" in status["message"]
     assert operator.leads
+
+
+async def test_a_clusters_template_beyond_the_limits_reaches_no_runner(stage: Stage, jobs: Jobs):
+    """It was within them when its scheduler started, and was edited since."""
+    async with operating(replace(stage.settings, limits=Limits(template_fields=()))):
+        await stage.apply(a_pool(replicas=0))
+        await stage.shows("SchedulerReady", "True")
+        host = {"spec": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}}
+        await stage.apply(a_pool(replicas=0), template=host)
+        await stage.shows("Accepted", "False LimitExceeded")
+        await jobs.apply(cluster={"name": "demo"})
+        status = await jobs.becomes("Pending LimitExceeded")
+        assert "the cluster demo: spec.template.spec: hostPath is not allowed here" in status["message"]
+        assert await stage.get("pods", "sums-runner-1") is None
+
+
+async def test_runners_share_the_room_of_their_namespace(stage: Stage, jobs: Jobs):
+    async with operating(replace(stage.settings, limits=Limits(pods_per_namespace=2))):
+        await stage.apply(a_pool(replicas=0))
+        await jobs.apply("first", cluster={"name": "demo"})
+        await jobs.becomes("Running", "first")
+        await jobs.apply("next", cluster={"name": "demo"})
+        status = await jobs.becomes("Pending LimitExceeded", "next")
+        assert "may have 2 pods together" in status["message"]
+        stage.kubelet.exits["first-runner-1"] = 0
+        stage.kubelet.look_again()
+        await jobs.becomes("Running", "next")
 
 
 @pytest.mark.parametrize("fault", ["failing", "losing"])

@@ -43,7 +43,8 @@ class Context:
     - `live_status_limiter`: for statuses in which nothing but live figures is new.
     - `reapply_limiter`: for applying again the objects beside the pods that an earlier leader applied.
 
-    `dependents`: the objects beside the pods, by kind. `starts`: how long pods took to start, in all clusters.
+    `dependents`: the objects beside the pods, by kind. `runners`: the pods of jobs' programs.
+    `starts`: how long pods took to start, in all clusters.
     `random`: numbers from 0 to 1, the jitter of back-offs. `recheck_seconds`: how long after a 404 of a cluster it is
     asked for again. `deadline_seconds`: as `Retries`. `key`: empty until this operator leads for the first time.
     `operator_namespace`: whose operator pods may connect where `network_policies` are made. `limits`: what users may
@@ -59,6 +60,7 @@ class Context:
     dependents: dict[str, Caches]
     preloads: Preloads
     key: bytes
+    runners: Caches = field(default_factory=lambda: Caches([]))
     operator_namespace: str = "default"
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)
@@ -84,7 +86,7 @@ class Context:
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(3)[:5])
 
     def __post_init__(self) -> None:
-        self.namespace_limits = NamespaceLimits(self.limits, self.pods)
+        self.namespace_limits = NamespaceLimits(self.limits, self.pods, self.runners)
 
     def wall_time(self) -> float:
         """This machine's wall clock, by which people set times, in seconds since the epoch."""

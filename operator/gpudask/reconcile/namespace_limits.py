@@ -1,7 +1,7 @@
-"""The limits of all clusters of a namespace together: `podsPerNamespace` and `creationsPerSecond` of the chart.
+"""The limits of a namespace's clusters and jobs together: `podsPerNamespace` and `creationsPerSecond` of the chart.
 
 What counts is the pods that are there, not what specs may grow to: clusters share the room as those of a ResourceQuota
-do, and who finds none waits for it in the same way. Pods that are not clusters' are a ResourceQuota's to count.
+do, and who finds none waits for it in the same way. Pods of neither clusters nor jobs are a ResourceQuota's to count.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Admission:
 
 
 class NamespaceLimits:
-    """Admits creations of pods. `pods`: the cache of all clusters' pods, which each creation is entered into."""
+    """Admits creations of pods. `pods`: the caches of all that count, which each creation is entered into."""
 
-    def __init__(self, limits: Limits, pods: Caches) -> None:
+    def __init__(self, limits: Limits, *pods: Caches) -> None:
         self._limits = limits
         self._pods = pods
         self._under_way: Counter[str] = Counter()  # by namespace: admitted, and not in the cache yet
@@ -57,13 +57,14 @@ class NamespaceLimits:
         most = self._limits.pods_per_namespace
         if most is None:
             return wanted
-        there = sum(not pod.finished for pod in self._pods.in_namespace(namespace))
+        there = sum(not pod.finished for caches in self._pods for pod in caches.in_namespace(namespace))
         return max(0, most - there - self._under_way[namespace])
 
     def _refusal(self, namespace: str) -> ApiError:
         """The error that a ResourceQuota's refusal is, too."""
         message = (
-            f"exceeded quota: the clusters of namespace {namespace} may have {self._limits.pods_per_namespace} pods"
+            f"exceeded quota: the clusters and jobs of namespace {namespace} may have"
+            f" {self._limits.pods_per_namespace} pods"
             " together: end some, or ask the operator's administrators for limits.podsPerNamespace"
         )
         return ApiError(HTTPStatus.FORBIDDEN, "Forbidden", message, "limits of the namespace")

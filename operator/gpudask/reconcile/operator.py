@@ -210,6 +210,7 @@ class Operator:
             pods=pods,
             dependents=dependents,
             preloads=Preloads(api, preloads, files(), api.clock.now),
+            runners=self.jobs.runners,
             key=b"",
             clock=api.clock.now,
             server_ahead=api.clock.server_ahead,
