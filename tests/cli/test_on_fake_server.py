@@ -83,6 +83,14 @@ def test_logs_are_followed_of_all_pods_at_once(talkative: fake_server.FakeServer
     ]
 
 
+def test_a_log_acts_on_no_terminal_and_forges_no_line_of_another_pod(talkative: fake_server.FakeServer):
+    written = ["\x1b]0;title\x07red", "10%\r100%", "a\u2028[demo-cpu-worker-1] b", "c\x0bd"]
+    talkative.logs["demo-cpu-worker-0"] = written
+    for options in ([], ["--follow"]):
+        result = invoke("logs", "demo", "demo-cpu-worker-0", *options)
+        assert result.stdout.split("\n") == ["red", "100%", "a [demo-cpu-worker-1] b", "c d", ""]
+
+
 def test_a_log_that_is_missing_hides_no_other(talkative: fake_server.FakeServer):
     del talkative.logs["demo-cpu-worker-0"]
     result = invoke("logs", "demo", "cpu")

@@ -72,6 +72,16 @@ def lines(body: object, *path: str, length: int = 4000) -> str:
     return quote_lines(value, length) if isinstance(value, str) else ""
 
 
+def log_line(line: str) -> str:
+    """A line of a log as one that a terminal may have; of one that was written over itself, what stood there last."""
+    shown = ""
+    for part in reversed(line.split("\r")):
+        shown = quote_lines(part, 4 * len(part) + 1).replace("\n", " ")  # a tab becomes four spaces
+        if shown.strip():
+            break
+    return shown
+
+
 def time(body: object, *path: str) -> float | None:
     """The time at `path` in seconds since 1970, None where there is none."""
     value = field(body, *path)

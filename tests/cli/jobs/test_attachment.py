@@ -16,8 +16,9 @@ import pytest
 from gpudask.cli import watch
 from gpudask.cli.completion import TIMEOUT_VARIABLE
 from gpudask.cli.jobs import attachment
-from gpudask.cli.jobs.attachment import Attachment, cleaned
+from gpudask.cli.jobs.attachment import Attachment
 from gpudask.cli.output import Exit
+from gpudask.cli.untrusted import log_line
 from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
 from tests.cli.jobs.job_server import JOBS, JobServer
@@ -354,7 +355,7 @@ async def test_a_connection_that_died_in_its_sleep_is_made_anew(server: JobServe
     ],
 )
 def test_a_line_is_cleaned_and_else_whole(line: str, shown: str):
-    assert cleaned(line) == shown
+    assert log_line(line) == shown
 
 
 def start(*words: str) -> subprocess.Popen[str]:

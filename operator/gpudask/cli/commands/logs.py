@@ -15,6 +15,7 @@ from gpudask.cli import client, output
 from gpudask.cli.completion import pools
 from gpudask.cli.options import Context, Kubeconfig, Name, Namespace, read_length
 from gpudask.cli.output import CliError, Exit
+from gpudask.cli.untrusted import log_line
 from gpudask.kubecluster.errors import KubeClusterError
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ async def _print(server: Server, name: str, wanted: _Wanted) -> None:
         prefix = f"[{pod}] " if len(chosen) > 1 else ""
         if wanted.follow:
             async for line in follow_log(server, pod, **limits, container=wanted.container):
-                typer.echo(prefix + line)
+                typer.echo(prefix + log_line(line))
             return
         for line in await read_log(server, pod, **limits, previous=wanted.previous, container=wanted.container):
-            typer.echo(prefix + line)
+            typer.echo(prefix + log_line(line))
 
     if wanted.follow:
         outcomes = await asyncio.gather(*(one(pod) for pod in chosen), return_exceptions=True)

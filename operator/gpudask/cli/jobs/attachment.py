@@ -16,10 +16,10 @@ import typer
 
 from gpudask.api import Json
 from gpudask.api.resource import JOB_PLURAL
-from gpudask.api.untrusted_text import quote, quote_lines
+from gpudask.api.untrusted_text import quote
 from gpudask.cli.jobs import outcome
 from gpudask.cli.output import CliError, write_message
-from gpudask.cli.untrusted import field, objects, text, whole
+from gpudask.cli.untrusted import field, log_line, objects, text, whole
 from gpudask.cli.watch import follow
 from gpudask.kubecluster.errors import SILENT, KubeClusterError, why_pod_waits
 
@@ -234,17 +234,7 @@ class Attachment:
         async with aclosing(read()) as lines:
             async for line in lines:
                 self._printed += 1
-                typer.echo(cleaned(line))
-
-
-def cleaned(line: str) -> str:
-    """A line of a log as a terminal may have it; of one that was written over itself, what stood there last."""
-    shown = ""
-    for part in reversed(line.split("\r")):
-        shown = quote_lines(part, 4 * len(part) + 1)  # a tab becomes four spaces
-        if shown.strip():
-            break
-    return shown
+                typer.echo(log_line(line))
 
 
 def _is_final(error: KubeClusterError) -> bool:

@@ -80,7 +80,7 @@ class PodLog:
         )
         async with aclosing(read) as chunks:
             # What has no end may be half of a line when a stream ends that is followed: it comes again.
-            async for line in _split(chunks, keep_rest=not follow):
+            async for line in split_lines(chunks, keep_rest=not follow):
                 time, text = _parse(line)
                 self._last = self._last if time is None else time
                 digest = hash(line)
@@ -91,8 +91,11 @@ class PodLog:
                 yield text
 
 
-async def _split(chunks: AsyncIterator[bytes], *, keep_rest: bool) -> AsyncIterator[bytes]:
-    """The lines, without their ends; each cut to little more than `MOST_LINE_BYTES`."""
+async def split_lines(chunks: AsyncIterator[bytes], *, keep_rest: bool = True) -> AsyncIterator[bytes]:
+    """The lines, which end with a line feed and nothing else; each cut to little more than `MOST_LINE_BYTES`.
+
+    `keep_rest`: what has no end is a line, too.
+    """
     begun = b""
     async for chunk in chunks:
         first, *others = chunk.split(b"\n")
@@ -116,5 +119,10 @@ def _parse(line: bytes) -> tuple[float | None, str]:
         with suppress(ValueError, OverflowError):
             stamp = datetime.fromisoformat(match[1].decode()).timestamp()
             time = min(max(stamp, _OVERLAP_SECONDS), _LATEST)
-    decoded = text.decode(errors="replace")
-    return time, decoded if len(line) <= MOST_LINE_BYTES else f"{decoded[:-1]}\u2026"
+    return time, decoded(text, is_cut=len(line) > MOST_LINE_BYTES)
+
+
+def decoded(line: bytes, *, is_cut: bool) -> str:
+    """The text of a line, which says so where it was cut."""
+    text = line.decode(errors="replace")
+    return f"{text[:-1]}\u2026" if is_cut else text

@@ -13,6 +13,7 @@ from typing import Self
 from gpudask.api import Json
 from gpudask.api.resource import LABEL_CLUSTER, LABEL_DASK_COMPONENT, LABEL_POOL
 from gpudask.kubecluster.errors import KubeClusterError, why_pod_waits
+from gpudask.kubecluster.kube.pod_log import MOST_LINE_BYTES, decoded, split_lines
 from gpudask.kubecluster.kube.request import Connection
 
 CONTAINER = "dask"
@@ -167,7 +168,7 @@ async def read_log(
         container: sidecars have logs of their own.
     """
     options = _log_options(tail, since_seconds, container) | ({"previous": "true"} if previous else {})
-    return [line async for line in server.lines("get", "pods", pod, subresource="log", params=options)]
+    return [line async for line in _lines(server, pod, options, silence_seconds=0)]
 
 
 async def follow_log(
@@ -180,10 +181,18 @@ async def follow_log(
 ) -> AsyncGenerator[str, None]:
     """The lines of a pod's log as they come, until its container ends."""
     options = _log_options(tail, since_seconds, container) | {"follow": "true"}
-    read = server.lines("get", "pods", pod, subresource="log", params=options, silence_seconds=None)
-    async with aclosing(read) as lines:
+    async with aclosing(_lines(server, pod, options, silence_seconds=None)) as lines:
         async for line in lines:
             yield line
+
+
+async def _lines(
+    server: Connection, pod: str, options: dict[str, str], *, silence_seconds: float | None
+) -> AsyncGenerator[str, None]:
+    read = server.chunks("get", "pods", pod, subresource="log", params=options, silence_seconds=silence_seconds)
+    async with aclosing(read) as chunks:
+        async for line in split_lines(chunks):
+            yield decoded(line, is_cut=len(line) > MOST_LINE_BYTES)
 
 
 async def read_logs(
