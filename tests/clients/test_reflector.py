@@ -80,6 +80,7 @@ class Cache:
         self.changed: list[str] = []
         self.deleted: list[str] = []
         self.filled = self.restored = self.lists = 0
+        self.refused = asyncio.Event()
         self.reflector: Reflector[Item] = Reflector(
             script,  # type: ignore[arg-type]
             "/pods",
@@ -89,6 +90,7 @@ class Cache:
             on_delete=lambda item: self.deleted.append(item.uid),
             on_synced=self._filled,
             on_restore=self._restored,
+            on_refusal=self.refused.set,
             on_listed=self._listed,
         )
 
@@ -401,8 +403,7 @@ async def test_objects_of_a_kind_that_is_gone_are_old_until_a_list_says_so():
         async with asyncio.timeout(30):
             await cache.reflector.synced.wait()
             known_at = cache.reflector.known_at
-            while cache.reflector.synced.is_set():
-                await asyncio.sleep(0.001)
+            await cache.refused.wait()
         assert cache.reflector.known_at == known_at
     finally:
         running.cancel()
