@@ -229,6 +229,19 @@ async def test_a_name_that_is_taken_is_told_and_never_adopted(stage: Stage, stoc
     await stage.cluster()
 
 
+async def test_a_group_that_is_made_again_has_its_own_size(stage: Stage, serving_operator: Operator, stock: Stock):
+    await make(stock, a_cluster())
+    await make(stock, a_group())
+    await stage.becomes(lambda: stage.names(pool="more"), workers("more", 1))
+    await stock.patch("daskworkergroup", "demo-more", {"spec": {"worker": {"replicas": 3}}})
+    await stage.becomes(lambda: stage.names(pool="more"), workers("more", 3))
+    await stock.delete("daskworkergroup", "demo-more")
+    await stage.becomes(lambda: stage.names(pool="more"), [])
+    await make(stock, a_group())
+    await stage.becomes(lambda: stage.names(pool="more"), workers("more", 1))
+    await stays(lambda: stock.size("demo-more"), 1, 1)
+
+
 def without_image(body: Json) -> None:
     del body["spec"]["worker"]["spec"]["containers"][0]["image"]
 

@@ -121,7 +121,8 @@ def pool_of_group(cluster: str, group: str) -> str:
 def merged_spec(served: Json, present: Json) -> Json:
     """The GpuDaskCluster's spec: what stock objects say is as in `served`, all else as it is at `present`.
 
-    So are the sizes of pools that are there.
+    So are the sizes of pools that are there. What was set on one that goes, goes with it: a pool that is called so later
+    is another one.
     """
     merged = {key: value for key, value in present.items() if key not in _SAID and key != "idle"}
     merged |= {key: served[key] for key in _SAID if key in served}
@@ -134,6 +135,9 @@ def merged_spec(served: Json, present: Json) -> Json:
     merged["pools"] = [
         _with_size(pool, known[pool["name"]]) if pool["name"] in known else pool for pool in served["pools"]
     ]
+    if isinstance(overrides := merged.get("overrides"), list):
+        removed = known.keys() - {pool["name"] for pool in served["pools"]}
+        merged["overrides"] = [entry for entry in overrides if _object(entry).get("pool") not in removed]
     return merged
 
 
