@@ -242,6 +242,27 @@ async def test_a_group_that_is_made_again_has_its_own_size(stage: Stage, serving
     await stays(lambda: stock.size("demo-more"), 1, 1)
 
 
+async def version(stock: Stock, kind: str = "daskcluster", name: str = "demo") -> Any:
+    found = await stock.get(kind, name)
+    return found and found["metadata"]["resourceVersion"]
+
+
+async def test_an_edit_that_cannot_be_read_is_told_once_and_the_cluster_goes_on(
+    stage: Stage, serving_operator: Operator, stock: Stock
+):
+    await make(stock, a_cluster())
+    await stage.becomes(lambda: phase(stock), "Running")
+    await stock.patch("daskcluster", "demo", {"spec": {"scheduler": None}})
+    await tells(stock, "Served", "False Invalid: DaskCluster demo: spec.scheduler")
+    await stage.becomes(lambda: phase(stock), "Error")
+    before = await version(stock)
+    await stays(lambda: version(stock), before, 3)
+    assert await phase(stock) == "Error"
+    assert await stage.names(pool="default") == workers("default", 2)
+    await stock.patch("daskcluster", "demo", {"spec": a_cluster()["spec"]})
+    await stage.becomes(lambda: phase(stock), "Running")
+
+
 def without_image(body: Json) -> None:
     del body["spec"]["worker"]["spec"]["containers"][0]["image"]
 

@@ -19,6 +19,7 @@ from gpudask.planning.observed.parser import owner_key
 
 _FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles
 _OURS = "gpudask"
+ERROR = "Error"  # the phase, as the stock operator writes it
 _RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
 _MAX_REFERENCES = _MAX_CONDITIONS = 16
 
@@ -57,6 +58,11 @@ class MirrorObject:
     def serves(self, cluster: Cluster) -> bool:
         """Whether it is somebody's that `cluster` serves, and says so: its owner is that cluster."""
         return self.source is not None and bool(cluster.stock_uid) and cluster.owner_key in self.owners
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is somebody's, and says that it is not served as it is now."""
+        return self.source is not None and (self.told or {}).get("phase") == ERROR
 
     @property
     def value(self) -> str:

@@ -212,10 +212,14 @@ class Writer:
                 await self._delete(cluster, item)
 
     async def _write(self, cluster: Cluster, body: Json, there: MirrorObject | None) -> None:
-        if there is not None and (self._written.get(_key(body)) == (body, there.version) or self._has_changed(there)):
+        if there is not None and self._has_changed(there):
             return
         if objects.is_theirs(body) and (there is None or not there.serves(cluster)):
             return  # it was deleted, or the cluster is not its owner yet
+        if there is not None and there.is_refused:  # `serving` says so, and would take turns with this for ever
+            body = body | {"status": {key: value for key, value in body["status"].items() if key != "phase"}}
+        if there is not None and self._written.get(_key(body)) == (body, there.version):
+            return
         if there is None and self._deletions.has_kind(body["kind"]):
             return  # somebody deleted it during this pass: the next one acts on that
         if there is None:

@@ -15,12 +15,12 @@ from gpudask.api.resource import ANNOTATION_MIRRORED, LABEL_CLUSTER, LABEL_DASK_
 from gpudask.api.status import iso
 from gpudask.api.untrusted_text import quote
 from gpudask.mirror import objects
-from gpudask.mirror.state import MirrorObject
+from gpudask.mirror.state import ERROR, MirrorObject
 from gpudask.stock.notes import Kind, Note
 from gpudask.stock.served import Served
 
 SERVED, CARRIED_OVER = "Served", "CarriedOver"
-PENDING, ERROR = "Pending", "Error"
+PENDING = "Pending"
 HANDLED_BY_ANOTHER = (
     "another operator handles it, which left kopf.zalando.org/ on it: remove the stock Dask operator, or switch the"
     " mirror off (mirror.enabled in the chart)"
