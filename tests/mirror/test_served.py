@@ -263,6 +263,35 @@ async def test_an_edit_that_cannot_be_read_is_told_once_and_the_cluster_goes_on(
     await stage.becomes(lambda: phase(stock), "Running")
 
 
+async def test_a_daskcluster_that_others_own_takes_none_of_them_along(
+    stage: Stage, serving_operator: Operator, stock: Stock
+):
+    other = await make(stock, a_cluster("other", n_workers=0))
+    await stage.becomes(lambda: phase(stock, "other"), "Running")
+    mine = await stage.apply(a_pool(replicas=1))
+    served = next(
+        item
+        for item in await stage.list("gpudaskclusters", "gpudask.dev/v1alpha1")
+        if item["metadata"]["name"] == "other"
+    )
+    body = a_cluster("step", n_workers=0)
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": name, "uid": item["metadata"]["uid"]}
+        for name, item in (("demo", mine), ("other", served))
+    ]
+    await make(stock, body)
+    await stage.becomes(lambda: phase(stock, "step"), "Running")
+    await stock.delete("daskcluster", "step")
+    await stage.becomes(lambda: stock.names("daskcluster"), ["demo", "other"])
+
+    async def clusters() -> list[str]:
+        return [item["metadata"]["name"] for item in await stage.list("gpudaskclusters", "gpudask.dev/v1alpha1")]
+
+    await stage.becomes(clusters, ["demo", "other"])
+    await stays(clusters, ["demo", "other"], 1)
+    assert (await stock.get("daskcluster", "other") or {})["metadata"]["uid"] == other["metadata"]["uid"]
+
+
 def without_image(body: Json) -> None:
     del body["spec"]["worker"]["spec"]["containers"][0]["image"]
 

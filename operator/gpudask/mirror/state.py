@@ -33,7 +33,8 @@ class MirrorObject:
     it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
 
     `source`: where somebody else made it, who wants it served, its `metadata` and `spec`; None: it mirrors a cluster.
-    `owners`: the `Identity.owner_key`s of all clusters that own it. `references`: to all its owners, as they are.
+    `owners`: the `Identity.owner_key`s of the clusters of the name it has, or gives, that own it: not of others, with
+    which somebody wants it to end. `references`: to all its owners, as they are.
     `told`: its phase and conditions. `deleting`: it is being deleted.
     """
 
@@ -158,7 +159,7 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         editor=_editor(meta),
         foreign=any(mark.startswith(_FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
         source=None if kind == objects.AUTOSCALER or "mirrors" in spec else _source(kind, meta, spec),
-        owners=_owners(meta),
+        owners=_owners(meta, cluster),
         references=tuple(fields.items(meta, "ownerReferences")[:_MAX_REFERENCES]),
         told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
         deleting="deletionTimestamp" in meta,
@@ -174,12 +175,13 @@ def _source(kind: str, meta: Json, spec: Json) -> Json:
     return {"kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _owners(meta: Json) -> tuple[str, ...]:
+def _owners(meta: Json, cluster: str) -> tuple[str, ...]:
     namespace = fields.identifier(meta, "namespace")
     return tuple(
         resource.owner_key(namespace, fields.identifier(item, "uid"))
         for item in fields.items(meta, "ownerReferences")
-        if item.get("kind") == resource.KIND and fields.text(item, "apiVersion").startswith(f"{resource.GROUP}/")
+        if (item.get("kind"), item.get("name")) == (resource.KIND, cluster)
+        and fields.text(item, "apiVersion").startswith(f"{resource.GROUP}/")
     )
 
 
