@@ -292,6 +292,30 @@ async def test_a_daskcluster_that_others_own_takes_none_of_them_along(
     assert (await stock.get("daskcluster", "other") or {})["metadata"]["uid"] == other["metadata"]["uid"]
 
 
+async def test_a_picture_by_another_name_takes_no_cluster_along(
+    stage: Stage, serving_operator: Operator, stock: Stock
+):
+    await make(stock, a_cluster())
+    await stage.becomes(lambda: phase(stock), "Running")
+    cluster = await stage.cluster()
+    body = a_cluster("copy", n_workers=0)
+    body["spec"]["mirrors"] = "demo"
+    owner = {"apiVersion": cluster["apiVersion"], "kind": cluster["kind"], "name": "demo", "controller": True}
+    body["metadata"]["ownerReferences"] = [owner | {"uid": cluster["metadata"]["uid"]}]
+    await make(stock, body)
+    await stock.patch("daskcluster", "demo", {"spec": {"idleTimeout": 900}})  # when that is there, the copy was seen
+
+    async def idle() -> Any:
+        return (await stage.cluster())["spec"].get("idle")
+
+    await stage.becomes(idle, {"deleteAfter": "900s"})
+    await stock.delete("daskcluster", "copy")
+    await stock.patch("daskcluster", "demo", {"spec": {"idleTimeout": 1000}})
+    await stage.becomes(idle, {"deleteAfter": "1000s"})
+    await stays(lambda: stock.names("daskcluster"), ["demo"], 1)
+    assert (await stage.cluster())["metadata"]["uid"] == cluster["metadata"]["uid"]
+
+
 def without_image(body: Json) -> None:
     del body["spec"]["worker"]["spec"]["containers"][0]["image"]
 

@@ -306,12 +306,13 @@ class Registry:
 
     def mirror_deleted(self, item: MirrorObject) -> None:
         """Somebody deleted an object of a cluster's mirror, or an autoscaler of theirs that was not yet part of it."""
-        made_by_person = item.kind == AUTOSCALER and not item.controller
-        owner = self._named.get(item.owner, "") if made_by_person else item.controller
+        owner = self._named.get(item.owner, "")  # what has another name stands for no cluster, whoever owns it
         if item.source is not None:
-            owner = next((key for key in item.owners if key in self._loops), "")
+            is_part = owner in item.owners
+        else:
+            is_part = item.controller == owner or (item.kind == AUTOSCALER and not item.controller)
         loop = self._loops.get(owner)
-        if loop is not None:
+        if loop is not None and is_part:
             loop.mirror.deleted(item)
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
