@@ -292,9 +292,7 @@ async def test_a_daskcluster_that_others_own_takes_none_of_them_along(
     assert (await stock.get("daskcluster", "other") or {})["metadata"]["uid"] == other["metadata"]["uid"]
 
 
-async def test_a_picture_by_another_name_takes_no_cluster_along(
-    stage: Stage, serving_operator: Operator, stock: Stock
-):
+async def test_a_picture_by_another_name_takes_no_cluster_along(stage: Stage, serving_operator: Operator, stock: Stock):
     await make(stock, a_cluster())
     await stage.becomes(lambda: phase(stock), "Running")
     cluster = await stage.cluster()

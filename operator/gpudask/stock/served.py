@@ -121,8 +121,8 @@ def pool_of_group(cluster: str, group: str) -> str:
 def merged_spec(served: Json, present: Json) -> Json:
     """The GpuDaskCluster's spec: what stock objects say is as in `served`, all else as it is at `present`.
 
-    So are the sizes of pools that are there. What was set on one that goes, goes with it: a pool that is called so later
-    is another one.
+    So are the sizes of pools that are there. What was set on one that goes, goes with it: another one may be called so
+    later.
     """
     merged = {key: value for key, value in present.items() if key not in _SAID and key != "idle"}
     merged |= {key: served[key] for key in _SAID if key in served}
