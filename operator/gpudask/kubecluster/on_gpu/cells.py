@@ -89,10 +89,12 @@ def execute(source: str, filename: str, names: dict[str, Any]) -> dict[str, Any]
     try:
         tree = ast.parse(source, filename)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        exec(compile(tree, filename, "exec"), names)  # noqa: S102 - what a cell is for
+        # Not with this file's `from __future__`.
+        exec(compile(tree, filename, "exec", dont_inherit=True), names)  # noqa: S102 - what a cell is for
         if last is None:
             return {}
-        value = eval(compile(ast.Expression(last.value), filename, "eval"), names)  # type: ignore[attr-defined]  # noqa: S307
+        expression = ast.Expression(last.value)  # type: ignore[attr-defined]
+        value = eval(compile(expression, filename, "eval", dont_inherit=True), names)  # noqa: S307
         return {} if value is None or source.rstrip().endswith(";") else {"shown": shown(value)}
     except BaseException as error:  # noqa: BLE001 - the notebook raises it
         return {"failure": failure(error)}

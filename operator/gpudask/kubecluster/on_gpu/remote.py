@@ -87,7 +87,8 @@ def run_script(source: str, path: str, arguments: list[str]) -> int:
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)  # for its tracebacks
     before, sys.argv = sys.argv, [path, *arguments]
     try:
-        exec(compile(source, path, "exec"), {"__name__": "__main__", "__file__": path})  # noqa: S102 - what it is for
+        code = compile(source, path, "exec", dont_inherit=True)  # not this file's `from __future__`
+        exec(code, {"__name__": "__main__", "__file__": path})  # noqa: S102 - what it is for
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)  # noqa: T201 - as Python does
