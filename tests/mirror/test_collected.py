@@ -7,15 +7,23 @@ from dataclasses import replace
 
 import pytest
 
+from gpudask.api import Json
 from local.clusters.api_server import ApiServer
 from tests.conftest import CRD
 from tests.hostile.platform import controllers
 from tests.kubectl import Kubectl
 from tests.mirror.stock import Stock
 from tests.mirror.test_served import a_cluster, a_group, condition, make, nothing_left, phase, tells
-from tests.reconcile.stage import operating, staged_alone
+from tests.reconcile.stage import Stage, operating, staged_alone
 
 pytestmark = pytest.mark.api
+
+
+async def an_owner(stage: Stage) -> Json:
+    """The reference to an object that stands for the workflow which makes a DaskCluster."""
+    flow = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "flow"}}
+    made = await stage.api.request("POST", f"/api/v1/namespaces/{stage.namespace}/configmaps", body=flow)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": made["metadata"]["uid"]}
 
 
 async def test_either_takes_all_along_while_no_operator_runs(monkeypatch: pytest.MonkeyPatch):
@@ -27,14 +35,19 @@ async def test_either_takes_all_along_while_no_operator_runs(monkeypatch: pytest
         server.processes.ensure(controllers(server))
         async with staged_alone(own, monkeypatch) as stage:
             stock = Stock(stage)
-            for first in ("DaskCluster", "GpuDaskCluster"):
+            for first in ("DaskCluster", "GpuDaskCluster", "its owner"):
+                body = a_cluster()
+                if first == "its owner":
+                    body["metadata"]["ownerReferences"] = [await an_owner(stage)]
                 async with operating(replace(stage.settings, mirror=True)):
-                    await make(stock, a_cluster())
+                    await make(stock, body)
                     await make(stock, a_group())
                     await stage.becomes(lambda: phase(stock), "Running")
                     await tells(stock, "Served", "True", "demo-more", "daskworkergroup")
                 if first == "DaskCluster":
                     await stock.delete("daskcluster", "demo")
+                elif first == "its owner":
+                    await stage.api.request("DELETE", f"/api/v1/namespaces/{stage.namespace}/configmaps/flow")
                 else:
                     await stage.delete_cluster()
                 await nothing_left(stage, stock)

@@ -68,7 +68,9 @@ def test_owners_that_are_there_stay_and_one_controls_it() -> None:
     job = {"apiVersion": "x/v1", "kind": "Job", "name": "j", "uid": "1", "controller": True}
     mine = told.owned(an_object(), {"name": "demo", "uid": "2"}, "2")["ownerReferences"]
     assert [(each["uid"], each.get("controller")) for each in mine] == [("2", True)]
-    both = told.owned(an_object(ownerReferences=[job]), {"name": "demo", "uid": "2"}, "2")["ownerReferences"]
+    metadata = {"name": "more", "namespace": "default", "uid": "u", "resourceVersion": "7", "ownerReferences": [job]}
+    group = observe_mirror(objects.WORKER_GROUP)({"metadata": metadata, "spec": {"cluster": "demo"}})
+    both = told.owned(group, {"name": "demo", "uid": "2"}, "2")["ownerReferences"]
     assert both[0] == job
     assert "controller" not in both[1]
 
@@ -83,3 +85,20 @@ def test_any_status_that_is_there_is_written_over(status: Any) -> None:
 def test_so_is_one_with_its_fields(status: Json) -> None:
     written, _ = told.status(an_object(status), FINE, NOW)
     assert written is None or written["conditions"][0]["reason"] == "Served"
+
+
+FLOW: Json = {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": "f"}
+SERVING: Json = {"name": "demo", "uid": "c"}
+
+
+def test_a_daskcluster_that_others_own_notes_what_serves_it_and_keeps_its_owners():
+    alone, owned = an_object(), an_object(ownerReferences=[FLOW])
+    assert told.owned(alone, SERVING, "2")["ownerReferences"][0]["uid"] == "c"
+    noted = told.owned(owned, SERVING, "2")
+    assert "ownerReferences" not in noted, "with another owner it would stay when the flow goes"
+    assert an_object(ownerReferences=[FLOW], annotations=noted["annotations"]).owners == ("default/c",)
+
+
+def test_the_note_on_a_copy_says_nothing_of_the_copy():
+    noted = told.owned(an_object(ownerReferences=[FLOW]), SERVING, "2")
+    assert an_object(uid="v", annotations=noted["annotations"]).owners == ()

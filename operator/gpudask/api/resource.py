@@ -39,6 +39,8 @@ ANNOTATION_RETIRE = f"{GROUP}/retire"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 ANNOTATION_MADE_WITH = f"{GROUP}/made-with"  # on scheduler pods
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
+# On a DaskCluster that others own: its uid, and that of the cluster that serves it.
+ANNOTATION_SERVED_BY = f"{GROUP}/served-by"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 ANNOTATION_CREATION = f"{GROUP}/creation-id"  # on the cluster: by it a client knows what it made without an answer
 

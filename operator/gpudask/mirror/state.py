@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
-from gpudask.api.resource import ANNOTATION_MIRRORED, Cluster
+from gpudask.api.resource import ANNOTATION_MIRRORED, ANNOTATION_SERVED_BY, Cluster
 from gpudask.mirror import objects
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
@@ -33,9 +33,9 @@ class MirrorObject:
     it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
 
     `source`: where somebody else made it, who wants it served, its `metadata` and `spec`; None: it mirrors a cluster.
-    `owners`: the `Identity.owner_key`s of the clusters of the name it has, or gives, that own it: not of others, with
-    which somebody wants it to end. `references`: to all its owners, as they are.
-    `told`: its phase and conditions. `deleting`: it is being deleted.
+    `owners`: the `Identity.owner_key`s of the clusters of the name it has, or gives, that own it, or would if nobody
+    else did (`told.owned`): not of others, with which somebody wants it to end. `references`: to all its owners, as
+    they are. `told`: its phase and conditions. `deleting`: it is being deleted.
     """
 
     uid: str
@@ -176,8 +176,10 @@ def _source(kind: str, meta: Json, spec: Json) -> Json:
 
 
 def _owners(meta: Json, cluster: str) -> tuple[str, ...]:
-    namespace = fields.identifier(meta, "namespace")
-    return tuple(
+    namespace, noted = fields.identifier(meta, "namespace"), fields.mapping(meta, "annotations")
+    noted_on, _, uid = fields.text(noted, ANNOTATION_SERVED_BY).partition("/")
+    is_own = noted_on == meta["uid"]  # else it is a copy of another one
+    return *([resource.owner_key(namespace, uid)] if is_own else ()), *(
         resource.owner_key(namespace, fields.identifier(item, "uid"))
         for item in fields.items(meta, "ownerReferences")
         if (item.get("kind"), item.get("name")) == (resource.KIND, cluster)

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from gpudask.api import Json, resource
 from gpudask.api.reasons import ConditionType, Reason
-from gpudask.api.resource import ANNOTATION_MIRRORED, LABEL_CLUSTER, LABEL_DASK_CLUSTER, LABEL_DASK_COMPONENT
+from gpudask.api.resource import (
+    ANNOTATION_MIRRORED,
+    ANNOTATION_SERVED_BY,
+    LABEL_CLUSTER,
+    LABEL_DASK_CLUSTER,
+    LABEL_DASK_COMPONENT,
+)
 from gpudask.api.status import iso
 from gpudask.api.untrusted_text import quote
 from gpudask.mirror import objects
@@ -85,7 +91,11 @@ def group_conditions(served: Served, name: str) -> tuple[Condition, ...]:
 
 
 def owned(item: MirrorObject, cluster: Json, size: str) -> Json:
-    """The metadata of `item` once the GpuDaskCluster with the metadata `cluster` owns it. `size`: what it shows."""
+    """The metadata of `item` once the GpuDaskCluster with the metadata `cluster` owns it. `size`: what it shows.
+
+    A DaskCluster that others own gets no further owner, but a note: Kubernetes deletes what has no owner left, so these
+    two would keep each other once the others are gone.
+    """
     has_controller = any(reference.get("controller") is True for reference in item.references)
     reference = {
         "apiVersion": resource.API_VERSION,
@@ -95,10 +105,15 @@ def owned(item: MirrorObject, cluster: Json, size: str) -> Json:
         **({} if has_controller else {"controller": True}),
     }
     component = {LABEL_DASK_COMPONENT: "workergroup"} if item.kind == objects.WORKER_GROUP else {}
+    annotations = {ANNOTATION_MIRRORED: size}
+    owners: Json = {"ownerReferences": [*item.references, reference]}
+    if item.kind == objects.CLUSTER and item.references:
+        annotations[ANNOTATION_SERVED_BY] = f"{item.uid}/{cluster['uid']}"
+        owners = {}
     return {
         "labels": {LABEL_CLUSTER: cluster["name"], LABEL_DASK_CLUSTER: cluster["name"], **component},
-        "annotations": {ANNOTATION_MIRRORED: size},
-        "ownerReferences": [*item.references, reference],
+        "annotations": annotations,
+        **owners,
     }
 
 
