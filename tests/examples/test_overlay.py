@@ -4,13 +4,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpudask.api.resource import API_VERSION, KIND
+from gpudask.api.resource import API_VERSION, JOB_KIND, KIND
+from gpudask.api.job import JobSpec
 from gpudask.api.spec import Spec
 from gpudask.api.base import number
 from local.demo.overlay import IMAGE, localize, without_devices
 from tests.kubectl import Kubectl
 
-MANIFESTS = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+JOB = next(path for path in EXAMPLES if path.stem == "job")
+MANIFESTS = [path for path in EXAMPLES if path != JOB]
 every_manifest = pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 
 
@@ -34,6 +37,18 @@ def test_an_example_obeys_the_models_as_it_is_and_localized(path: Path):
     assert (manifest["apiVersion"], manifest["kind"]) == (API_VERSION, KIND)
     Spec.model_validate(manifest["spec"])
     Spec.model_validate(localize(manifest)["spec"])
+
+
+def test_the_example_of_a_job_obeys_its_models():
+    manifest = yaml.safe_load(JOB.read_text())
+
+    assert (manifest["apiVersion"], manifest["kind"]) == (API_VERSION, JOB_KIND)
+    JobSpec.model_validate(manifest["spec"])
+
+
+@pytest.mark.api
+def test_the_api_server_takes_the_example_of_a_job(in_namespace: Kubectl):
+    in_namespace("apply", "--dry-run=server", "--validate=strict", "-f", str(JOB))
 
 
 @pytest.mark.api
