@@ -24,7 +24,7 @@ from local.programs.requirements import IMAGES, ensure_requirements
 IMAGE_NAMES = ("operator", "dask", "dask-cpu")
 _REGISTRY = "localhost/gpudask"
 # What of the package each Containerfile copies: an edit of the operator leaves the Dask images as they are.
-_FOR_TASKS = ("__init__.py", "entry.py", "py.typed", "api", "kubecluster")
+_FOR_TASKS = ("__init__.py", "entry.py", "py.typed", "api", "kubecluster", "stock")
 _PACKAGE_PARTS = {"operator": ("",), "dask": _FOR_TASKS, "dask-cpu": _FOR_TASKS}
 
 

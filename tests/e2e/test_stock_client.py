@@ -138,6 +138,6 @@ def test_what_an_existing_program_makes_computes_scales_and_leaves_nothing(
         made.add_worker_group("more", n_workers=1)
         space.wait_workers("mine", "more", 1)
         made.delete_worker_group("more")
-        space.wait_workers("mine", "more", 0)
+        space.wait(lambda: not space.pods("mine", "more"), "the group's pods are gone")
     left = ("daskclusters", "daskworkergroups", "gdc", "pods", "services")
     space.wait(lambda: not any(space.get(kind) for kind in left), "nothing is left")
