@@ -21,7 +21,7 @@ GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERA
 # Where it is set, each of the processes that the tests start compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e properties soak hostile chaos leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e test-stock properties soak hostile chaos leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -103,6 +103,9 @@ else
 	@$(PY) -m pytest -m "e2e and not alone" $(SIDE_BY_SIDE) tests/e2e $(ARGS)
 	@$(PY) -m pytest -m "e2e and alone" tests/e2e $(ARGS)
 endif
+
+test-stock: machine setup ## dask-kubernetes' own tests, beside our operator (DIR=its checkout; a cluster of your own as in test-e2e)
+	@$(if $(IMAGE)$(OPERATOR_IMAGE),$(GIVEN)) $(PY) -m tests.stock_suite "$(DIR)" $(ARGS)
 
 properties: setup ## the properties with new examples; what fails says how it is tried again
 	@GPUDASK_EXAMPLES=new $(PY) -m pytest -q -m "hypothesis and not e2e" $(SIDE_BY_SIDE) $(ARGS)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from local.layout import REPOSITORY
+from local.layout import REPOSITORY, cache_dir
 from tests.e2e.platform import Platform
 from tests.releases.environment import Environment
 from tests.stock_suite import report
@@ -41,7 +41,7 @@ def suites(directory: str) -> list[Path]:
         NoSuiteError: one is missing.
     """
     if not directory:
-        raise NoSuiteError(f"the tests of dask-kubernetes are no part of this repository: {_HOW_TO_GET_ONE}")
+        raise NoSuiteError(f"the tests of dask-kubernetes are no part of this repository; {_HOW_TO_GET_ONE}")
     found = [Path(directory).resolve() / suite for suite in SUITES]
     missing = [str(path) for path in found if not path.is_dir()]
     if missing:
@@ -59,7 +59,8 @@ def command(python: Path, directory: Path, options: dict[str, str], arguments: l
         arguments: more ones of pytest.
     """
     return [
-        *(str(python), "-B", "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"),
+        *(str(python), "-X", f"pycache_prefix={cache_dir() / 'bytecode'}"),
+        *("-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider"),
         *("-p", "tests.stock_suite.plugin", "--noconftest", "--import-mode=importlib"),
         *("-c", os.devnull, f"--rootdir={directory}", "-o", f"timeout={_TEST_SECONDS}", "-o", "timeout_func_only=true"),
         *(f"--stock-{name}={value}" for name, value in options.items()),

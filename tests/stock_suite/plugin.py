@@ -24,7 +24,7 @@ import pytest
 BUILT = "dask-kubernetes:dev"
 """The image that their conftest builds, and their manifests name."""
 OWN_PROCESS = "up to here it passes; from here on it looks into the process of the stock operator"
-_EXPECTED_SECONDS = 60  # for a test that is known to fail: some wait for what never comes
+_EXPECTED_SECONDS = 90  # for a test that is known to fail: some wait for what never comes
 _SHOWN = "daskclusters,daskworkergroups,daskautoscalers,gpudaskclusters,pods,services"
 _FORWARDED = re.compile(r":(\d+) -> ")
 

@@ -59,7 +59,7 @@ def test_never_run():
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_known(name, request):
-    assert request.node.get_closest_marker("timeout").args == (60,), "a minute at most"
+    assert request.node.get_closest_marker("timeout").args == (90,), "no longer"
     assert name == "a"
 """
 KUBECTL = """#!/bin/sh
