@@ -54,3 +54,12 @@ def test_the_stock_operator_leaves_marks(mark: str):
     name = "kopf.zalando.org/last-handled-configuration"
     body["metadata"][mark] = {name: "x"} if mark == "annotations" else [name]
     assert observe_mirror(objects.CLUSTER)(body).foreign
+
+
+@pytest.mark.parametrize(
+    ("value", "is_foreign"), [('{"started":"2026-01-01T00:00:00","retries":0}', True), ("x", False)]
+)
+def test_of_other_annotations_that_begin_so_a_handlers_progress_alone_is_its_mark(value: str, is_foreign: bool):
+    body = stored(objects.dask_cluster(cluster(*MIXED), size=1, ready=0))
+    body["metadata"]["annotations"]["kopf.zalando.org/daskcluster_create"] = value
+    assert observe_mirror(objects.CLUSTER)(body).foreign == is_foreign

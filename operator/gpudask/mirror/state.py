@@ -7,7 +7,7 @@ while it was down, which the names of field managers alone do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpudask.api import Json, resource
@@ -17,7 +17,8 @@ from gpudask.mirror import objects
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
 
-_FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles
+_FOREIGN = "kopf.zalando.org/"  # what the stock operator leaves on whatever it handles begins so
+_HANDLED = f"{_FOREIGN}last-handled-configuration"
 _OURS = "gpudask"
 ERROR = "Error"  # the phase, as the stock operator writes it
 _RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
@@ -157,12 +158,25 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         maximum=fields.number(spec, "maximum"),
         written=None if written is None else fields.text(annotations, ANNOTATION_MIRRORED),
         editor=_editor(meta),
-        foreign=any(mark.startswith(_FOREIGN) for mark in (*annotations, *fields.strings(meta, "finalizers"))),
+        foreign=_is_foreign(annotations, fields.strings(meta, "finalizers")),
         source=None if kind == objects.AUTOSCALER or "mirrors" in spec else _source(kind, meta, spec),
         owners=_owners(meta, cluster),
         references=tuple(fields.items(meta, "ownerReferences")[:_MAX_REFERENCES]),
         told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
         deleting="deletionTimestamp" in meta,
+    )
+
+
+def _is_foreign(annotations: Json, finalizers: Iterable[str]) -> bool:
+    """Whether another operator handles it: by its finalizer, what it handled last, or how far a handler came.
+
+    The last is a JSON object. Other annotations that begin so are people's, and no operator's.
+    """
+    progress = (str(value) for key, value in annotations.items() if key.startswith(_FOREIGN))
+    return (
+        _HANDLED in annotations
+        or any(value.startswith("{") for value in progress)
+        or any(mark.startswith(_FOREIGN) for mark in finalizers)
     )
 
 
