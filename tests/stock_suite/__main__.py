@@ -96,7 +96,7 @@ def run(directory: Path, options: dict[str, str], arguments: list[str]) -> repor
         subprocess.run(
             command(python, directory, given, arguments),
             env=variables(directory, scratch),
-            cwd=scratch,
+            cwd=directory,
             timeout=_LIMIT_SECONDS,
             check=False,
         )
