@@ -93,7 +93,7 @@ def run(directory: Path, options: dict[str, str], arguments: list[str]) -> repor
         results = Path(scratch) / "results.jsonl"
         results.touch()
         given = options | {"expected": str(report.EXPECTED), "results": str(results)}
-        subprocess.run(
+        done = subprocess.run(
             command(python, directory, given, arguments),
             env=variables(directory, scratch),
             cwd=directory,
@@ -101,7 +101,8 @@ def run(directory: Path, options: dict[str, str], arguments: list[str]) -> repor
             check=False,
         )
         ran = report.read(results.read_text())
-    return report.judge(ran, report.expectations(report.EXPECTED.read_text()), whole=not arguments)
+    expected = report.expectations(report.EXPECTED.read_text())
+    return report.judge(ran, expected, status=done.returncode, whole=not arguments)
 
 
 def main() -> int:

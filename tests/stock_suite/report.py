@@ -12,6 +12,7 @@ from pathlib import Path
 EXPECTED = Path(__file__).with_name("expected.toml")
 _PODS = "waits for Deployments; schedulers and workers are Pods. With these shown in their place the rest of it passes"
 _STALE = "passes: remove its line from expected.toml"
+_ENDED = (0, 1)  # pytest's exit status where all tests ran
 _TEXT_LENGTH = 160
 _NAME_LENGTH = 60
 
@@ -63,18 +64,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """Of all tests. `unknown`: names in `expected.toml` that no test has."""
+    """Of all tests. `unknown`: names in `expected.toml` that no test has. `status`: pytest's exit status."""
 
     rows: tuple[Row, ...]
     unknown: tuple[str, ...]
+    status: int
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether tests ran, and none failed that has to pass."""
-        return bool(self.rows) and all(row.expected for row in self.rows)
+        """Whether pytest came to its end, and no test failed that has to pass."""
+        return self.status in _ENDED and bool(self.rows) and all(row.expected for row in self.rows)
 
     def __str__(self) -> str:
         lines = [str(row) for row in self.rows]
+        if self.status not in _ENDED:
+            lines.append(f"pytest ended with status {self.status} before all of them ran")
         lines += [f"{name}: no test is called so: remove its line from expected.toml" for name in self.unknown]
         return "\n".join([*lines, self.line])
 
@@ -101,13 +105,22 @@ def expectations(text: str) -> dict[str, dict[str, str]]:
     return {section: dict(entries) for section, entries in tomllib.loads(text).items()}
 
 
-def judge(tests: Iterable[Ran], expected: Mapping[str, Mapping[str, str]], *, whole: bool = True) -> Report:
-    """The report. `whole`: all tests ran, not a part, so a name that none has is told."""
+def judge(
+    tests: Iterable[Ran], expected: Mapping[str, Mapping[str, str]], *, status: int = 0, whole: bool = True
+) -> Report:
+    """The report.
+
+    Args:
+        tests: those that ran.
+        expected: the sections of `expected.toml`.
+        status: pytest's exit status.
+        whole: all tests ran, not a part, so a name that none has is told.
+    """
     ran = list(tests)
     known = {test.function for test in ran}
     listed = [name for section in expected.values() for name in section]
     unknown = [name for name in listed if name not in known] if whole else []
-    return Report(tuple(_row(test, expected["failed"].get(test.function)) for test in ran), tuple(unknown))
+    return Report(tuple(_row(test, expected["failed"].get(test.function)) for test in ran), tuple(unknown), status)
 
 
 def _row(ran: Ran, expected: str | None) -> Row:

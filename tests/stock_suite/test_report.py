@@ -63,6 +63,13 @@ def test_of_a_part_of_the_tests_no_line_is_missed() -> None:
     assert judge([GOOD], {"failed": {"test_other": "differs"}, "not_applicable": {}}, whole=False).unknown == ()
 
 
+def test_tests_that_did_not_come_to_their_end_are_not_as_expected() -> None:
+    assert judge([GOOD], NOTHING, status=1).is_as_expected
+    broken = judge([GOOD], NOTHING, status=3)
+    assert not broken.is_as_expected
+    assert "pytest ended with status 3" in str(broken)
+
+
 def test_no_test_at_all_is_not_as_expected() -> None:
     assert not judge([], NOTHING).is_as_expected
 
