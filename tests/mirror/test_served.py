@@ -132,6 +132,13 @@ async def test_a_manifest_becomes_a_cluster_that_owns_and_is_owned(
     assert "overrides" not in (await stage.cluster())["spec"], "its own size is nobody's override"
 
 
+async def test_a_manifest_whose_size_is_null_has_one_worker(stage: Stage, serving_operator: Operator, stock: Stock):
+    await make(stock, a_cluster(n_workers=None))
+    await stage.becomes(lambda: stage.names(pool="default"), workers("default", 1))
+    await stage.becomes(lambda: stock.size("demo-default"), 1)
+    assert "overrides" not in (await stage.cluster())["spec"], "nobody set it"
+
+
 async def test_the_stock_client_makes_scales_adapts_adds_takes_away_and_closes(
     stage: Stage, serving_operator: Operator, stock: Stock, scheduler: None
 ):

@@ -103,8 +103,8 @@ def test_a_group_that_cannot_be_read_is_left_out_alone() -> None:
     assert served.refused["demo-bad"].startswith("spec.worker.spec.containers: a container with an image")
 
 
-def test_without_a_size_there_are_no_workers() -> None:
-    assert pools(n_workers=None)["default"]["replicas"] == 0
+def test_without_a_size_there_is_one_worker_as_the_stock_definitions_have_it_by_default() -> None:
+    assert pools(n_workers=None)["default"]["replicas"] == 1
 
 
 def test_a_spec_without_end_is_refused_before_it_is_read() -> None:

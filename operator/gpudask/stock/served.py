@@ -191,7 +191,7 @@ def _converted(documents: list[Json]) -> tuple[Json, Notes]:
     notes = Notes()
     typed = [{"apiVersion": "kubernetes.dask.org/v1", **document} for document in documents]
     try:
-        (body,) = convert([_default_size(document) for document in typed], notes)
+        (body,) = convert(typed, notes)
         parse({**body, "metadata": {"namespace": "default", "uid": "unknown", **body["metadata"]}})
     except (InvalidSpecError, ValueError, ArithmeticError) as error:
         raise UnservableError(str(error)) from error
@@ -203,15 +203,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _default_size(document: Json) -> Json:
-    """The document with a size: a stock client that names none makes a cluster without workers."""
-    spec = document.get("spec")
-    worker = spec.get("worker") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(worker, dict) or worker.get("replicas") is not None:
-        return document
-    return document | {"spec": spec | {"worker": worker | {"replicas": 0}}}
 
 
 def _replaced(document: Json) -> list[str]:
