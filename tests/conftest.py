@@ -5,12 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell that starts tests in the background has them ignore Ctrl-C, which tests send to programs and to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
