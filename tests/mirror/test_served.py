@@ -149,7 +149,7 @@ async def test_the_stock_client_makes_scales_adapts_adds_takes_away_and_closes(
     await stage.becomes(lambda: stage.names(pool="default"), workers("default", 2))
     await in_daemon(lambda: cluster.scale(3))
     await stage.becomes(lambda: stage.names(pool="default"), workers("default", 3))
-    await in_daemon(lambda: cluster.adapt(minimum=1, maximum=2))
+    await in_daemon(lambda: cluster.adapt(minimum=2, maximum=2))
     await stage.becomes(lambda: stage.names(pool="default"), workers("default", 2))
     await in_daemon(lambda: cluster.scale(1))
     await stage.becomes(lambda: stage.names(pool="default"), workers("default", 1))
