@@ -57,8 +57,9 @@ def test_the_budget_keeps_the_scheduler_while_it_knows_a_result_and_lets_it_go_a
         assert "disruption budget" in refused.stderr, refused
         del future
     space.wait(lambda: _disruptions(space) == 1, "the budget lets it go", seconds=90)
+    old = space.uids("kept")
     assert space.kubectl.attempt(*evict, stdin=body).returncode == 0
-    space.wait(lambda: space.names("kept") and scheduler not in space.names("kept"), "another scheduler pod")
+    space.wait(lambda: space.uids("kept") and not space.uids("kept") & old, "another scheduler pod")
 
 
 def _disruptions(space: Space) -> int:

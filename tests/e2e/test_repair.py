@@ -34,9 +34,9 @@ def test_a_pod_deleted_by_hand_returns(space: Space) -> None:
 def test_a_deleted_scheduler_returns_and_the_workers_find_it(space: Space) -> None:
     space.apply(cluster("head", cpu(replicas=2)))
     space.wait_workers("head", "cpu", 2)
-    (old,) = space.names("head")
+    (old,), before = space.names("head"), space.uids("head")
     space.kubectl("delete", "pod", old, "--wait=false")
-    space.wait(lambda: space.names("head") and old not in space.names("head"), "another scheduler pod")
+    space.wait(lambda: space.uids("head") and not space.uids("head") & before, "another scheduler pod")
     space.wait_workers("head", "cpu", 2)
     with space.client("head") as client:
         assert client.submit(work, 1).result(timeout=60) == 1

@@ -68,7 +68,7 @@ def test_an_edited_pool_is_replaced_while_a_task_runs_and_a_result_is_held(
     space.apply(cluster("roll", *pools))
     size = 2 if pool == "cpu" else 1
     space.wait_workers("roll", pool, size)
-    scheduler, old = space.names("roll"), uids(space, pool)
+    scheduler, old = space.uids("roll"), uids(space, pool)
     with space.client("roll") as client:
         record(client)
         held = hold_results(client, pool)
@@ -81,7 +81,7 @@ def test_an_edited_pool_is_replaced_while_a_task_runs_and_a_result_is_held(
         space.wait(lambda: len(uids(space, pool)) == size and not uids(space, pool) & old, "all pods are new")
         check_nothing_was_lost(client, pool, held, running)
     assert all(seen(pod["spec"]["containers"][0]) for pod in space.pods("roll", pool))
-    assert space.names("roll") == scheduler, "an edit of a pool is no reason to restart the scheduler"
+    assert space.uids("roll") == scheduler, "an edit of a pool is no reason to restart the scheduler"
     space.wait(lambda: space.pool("roll", pool)["outdated"] == 0, "none is out of date")
 
 
@@ -93,7 +93,7 @@ def test_an_edit_of_the_whole_cluster_rolls_the_pools_at_once_and_the_scheduler_
     space.apply(cluster("roll", cpu(), gpu(replicas=1), **has_env))
     space.wait_workers("roll", "cpu", 1)
     space.wait_workers("roll", "gpu", 1)
-    scheduler, old = space.names("roll"), uids(space, "cpu") | uids(space, "gpu")
+    scheduler, old = space.uids("roll"), uids(space, "cpu") | uids(space, "gpu")
     with space.client("roll") as client:
         record(client)
         held = hold_results(client, "gpu")
@@ -108,9 +108,9 @@ def test_an_edit_of_the_whole_cluster_rolls_the_pools_at_once_and_the_scheduler_
         check_nothing_was_lost(client, "gpu", held, running)
         assert client.gather(held_on_cpu) == list(range(4))
         assert space.condition("roll", "SchedulerReady")["reason"] == "SchedulerWaitsForRollout"
-        assert space.names("roll") == scheduler
+        assert space.uids("roll") == scheduler
         del held, held_on_cpu, running
-        space.wait(lambda: space.names("roll") and not space.names("roll") & scheduler, "then the scheduler is new")
+        space.wait(lambda: space.uids("roll") and not space.uids("roll") & scheduler, "then the scheduler is new")
     space.wait(lambda: space.condition("roll", "SchedulerReady")["reason"] == "SchedulerRunning", "it runs")
     space.wait_workers("roll", "cpu", 1)
     space.wait_workers("roll", "gpu", 1)
@@ -122,7 +122,7 @@ def test_an_edit_of_the_whole_cluster_rolls_the_pools_at_once_and_the_scheduler_
 def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get_its_own(space: Space) -> None:
     space.apply(cluster("roll", cpu()))
     space.wait_workers("roll", "cpu", 1)
-    scheduler, old = space.names("roll"), uids(space, "cpu")
+    scheduler, old = space.uids("roll"), uids(space, "cpu")
     with space.client("roll") as client:
         held = client.submit(work, 1, pure=False)
         assert held.result(timeout=30) == 1
@@ -133,10 +133,10 @@ def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get
         space.wait_workers("roll", "cpu", 2)
         assert old < uids(space, "cpu"), "a worker was replaced"
         assert [has_new_image(pod["spec"]["containers"][0]) for pod in space.pods("roll", "cpu")] == [False, False]
-        assert space.names("roll") == scheduler
+        assert space.uids("roll") == scheduler
         assert client.gather(client.map(work, range(4), pure=False)) == list(range(4))
         del held
-        space.wait(lambda: space.names("roll") and not space.names("roll") & scheduler, "then the scheduler is new")
+        space.wait(lambda: space.uids("roll") and not space.uids("roll") & scheduler, "then the scheduler is new")
     space.wait(lambda: space.pool("roll", "cpu")["outdated"] == 0, "and all workers are")
     space.wait_workers("roll", "cpu", 2)
     stay = [pod for pod in space.get("pods") if "deletionTimestamp" not in pod["metadata"]]
@@ -147,18 +147,18 @@ def test_an_edited_image_comes_with_the_scheduler_and_until_then_new_workers_get
 def test_an_edited_scheduler_waits_for_running_tasks_and_for_held_results_and_says_so(space: Space) -> None:
     space.apply(cluster("roll", cpu()))
     space.wait_workers("roll", "cpu", 1)
-    old = space.names("roll")
+    old = space.uids("roll")
     with space.client("roll") as client:
         running = start_a_task(space, client, "cpu")
         space.edit("roll", {"op": "add", "path": "/spec/scheduler/image", "value": SLIM_IMAGE})
         waits_for_rollout(space, "holds tasks or results")
-        steadily(lambda: space.names("roll") == old, "the scheduler stays while a task runs", seconds=2)
+        steadily(lambda: space.uids("roll") == old, "the scheduler stays while a task runs", seconds=2)
         client.run(release)
         assert running.result(timeout=30) == 5
-        steadily(lambda: space.names("roll") == old, "the scheduler stays while a result is held", seconds=2)
+        steadily(lambda: space.uids("roll") == old, "the scheduler stays while a result is held", seconds=2)
         assert running.result(timeout=30) == 5
         del running
-        space.wait(lambda: space.names("roll") and not old & space.names("roll"), "it was replaced once idle")
+        space.wait(lambda: space.uids("roll") and not old & space.uids("roll"), "it was replaced once idle")
     space.wait(lambda: space.condition("roll", "SchedulerReady")["reason"] == "SchedulerRunning", "it runs")
     space.wait_workers("roll", "cpu", 1)
     assert [pod["spec"]["containers"][0]["image"] for pod in space.pods("roll")] == [SLIM_IMAGE]
@@ -167,7 +167,7 @@ def test_an_edited_scheduler_waits_for_running_tasks_and_for_held_results_and_sa
 def test_a_rollout_that_drains_waits_for_running_tasks_alone_and_gives_held_results_up(space: Space) -> None:
     space.apply(cluster("roll", cpu(), rollout="Drain"))
     space.wait_workers("roll", "cpu", 1)
-    old = space.names("roll")
+    old = space.uids("roll")
     with space.client("roll") as client:
         held = client.submit(work, 1, pure=False)
         assert held.result(timeout=30) == 1
@@ -176,10 +176,10 @@ def test_a_rollout_that_drains_waits_for_running_tasks_alone_and_gives_held_resu
         running.add_done_callback(lambda future: ended.append(future.status))
         space.edit("roll", {"op": "add", "path": "/spec/scheduler/env", "value": [{"name": "EDITED", "value": "1"}]})
         waits_for_rollout(space, "runs tasks")
-        steadily(lambda: space.names("roll") == old, "the scheduler stays while a task runs", seconds=2)
+        steadily(lambda: space.uids("roll") == old, "the scheduler stays while a task runs", seconds=2)
         assert ended == []
         client.run(release)
-        space.wait(lambda: space.names("roll") and not old & space.names("roll"), "it was replaced")
+        space.wait(lambda: space.uids("roll") and not old & space.uids("roll"), "it was replaced")
         space.wait(lambda: ended == ["finished"], "the task ended, then the scheduler", seconds=5)
         space.wait(lambda: held.status != "finished", "a held result does not outlive the scheduler, as documented")
     space.wait_workers("roll", "cpu", 1)
