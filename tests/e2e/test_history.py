@@ -29,7 +29,7 @@ WORKERS = 2
 A_CLUSTERS_KILLS = 40  # of the hundred ends that a record has
 _MARK = re.compile(r"mark (\d+\.\d+)")
 _RANDOM = random.Random()  # noqa: S311 - any pod, any way
-# The last mark is a tenth of a second old at most, and the end is known to the second; a busy machine adds one.
+# The last mark is a tenth of a second old at most, and the end is known to the second; a busy machine adds some.
 _MISSING_SECONDS = 15.0
 # The workers have no tests: what runs in them travels with the call.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
