@@ -9,6 +9,7 @@ from gpudask.api import Json, resource
 from gpudask.api.image_pull import is_pull_failure, short_message
 from gpudask.api.untrusted_text import quote
 from gpudask.planning.observed import fields
+from gpudask.planning.observed.parser import owner_key
 
 _LABEL_LENGTH = 63
 _IMAGE_LENGTH = 512
@@ -98,14 +99,7 @@ def parse_runner_pod(body: Json) -> RunnerPod:
 
 def job_key(metadata: Json) -> str:
     """The `Identity.owner_key` of the GpuDaskJob that controls an object, empty where none does."""
-    controllers = [item for item in fields.items(metadata, "ownerReferences") if item.get("controller") is True]
-    if len(controllers) != 1:
-        return ""
-    (reference,) = controllers
-    group, slash, _ = fields.text(reference, "apiVersion").partition("/")
-    if not slash or group != resource.GROUP or reference.get("kind") != resource.JOB_KIND:
-        return ""
-    return resource.owner_key(fields.identifier(metadata, "namespace"), fields.identifier(reference, "uid"))
+    return owner_key(metadata, resource.JOB_KIND)
 
 
 def _message(of: Json) -> str:

@@ -39,8 +39,8 @@ _PREEMPTIONS = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLost", 
 _NODE_PRESSURE = "The node "  # "was low on resource: ...", "had condition: [...]"
 
 
-def owner_key(metadata: Json) -> str:
-    """The `Identity.owner_key` of the GpuDaskCluster that controls an object, empty where none does.
+def owner_key(metadata: Json, kind: str = resource.KIND) -> str:
+    """The `Identity.owner_key` of the GpuDaskCluster, or what `kind` says, that controls an object; empty for none.
 
     An owner is in the object's own namespace. So a reference in another namespace to a cluster of this one, by the uid
     that everybody can read in its pods' labels, names no cluster that exists.
@@ -50,7 +50,7 @@ def owner_key(metadata: Json) -> str:
         return ""
     (reference,) = controllers
     group, slash, _ = fields.text(reference, "apiVersion").partition("/")
-    if not slash or group != resource.GROUP or reference.get("kind") != resource.KIND:
+    if not slash or group != resource.GROUP or reference.get("kind") != kind:
         return ""
     return resource.owner_key(fields.identifier(metadata, "namespace"), fields.identifier(reference, "uid"))
 
