@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from dask_kubernetes.operator import KubeCluster
-from dask_kubernetes.operator.kubecluster import kubecluster as module
 from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec, make_worker_spec
-from distributed import Scheduler
 
 from gpudask.api import Json
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
-from tests.conftest import ROOT
-from tests.kubectl import Kubectl
 from tests.mirror.stock import Stock, in_daemon
 from tests.reconcile.proxy import Proxy
 from tests.reconcile.stage import Stage, operating, stays
 
 pytestmark = pytest.mark.api
 GPU = {"limits": {"nvidia.com/gpu": 1}}
-
-
-@pytest.fixture(scope="module")
-def definitions(kubectl: Kubectl) -> None:
-    kubectl.define(ROOT / "crds" / "mirror.yaml")
-
-
-@pytest.fixture
-def stock(stage: Stage, definitions: None) -> Stock:
-    return Stock(stage)
-
-
-@pytest.fixture
-async def serving_operator(stage: Stage, definitions: None) -> AsyncIterator[Operator]:
-    async with operating(replace(stage.settings, mirror=True)) as running:
-        yield running
-
-
-@pytest.fixture
-async def scheduler(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """A Dask scheduler where the stock client would have a port-forward to one."""
-    async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as running:
-
-        async def address(*_: Any, **__: Any) -> str:
-            return str(running.address)
-
-        monkeypatch.setattr(module, "get_scheduler_address", address)
-        yield
 
 
 def a_cluster(name: str = "demo", **options: Any) -> Json:
@@ -108,9 +75,7 @@ async def nothing_left(stage: Stage, stock: Stock) -> None:
     await stage.becomes(clusters, [])
 
 
-async def test_a_manifest_becomes_a_cluster_that_owns_and_is_owned(
-    stage: Stage, serving_operator: Operator, stock: Stock
-):
+async def test_a_manifest_becomes_a_cluster_that_owns_and_is_owned(stage: Stage, mirroring: Operator, stock: Stock):
     made = await make(stock, a_cluster(idle_timeout=600, scheduler_service_type="NodePort"))
     await stage.becomes(lambda: stage.names(pool="default"), workers("default", 2))
     await stage.becomes(lambda: phase(stock), "Running")
@@ -132,7 +97,7 @@ async def test_a_manifest_becomes_a_cluster_that_owns_and_is_owned(
     assert "overrides" not in (await stage.cluster())["spec"], "its own size is nobody's override"
 
 
-async def test_a_manifest_whose_size_is_null_has_one_worker(stage: Stage, serving_operator: Operator, stock: Stock):
+async def test_a_manifest_whose_size_is_null_has_one_worker(stage: Stage, mirroring: Operator, stock: Stock):
     await make(stock, a_cluster(n_workers=None))
     await stage.becomes(lambda: stage.names(pool="default"), workers("default", 1))
     await stage.becomes(lambda: stock.size("demo-default"), 1)
@@ -140,7 +105,7 @@ async def test_a_manifest_whose_size_is_null_has_one_worker(stage: Stage, servin
 
 
 async def test_the_stock_client_makes_scales_adapts_adds_takes_away_and_closes(
-    stage: Stage, serving_operator: Operator, stock: Stock, scheduler: None
+    stage: Stage, mirroring: Operator, stock: Stock, scheduler: None
 ):
     def start() -> KubeCluster:
         return KubeCluster(name="demo", namespace=stage.namespace, image="x", n_workers=2, quiet=True)
@@ -166,7 +131,7 @@ async def test_the_stock_client_makes_scales_adapts_adds_takes_away_and_closes(
 
 
 async def test_a_group_is_scaled_by_its_replicas_and_a_gpu_group_is_a_gpu_pool(
-    stage: Stage, serving_operator: Operator, stock: Stock
+    stage: Stage, mirroring: Operator, stock: Stock
 ):
     await make(stock, a_group("demo-gpu", resources=GPU, worker_command="dask-cuda-worker"))
     await tells(stock, "Served", "False NoDaskCluster: spec.cluster", "demo-gpu", "daskworkergroup")
@@ -182,7 +147,7 @@ async def test_a_group_is_scaled_by_its_replicas_and_a_gpu_group_is_a_gpu_pool(
     await stage.becomes(lambda: stock.size("demo-default"), 1)
 
 
-async def test_an_edited_manifest_changes_the_cluster(stage: Stage, serving_operator: Operator, stock: Stock):
+async def test_an_edited_manifest_changes_the_cluster(stage: Stage, mirroring: Operator, stock: Stock):
     await make(stock, a_cluster())
     await stage.becomes(lambda: phase(stock), "Running")
     await stock.patch("daskcluster", "demo", {"spec": {"idleTimeout": 900}})
@@ -193,9 +158,7 @@ async def test_an_edited_manifest_changes_the_cluster(stage: Stage, serving_oper
     await stage.becomes(idle, {"deleteAfter": "900s"})
 
 
-async def test_a_deleted_gpudaskcluster_takes_its_daskcluster_along(
-    stage: Stage, serving_operator: Operator, stock: Stock
-):
+async def test_a_deleted_gpudaskcluster_takes_its_daskcluster_along(stage: Stage, mirroring: Operator, stock: Stock):
     await make(stock, a_cluster())
     await stage.becomes(lambda: phase(stock), "Running")
     await stage.delete_cluster()
@@ -203,9 +166,7 @@ async def test_a_deleted_gpudaskcluster_takes_its_daskcluster_along(
     await stays(lambda: stock.names("daskcluster"), [], 1)
 
 
-async def test_a_deleted_daskcluster_takes_its_gpudaskcluster_along(
-    stage: Stage, serving_operator: Operator, stock: Stock
-):
+async def test_a_deleted_daskcluster_takes_its_gpudaskcluster_along(stage: Stage, mirroring: Operator, stock: Stock):
     await make(stock, a_cluster())
     await stage.becomes(lambda: phase(stock), "Running")
     await stock.delete("daskcluster", "demo")
@@ -236,7 +197,7 @@ async def test_a_name_that_is_taken_is_told_and_never_adopted(stage: Stage, stoc
     await stage.cluster()
 
 
-async def test_a_group_that_is_made_again_has_its_own_size(stage: Stage, serving_operator: Operator, stock: Stock):
+async def test_a_group_that_is_made_again_has_its_own_size(stage: Stage, mirroring: Operator, stock: Stock):
     await make(stock, a_cluster())
     await make(stock, a_group())
     await stage.becomes(lambda: stage.names(pool="more"), workers("more", 1))
@@ -255,7 +216,7 @@ async def version(stock: Stock, kind: str = "daskcluster", name: str = "demo") -
 
 
 async def test_an_edit_that_cannot_be_read_is_told_once_and_the_cluster_goes_on(
-    stage: Stage, serving_operator: Operator, stock: Stock
+    stage: Stage, mirroring: Operator, stock: Stock
 ):
     await make(stock, a_cluster())
     await stage.becomes(lambda: phase(stock), "Running")
@@ -270,9 +231,7 @@ async def test_an_edit_that_cannot_be_read_is_told_once_and_the_cluster_goes_on(
     await stage.becomes(lambda: phase(stock), "Running")
 
 
-async def test_a_daskcluster_that_others_own_takes_none_of_them_along(
-    stage: Stage, serving_operator: Operator, stock: Stock
-):
+async def test_a_daskcluster_that_others_own_takes_none_of_them_along(stage: Stage, mirroring: Operator, stock: Stock):
     other = await make(stock, a_cluster("other", n_workers=0))
     await stage.becomes(lambda: phase(stock, "other"), "Running")
     mine = await stage.apply(a_pool(replicas=1))
@@ -299,7 +258,7 @@ async def test_a_daskcluster_that_others_own_takes_none_of_them_along(
     assert (await stock.get("daskcluster", "other") or {})["metadata"]["uid"] == other["metadata"]["uid"]
 
 
-async def test_a_picture_by_another_name_takes_no_cluster_along(stage: Stage, serving_operator: Operator, stock: Stock):
+async def test_a_picture_by_another_name_takes_no_cluster_along(stage: Stage, mirroring: Operator, stock: Stock):
     await make(stock, a_cluster())
     await stage.becomes(lambda: phase(stock), "Running")
     cluster = await stage.cluster()
@@ -352,7 +311,7 @@ def with_arguments_that_are_no_list(body: Json) -> None:
     ],
 )
 async def test_what_cannot_be_served_is_told_by_its_field(
-    spoil: Any, words: str, stage: Stage, serving_operator: Operator, stock: Stock
+    spoil: Any, words: str, stage: Stage, mirroring: Operator, stock: Stock
 ):
     body = a_cluster()
     spoil(body)
@@ -365,7 +324,7 @@ async def test_what_cannot_be_served_is_told_by_its_field(
 
 
 async def test_one_bad_group_holds_nothing_up_and_what_is_left_out_is_told(
-    stage: Stage, serving_operator: Operator, stock: Stock
+    stage: Stage, mirroring: Operator, stock: Stock
 ):
     bad = a_group("demo-bad")
     bad["spec"]["worker"]["spec"]["containers"] = []
@@ -417,7 +376,7 @@ async def test_an_operator_that_ended_before_a_write_is_gone_on_with(
 
 
 async def test_gpu_workers_follow_gpu_demand_within_the_limits_of_an_autoscaler(
-    stage: Stage, serving_operator: Operator, stock: Stock
+    stage: Stage, mirroring: Operator, stock: Stock
 ):
     await stock.limit(0, 2)
     await make(stock, a_cluster(n_workers=0, resources=GPU, worker_command="dask-cuda-worker"))
@@ -430,7 +389,7 @@ async def test_gpu_workers_follow_gpu_demand_within_the_limits_of_an_autoscaler(
 
 
 async def test_another_controller_of_a_daskcluster_stays_its_controller(
-    stage: Stage, serving_operator: Operator, stock: Stock
+    stage: Stage, mirroring: Operator, stock: Stock
 ):
     job = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskJob", "name": "demo", "uid": "1", "controller": True}
     body = a_cluster()

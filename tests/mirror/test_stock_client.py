@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from dask_kubernetes.operator import KubeCluster
-from dask_kubernetes.operator.kubecluster import kubecluster as module
 from dask_kubernetes.operator.kubecluster.discovery import discover
-from distributed import Scheduler
 
 from gpudask.api.resource import Cluster
 from gpudask.clients.errors import ApiError
@@ -22,7 +19,6 @@ from gpudask.reconcile.reconciler import Reconciler
 from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.builders import a_pool
-from tests.conftest import ROOT
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool, scaled
 from tests.reconcile.proxy import Proxy
@@ -30,35 +26,6 @@ from tests.reconcile.stage import Stage, operating, stays
 from tests.mirror.stock import Stock, in_daemon
 
 pytestmark = pytest.mark.api
-DEFINITIONS = ROOT / "crds" / "mirror.yaml"
-
-
-@pytest.fixture(scope="module")
-def definitions(kubectl: Kubectl) -> None:
-    kubectl.define(DEFINITIONS)
-
-
-@pytest.fixture
-def stock(stage: Stage, definitions: None) -> Stock:
-    return Stock(stage)
-
-
-@pytest.fixture
-async def mirroring(stage: Stage, definitions: None) -> AsyncIterator[Operator]:
-    async with operating(replace(stage.settings, mirror=True)) as running:
-        yield running
-
-
-@pytest.fixture
-async def scheduler(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """A Dask scheduler where the stock client would have a port-forward to one."""
-    async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address=":0") as running:
-
-        async def address(*_: Any, **__: Any) -> str:
-            return str(running.address)
-
-        monkeypatch.setattr(module, "get_scheduler_address", address)
-        yield
 
 
 async def overrides(stage: Stage) -> dict[str, dict[str, Any]]:
