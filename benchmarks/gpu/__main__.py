@@ -29,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[Runner], Json]] = {
     "first": measurements.first,
     "first_result": measurements.first_result,
     "pipeline": measurements.pipeline,
+    "uneven": measurements.uneven,
     "retirement": measurements.retirement,
     "transfer": measurements.transfer,
 }

@@ -105,6 +105,11 @@ def pipeline_ratio(measured: Sequence[Json], figure: str) -> float | None:
     return median(both[0]) / median(both[1]) if all(both) else None
 
 
+def uneven_share(measured: Sequence[Json]) -> float | None:
+    """Of the GPU-seconds held those that were used, by the ledger: the median of all runs."""
+    return median(shares) if (shares := [r["used"] / r["held"] for m in measured for r in m["runs"]]) else None
+
+
 def rates(measured: Sequence[Json]) -> dict[tuple[str, str, int], Sample]:
     """GB/s (10^9 bytes) by where, how, and the bytes of an array."""
     return _by_way(measured, lambda row: [row["nbytes"] / seconds / _GB for seconds in row["seconds"]])

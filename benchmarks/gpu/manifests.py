@@ -20,6 +20,7 @@ FILES = tuple(
         "retirement",
         "session",
         "transfer",
+        "uneven",
         "warm",
         "work",
     )

@@ -25,6 +25,7 @@ _REGISTERED = "Registered to:"
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _CPU_THREADS = 8
 _PIPELINE_GONE_SECONDS = 90.0
+_COUNTED_SECONDS, _SEEN_POLL_SECONDS = 15.0, 0.5
 _RETIREMENT = "retirement"
 TWO_PODS, ONE_POD, OPERATORS_POD = "two pods", "one pod", "one pod of the operator's"
 UCXX = "ucxx"
@@ -189,6 +190,45 @@ def _run(runner: Runner, pool: Json, *arguments: str) -> Json:
             "phases": said["phases"],
             "versions": said["versions"],
         }
+
+
+def uneven(runner: Runner) -> Json:
+    """9: Sixty GPU tasks of log-normal lengths on a pool from zero to all GPUs, and what each GPU-second was for.
+
+    Each time in a cluster of its own, whose ledger has nothing else; read once its last GPU pod is gone.
+    """
+    followed = {"min": 0, "max": runner.gpus, "idleTimeout": "5s"}
+    runs: list[Json] = []
+    for _ in range(runner.repeats):
+        with runner.watch() as watch, runner.cluster("uneven", gpu_pool(autoscale=followed)) as address:
+            said = runner.run("uneven", f"--scheduler={address}")
+            end = watch.until_all_gone("gpu", _PIPELINE_GONE_SECONDS).gone
+            pods = watch.pods("gpu")
+            row = _counted(runner, "uneven")
+        runs.append(
+            {key: said[key] for key in ("seconds", "tasks", "task_seconds", "longest_task")}
+            | {"pod_seconds": sum(pod.held_seconds(said["started"], end) for pod in pods)}
+            | {"held": row["gpuSecondsHeld"], "used": row["gpuSecondsUsed"]}
+            | {"causes": {counted["cause"]: counted["gpuSeconds"] for counted in row["causes"]}}
+        )
+    return {"runs": runs, "autoscale": followed, "versions": said["versions"]}
+
+
+def _counted(runner: Runner, cluster: str) -> Json:
+    """The GPU pool's row of the status once it counts no pod any more.
+
+    Raises:
+        BenchmarkError: it still does.
+    """
+    deadline = time.monotonic() + _COUNTED_SECONDS
+    while True:
+        status = runner.kubectl.json("get", "gpudaskcluster", cluster)["status"]
+        row: Json = next(row for row in status["pools"] if row["name"] == "gpu")
+        if not row["pods"]:
+            return row
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"its status still counts pods of the GPU pool after {_COUNTED_SECONDS:.0f} s: {row}")
+        time.sleep(_SEEN_POLL_SECONDS)
 
 
 def retirement(runner: Runner) -> Json:

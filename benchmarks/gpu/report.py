@@ -70,7 +70,7 @@ def summary(records: Sequence[Json]) -> str:
     parts = [_where(records), _shapes(records, "classic"), _cpus(records), _shapes(records, "scaling")]
     parts += [_overhead(records), _first(records, "first", "first GPU task until its result, from no GPU pod")]
     parts += [_first(records, "first_result", "the same by launcher, in turn")]
-    parts += [_pipeline(records), _retirement(records), _transfer(records)]
+    parts += [_pipeline(records), _uneven(records), _retirement(records), _transfer(records)]
     parts += [_errors(records), last_line(records)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -91,6 +91,7 @@ def last_line(records: Sequence[Json]) -> str:
         "first_result_nanny": with_unit(nanny["whole"].median if nanny else None, "s"),
         "pipeline_gpu_seconds": with_unit(f.pipeline_ratio(pipeline, "gpu_seconds"), "x"),
         "pipeline_makespan": with_unit(f.pipeline_ratio(pipeline, "seconds"), "x"),
+        "uneven_used": with_unit(f.uneven_share(f.figures_of(records, "uneven")), "x"),
         "nvlink": with_unit(f.rate(transfer, _ONE_POD, direct=True), "GB/s", 1),
         "tcp": with_unit(f.rate(transfer, _TWO_PODS, direct=False), "GB/s"),
     }
@@ -221,6 +222,24 @@ def _work(row: Json) -> list[str]:
 def _ratio(measured: Sequence[Json], figure: str) -> str:
     """Not of what the status counts: that begins with the cluster, not with the program."""
     return "" if figure.startswith("status") else with_unit(f.pipeline_ratio(measured, figure), "x")
+
+
+def _uneven(records: Sequence[Json]) -> str:
+    runs = [run for figures in f.figures_of(records, "uneven") for run in figures["runs"]]
+    if not runs:
+        return ""
+    causes = dict.fromkeys(cause for run in runs for cause in run["causes"])
+    figures = [
+        ("makespan", [run["seconds"] for run in runs], " s"),
+        ("all tasks", [run["task_seconds"] for run in runs], " s"),
+        ("the longest task", [run["longest_task"] for run in runs], " s"),
+        ("GPU-seconds held, from pods' lifetimes", [run["pod_seconds"] for run in runs], ""),
+        ("GPU-seconds held, by its status", [run["held"] for run in runs], ""),
+        *((f"of these {cause}", [run["causes"].get(cause, 0.0) for run in runs], "") for cause in causes),
+        ("used of held", [run["used"] / run["held"] for run in runs], "x"),
+    ]
+    lines = [[what, Sample(tuple(values)).text(unit)] for what, values, unit in figures]
+    return _table("uneven tasks on a pool from zero", ["", ""], lines)
 
 
 def _retirement(records: Sequence[Json]) -> str:

@@ -94,6 +94,15 @@ def whole() -> list[dict[str, Any]]:
         "fixed": [{"seconds": 30.0, "gpu_seconds": 120.0, "status_gpu_seconds": 130.0}],
         "autoscaled": [{"seconds": 33.0, "gpu_seconds": 60.0, "status_gpu_seconds": 61.0}],
     }
+    uneven = {
+        "seconds": 25.0,
+        "task_seconds": 45.0,
+        "longest_task": 4.5,
+        "pod_seconds": 60.5,
+        "held": 60.0,
+        "used": 45.0,
+        "causes": {"working": 45.0, "waiting_idle_timeout": 10.0, "starting": 5.0},
+    }
     retired = {
         "bytes": 2_000_000_000,
         "deleted_seconds": 1.5,
@@ -113,6 +122,7 @@ def whole() -> list[dict[str, Any]]:
         record("first", {"runs": [step_run("plain", 1.0), step_run("plain", 2.0), step_run("cupy", 0.5)]}),
         record("first_result", {"runs": [step_run("one process", 0.2), step_run("below a nanny", 1.0)]}),
         record("pipeline", pipeline),
+        record("uneven", {"runs": [uneven]}),
         record("retirement", {"runs": [retired]}),
         record("transfer", {"rows": rows, "errors": []}),
     ]
@@ -122,14 +132,14 @@ def test_the_last_line_has_every_figure_in_its_place() -> None:
     assert last_line(whole()) == (
         "gpu: overhead=1.040x scale_2=1.80x scale_4=3.00x classic_4gpu=800x_one_thread first_result=2.30s"
         " first_result_nanny=3.10s"
-        " pipeline_gpu_seconds=0.50x pipeline_makespan=1.10x nvlink=200.0GB/s tcp=2.00GB/s"
+        " pipeline_gpu_seconds=0.50x pipeline_makespan=1.10x uneven_used=0.75x nvlink=200.0GB/s tcp=2.00GB/s"
     )
 
 
 def test_what_was_not_measured_is_said_to_be_so() -> None:
     assert last_line([]) == (
         "gpu: overhead=n/a scale_2=n/a scale_4=n/a classic_4gpu=n/a first_result=n/a first_result_nanny=n/a"
-        " pipeline_gpu_seconds=n/a pipeline_makespan=n/a nvlink=n/a tcp=n/a"
+        " pipeline_gpu_seconds=n/a pipeline_makespan=n/a uneven_used=n/a nvlink=n/a tcp=n/a"
     )
 
 

@@ -27,6 +27,7 @@ def test_the_tasks_run():
     assert work.first(1.0)["mean"] == pytest.approx(1.5, abs=0.01)
     assert work.refine(work.load(0, 800, 1), 2.0, 64, 2).shape == (100,)
     assert work.seconds_of("chain", 64, 2) > 0
+    assert work.busy(0.05, 64) >= 0.05
 
 
 def test_an_array_goes_to_another_worker_as_what_it_is():

@@ -60,6 +60,21 @@ def seconds_of(name: str, size: int, repetitions: int) -> float:
     return time.perf_counter() - began
 
 
+def busy(seconds: float, size: int) -> float:
+    """GPU: products of matrices for so long. Gives the seconds that it took, libraries and kernels included."""
+    import time  # noqa: PLC0415
+
+    began = time.perf_counter()
+    import cupy  # noqa: PLC0415
+
+    factor = cupy.random.random((size, size)) * (2 / size)
+    product = cupy.random.random((size, size))
+    while time.perf_counter() - began < seconds:
+        product = factor @ product
+        float(product.mean())  # waits for the product
+    return time.perf_counter() - began
+
+
 def first(submitted: float) -> dict[str, float]:
     """The first GPU task: what it finds and makes. `time.time()` seconds, by the step that ended then."""
     import time  # noqa: PLC0415
