@@ -77,6 +77,7 @@ def _arguments() -> argparse.Namespace:
         help="a dry run on pretended GPUs, with NumPy as CuPy and a thousandth of the work; no figure is kept",
     )
     parser.add_argument("--python", help="the image's interpreter; by default its entrypoint is `python -m`")
+    parser.add_argument("--kernels", default="", help="a directory of the nodes that keeps kernels, for first_result")
     parser.add_argument("--template", type=Path, help="JSON; by default what `python -m local template` says")
     parser.add_argument("--json", type=Path, help=f"measurements are added to it; default {_JSON}")
     parser.add_argument("--summary", type=Path, help="write tables and last line of all that --json has to this file")
@@ -125,7 +126,16 @@ def _runner(arguments: argparse.Namespace) -> Runner:
     if not 0 < gpus <= offered:
         raise BenchmarkError(f"{gpus} GPUs are asked for, and the nodes offer {offered}: is the device plugin running?")
     template = _template(arguments)
-    return Runner(kubectl, arguments.image, template, arguments.python, gpus, arguments.repeats, arguments.stand_in)
+    return Runner(
+        kubectl,
+        arguments.image,
+        template,
+        arguments.python,
+        gpus,
+        arguments.repeats,
+        arguments.stand_in,
+        arguments.kernels,
+    )
 
 
 def _template(arguments: argparse.Namespace) -> Json:

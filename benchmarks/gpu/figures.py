@@ -13,8 +13,8 @@ Json = dict[str, Any]
 _GB = 1e9
 _CLASSIC_BYTES = {"classic 80 GB": 80e9, "classic 800 GB": 800e9}
 LARGE = "classic 800 GB"
-ONE_PROCESS, NANNY = "one process", "below a nanny"
-"""How the worker of a pod's only GPU runs."""
+ONE_PROCESS, NANNY, KEPT = "one process", "below a nanny", "one process, kernels kept"
+"""How the worker of a pod's only GPU runs, and whether the node keeps the kernels that others compiled."""
 # What NumPy's users had when this was first published, and with whose chunks it was measured elsewhere.
 _BIG_CHUNK, _NEW = 100_000_000, "default_rng"
 

@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from functools import partial
 
-from benchmarks.gpu.figures import NANNY, ONE_PROCESS
+from benchmarks.gpu.figures import KEPT, NANNY, ONE_PROCESS
 from benchmarks.gpu.manifests import PACKAGE, cpu_pool, gpu_pool, warmed
 from benchmarks.gpu.runner import BenchmarkError, Json, PodWatch, Runner
 from benchmarks.testbed.pods import SeenPod
@@ -17,6 +17,7 @@ from benchmarks.testbed.pods import SeenPod
 VARIANTS = {"plain": "", "cupy": "cupy", "kernels": f"{PACKAGE}.warm"}
 # By pool: how the report calls it, and its launcher.
 LAUNCHERS = {"one": (ONE_PROCESS, "dask-cuda"), "nanny": (NANNY, "dask-cuda-nanny")}
+_KEPT_POOL = "kept"
 _FEWEST_RESULTS = 10  # of each launcher
 _AUTOSCALE = {"min": 0, "max": 1, "idleTimeout": "5s"}
 _GONE_SECONDS = 60.0
@@ -91,13 +92,21 @@ def first(runner: Runner) -> Json:
 
 
 def first_result(runner: Runner) -> Json:
-    """8: The same task by each launcher of a pod's worker, in turn, at least ten times: in one process, and in two."""
+    """8: The same task by each launcher of a pod's worker, in turn, at least ten times: in one process, and in two.
+
+    And in one process where the node keeps compiled kernels, if a directory for them was given.
+    """
     runs: list[Json] = []
     versions: Json = {}
+    variants = {pool: variant for pool, (variant, _) in LAUNCHERS.items()}
     pools = [cpu_pool(1, 1), *(of_launcher(pool, launcher) for pool, (_, launcher) in LAUNCHERS.items())]
+    if runner.kernels:
+        variants[_KEPT_POOL] = KEPT
+        kept = of_launcher(_KEPT_POOL, "dask-cuda")
+        pools.append(kept | {"gpu": kept["gpu"] | {"kernelCache": runner.kernels}})
     repeats = runner.repeats if runner.stand_in else max(runner.repeats, _FEWEST_RESULTS)
     with runner.watch() as watch, runner.cluster("first-result", *pools) as address:
-        for pool, (variant, _) in list(LAUNCHERS.items()) * repeats:
+        for pool, variant in list(variants.items()) * repeats:
             took, versions = _first_task(runner, watch, pool, f"--scheduler={address}", f"--offered={pool}")
             runs.append({"variant": variant, "steps": took})
     return {"runs": runs, "versions": versions}

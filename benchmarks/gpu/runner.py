@@ -151,7 +151,8 @@ class PodWatch(threading.Thread):
 class Runner:
     """A Kubernetes with the operator and `gpus` GPUs; what is measured is repeated `repeats` times.
 
-    With `stand_in` nothing is measured: pods are small, ask no driver, and have NumPy under CuPy's name.
+    With `stand_in` nothing is measured: pods are small, ask no driver, and have NumPy under CuPy's name. `kernels` is a
+    directory of the nodes in which compiled kernels are kept.
     """
 
     kubectl: Kubectl
@@ -161,6 +162,7 @@ class Runner:
     gpus: int
     repeats: int
     stand_in: bool = False
+    kernels: str = ""
 
     def prepare(self) -> None:
         """Have the namespace and the programs in it, and nothing of an earlier run."""

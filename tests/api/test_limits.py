@@ -59,6 +59,12 @@ def test_each_template_is_looked_at_for(template: Json, field: str) -> None:
     assert of(a_pool(template={"spec": template}))[0].startswith(f"spec.pools[cpu].{words}")
 
 
+def test_kernels_are_kept_on_a_node_only_where_its_directories_may_be_used() -> None:
+    pool = a_pool("gpu", gpu={"kernelCache": "/var/lib/kernels"})
+    assert of(pool)[0].startswith("spec.pools[gpu].gpu.kernelCache: hostPath is not allowed here: remove it")
+    assert violations(parsed_spec(pool), "team-a", Limits()) == []
+
+
 @pytest.mark.parametrize(
     "template",
     [

@@ -192,6 +192,17 @@ def test_what_lies_in_dev_shm_is_no_workers_memory():
     assert of(pod)["resources"]["limits"]["memory"] == "18Gi"
 
 
+def test_compiled_kernels_are_kept_on_the_node():
+    pod = worker(pools=[a_pool("gpu", gpu={"kernelCache": "/var/lib/team-a"}, shmSize="1Gi")])
+    (kernels,) = (volume for volume in pod["spec"]["volumes"] if "hostPath" in volume)
+    assert kernels["hostPath"] == {"path": "/var/lib/team-a", "type": "Directory"}
+    places = {mount["name"]: mount["mountPath"] for mount in of(pod)["volumeMounts"]}
+    assert places["gpudask-shm"].endswith("/shm")
+    values = {item["name"]: item.get("value", "") for item in of(pod)["env"]}
+    for name in ("CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR"):
+        assert values[name].startswith(places[kernels["name"]] + "/")
+
+
 def test_the_memory_limit_is_each_workers_part():
     pod = worker(pools=[a_pool("gpu", gpu={"count": 4}, resources={"memory": "8Gi"})])
     assert str(2 * 1024**3) in of(pod)["args"]

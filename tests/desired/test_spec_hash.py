@@ -62,6 +62,7 @@ def edited(path: str, value: Any) -> Json:
         ("pools.1.gpu.rmmPoolSize", "4Gi", {"gpu"}),
         ("pools.1.gpu.rmmAllocatorFor", ["cupy"], {"gpu"}),
         ("pools.1.gpu.preImport", ["cupy"], {"gpu"}),
+        ("pools.1.gpu.kernelCache", "/var/lib/kernels", {"gpu"}),
         ("pools.1.gpu.nodeSelector", {"a": "b"}, {"gpu"}),
         # sizes and steering change no pod
         ("pools.0.replicas", 7, set()),

@@ -13,6 +13,7 @@ from gpudask.api.pod_template import LabelText
 EXTENDED_RESOURCE = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 MODULE = "^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$"
+DIRECTORY = "^((/[A-Za-z0-9_-][A-Za-z0-9._-]*)+)?$"
 _OF_DASK_CUDA = {
     "deviceMemoryLimit": "device_memory_limit",
     "rmmPoolSize": "rmm_pool_size",
@@ -95,6 +96,12 @@ class Gpu(Model):
             _plain_workers_have_no_options,
             ".launcher",
         ),
+        Rule(
+            f"!has(self.kernelCache) || self.kernelCache.matches('{DIRECTORY}')",
+            "a directory of the node begins with a slash and has no dots alone: write for example /var/lib/kernels",
+            lambda gpu: re.fullmatch(DIRECTORY, gpu.kernel_cache) is not None,
+            ".kernelCache",
+        ),
     )
 
     count: Annotated[int, Field(ge=1, le=64, description="GPUs of each pod")] = 1
@@ -145,6 +152,16 @@ class Gpu(Model):
             description="modules that a worker imports before it registers, such as cupy: its first task need not",
         ),
     ] = Field(default_factory=list)
+
+    kernel_cache: Annotated[
+        str,
+        Field(
+            max_length=256,
+            description="a directory of the node, such as /var/lib/team-a-kernels, in which compiled kernels of CuPy,"
+            " Numba and the driver outlive the pod. It has to exist, and the pods' user to be able to write there; who"
+            " can write there can have these pods run other code",
+        ),
+    ] = ""
 
     @property
     def is_of_dask_cuda(self) -> bool:

@@ -108,6 +108,10 @@ def _of_templates(spec: Spec, limits: Limits) -> Iterator[str]:
     places += [(f"spec.pools[{pool.name}]", pool.template) for pool in spec.pools]
     for place, template in places:
         yield from _of_template(place, template, limits)
+    for pool in spec.pools:
+        if pool.gpu is not None and pool.gpu.kernel_cache and "hostPath" not in limits.template_fields:
+            place = f"spec.pools[{pool.name}].gpu.kernelCache"
+            yield f"{place}: hostPath is not allowed here: remove it, {_ASK} limits.templateFields"
 
 
 def _of_template(place: str, template: Template, limits: Limits) -> Iterator[str]:

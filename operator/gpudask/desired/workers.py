@@ -27,6 +27,12 @@ _WORKER_ENVIRONMENT = {
 }
 # A kernel is loaded when it is first used, as CUDA has it by itself since 12.2.
 _CUDA_ENVIRONMENT = {"CUDA_MODULE_LOADING": "LAZY"}
+_KERNELS = "/var/cache/gpudask-kernels"  # in pods whose pool has `gpu.kernelCache`
+_CACHES_OF_KERNELS = {
+    "CUPY_CACHE_DIR": f"{_KERNELS}/cupy",
+    "CUDA_CACHE_PATH": f"{_KERNELS}/cuda",
+    "NUMBA_CACHE_DIR": f"{_KERNELS}/numba",
+}
 _TEMPORARY = "/tmp"  # noqa: S108 - in pods
 
 
@@ -97,7 +103,11 @@ def _render(cluster: Cluster, pool: Pool) -> Json:
     rendered["spec"]["terminationGracePeriodSeconds"] = disruption.GRACE_SECONDS
     _place(rendered["spec"], pool.gpu)
     if pool.shm_size is not None:
-        _mount_shm(rendered["spec"], str(pool.shm_size))
+        memory = {"medium": "Memory", "sizeLimit": str(pool.shm_size)}
+        _mount(rendered["spec"], {"name": "gpudask-shm", "emptyDir": memory}, "/dev/shm")  # noqa: S108 - in pods
+    if pool.gpu is not None and pool.gpu.kernel_cache:
+        directory = {"path": pool.gpu.kernel_cache, "type": "Directory"}
+        _mount(rendered["spec"], {"name": "gpudask-kernels", "hostPath": directory}, _KERNELS)
     whole = pod.with_templates(rendered, cluster.spec.template, pool.template)
     if pool.gpu is not None and pool.gpu.is_one_process:
         _run_in_one_process(whole, arguments, before=pool.extra_args)
@@ -157,7 +167,11 @@ def _device_options(gpu: Gpu) -> list[str]:
 
 
 def _environment(pool: Pool) -> list[Json]:
-    values = _WORKER_ENVIRONMENT | (_CUDA_ENVIRONMENT if pool.gpu is not None and pool.gpu.is_of_dask_cuda else {})
+    values = dict(_WORKER_ENVIRONMENT)
+    if pool.gpu is not None and pool.gpu.is_of_dask_cuda:
+        values |= _CUDA_ENVIRONMENT
+    if pool.gpu is not None and pool.gpu.kernel_cache:
+        values |= _CACHES_OF_KERNELS
     return [{"name": key, "value": value} for key, value in values.items()]
 
 
@@ -179,6 +193,7 @@ def _place(pod_spec: Json, gpu: Gpu | None) -> None:
     pod_spec["tolerations"] = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
 
 
-def _mount_shm(pod_spec: Json, size: str) -> None:
-    pod_spec["volumes"] = [{"name": "gpudask-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
-    pod_spec["containers"][0]["volumeMounts"] = [{"name": "gpudask-shm", "mountPath": "/dev/shm"}]  # noqa: S108
+def _mount(pod_spec: Json, volume: Json, path: str) -> None:
+    """Add a volume, for the main container at `path`."""
+    pod_spec.setdefault("volumes", []).append(volume)
+    pod_spec["containers"][0].setdefault("volumeMounts", []).append({"name": volume["name"], "mountPath": path})
