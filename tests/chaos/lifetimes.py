@@ -1,7 +1,9 @@
 """The lifetimes of pods with GPUs, by a watch of the API server, beside what the statuses' ledgers count. Pure.
 
 A status says up to when it counts (`countedAt`). Until then each pod held its GPUs from when it got its node until it
-was gone. What a watch cannot tell is allowed for:
+was gone. A cluster that ended has a record, which counts to the end of its last pod: that has the last word, since an
+operator whose own watch is behind, or whose writes are refused, may never come to write a last status of a cluster that
+is deleted meanwhile. What a watch cannot tell is allowed for:
 
 - While the watch itself was away, a pod came or went at some time between its last word and the first of the next.
 - Between two counts of a status that lie further apart than counts ever do while an operator leads, nobody counted:
@@ -16,12 +18,12 @@ All times are seconds since the epoch: the API server is on the machine that wat
 
 from __future__ import annotations
 
-from gpudask.api import Json
-
+import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
+from gpudask.api import Json
 from tests.chaos.audit import PoolSample, Verdict
 
 _GPU = "nvidia.com/gpu"
@@ -109,8 +111,24 @@ class Comparison:
     told: tuple[str, ...] = ()
 
 
-def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
-    """The last count of each pool whose time can be believed, beside what its pods had lived by then."""
+def recorded(records: Iterable[Json]) -> dict[tuple[str, str], float]:
+    """The GPU-seconds by a cluster's uid and pool, of the GpuDaskRecords of clusters that ended."""
+    return {
+        (record["cluster"]["uid"], pool["name"]): sum(each.get("gpuSeconds", 0.0) for each in pool.get("causes", ()))
+        - sum(each.get("gpuSeconds", 0.0) for each in pool.get("causesBefore", ()))
+        for record in records
+        if record.get("ended")
+        for pool in record.get("pools", ())
+    }
+
+
+def compare(
+    lifetimes: Lifetimes, samples: Iterable[PoolSample], records: Mapping[tuple[str, str], float] | None = None
+) -> Comparison:
+    """The last count of each pool whose time can be believed, beside what its pods had lived by then.
+
+    `records`: as `recorded` has them.
+    """
     by_pool: defaultdict[tuple[str, str], list[PoolSample]] = defaultdict(list)
     for sample in samples:
         if sample.counted_at:
@@ -120,14 +138,17 @@ def compare(lifetimes: Lifetimes, samples: Iterable[PoolSample]) -> Comparison:
     for (uid, pool), counts in by_pool.items():
         if any(abs(each.counted_at - each.at) > _TOLD_SECONDS for each in counts):
             continue
-        last = counts[-1]
+        last, until = counts[-1], counts[-1].counted_at
         pods = [each for each in lifetimes.pods.values() if (each.owner, each.pool) == (uid, pool)]
-        bounds = [each.gpu_seconds(last.counted_at) for each in pods]
+        if records and (uid, pool) in records and all(each.ended for each in pods):
+            last, until = replace(last, held=records[uid, pool]), math.inf
+        bounds = [each.gpu_seconds(until) for each in pods]
         unseen = sum(_unseen(each, counts) for each in pods)
         least, most = sum(low for low, _ in bounds) - unseen, sum(high for _, high in bounds) + unseen
         off = max(0.0, least - last.held, last.held - most)
         off_in_all, lived_in_all = off_in_all + off, lived_in_all + most
-        words = f"{last.cluster}/{pool} counted {last.held:.1f} GPU-seconds, and its pods lived"
+        by = "its record counted" if until == math.inf else "counted"
+        words = f"{last.cluster}/{pool} {by} {last.held:.1f} GPU-seconds, and its pods lived"
         words = f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}"
         if off > _SHARE * most + _SLACK_SECONDS * max(1, sum(each.gpus for each in pods)):
             wrong.append(words)

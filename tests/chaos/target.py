@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import quote
 
-from gpudask.api.resource import API_VERSION, PLURAL
+from gpudask.api.resource import API_VERSION, PLURAL, RECORD_PLURAL
 from local.clusters.cluster import Cluster
 from local.errors import LocalClusterError
 from local.control_plane.kube_api import KubeApi
@@ -116,6 +116,11 @@ class Target:
         """The GpuDaskClusters of the run."""
         listed = self.api.get(f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}")
         return list((listed or {}).get("items", ()))
+
+    def records(self) -> list[Json]:
+        """What the GpuDaskRecords of the run say."""
+        listed = self.api.get(f"/apis/{API_VERSION}/namespaces/{self.namespace}/{RECORD_PLURAL}")
+        return [each.get("record", {}) for each in (listed or {}).get("items", ())]
 
     def describe(self, cluster: str) -> str:
         """What the API server says of a cluster and its pods, in a few lines."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.audit import PoolSample
-from tests.chaos.lifetimes import Lifetimes, compare
+from tests.chaos.lifetimes import Lifetimes, compare, recorded
 
 LIMITS = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
 AT_30 = PoolSample("c", "demo", "gpu", held=40.0, used=0.0, counted_at=130.0, at=130.5)
@@ -55,6 +55,28 @@ def test_another_count_is_wrong_beyond_one_percent(held: float, is_clean: bool):
     found = compare(watched(*LIVED_20), [replace(AT_30, held=held)])
     assert found.verdict.is_clean == is_clean
     assert found.gap == pytest.approx(abs(held - 40) / 40)
+
+
+def record(gpu_seconds: float, before: float = 0.0, ended: str = "2026-12-01T18:00:00Z") -> Json:
+    causes = [{"cause": "working", "gpuSeconds": gpu_seconds}]
+    pool = {"name": AT_30.pool, "causes": causes, "causesBefore": [{"cause": "starting", "gpuSeconds": before}]}
+    return {"cluster": {"uid": AT_30.uid}, "ended": ended, "pools": [pool]}
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_clean"),
+    [
+        (record(40.0), True),
+        (record(45.0, before=5.0), True),
+        (record(30.0), False),
+        (record(50.0), False),
+        (record(40.0, ended=""), False),
+    ],
+)
+def test_the_record_of_a_cluster_that_ended_has_the_last_word(kept: Json, is_clean: bool):
+    early = replace(AT_30, held=0.0)
+    assert not compare(watched(*LIVED_20), [early]).verdict.is_clean
+    assert compare(watched(*LIVED_20), [early], recorded([kept])).verdict.is_clean == is_clean
 
 
 def test_a_pod_that_goes_on_has_lived_until_the_count():
