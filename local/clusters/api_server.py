@@ -14,7 +14,7 @@ from local.control_plane.components import ControlPlane
 from local.control_plane.endpoints import recorded_endpoints
 from local.control_plane.kube_api import KubeApi
 from local.host.lock import exclusive, lock_of
-from local.host.processes import Processes
+from local.host.processes import Part, Processes
 from local.host.progress import QUIET, Steps
 from local.host.waiting import wait_for_part
 from local.layout import Layout
@@ -22,6 +22,9 @@ from local.programs.binaries import KUBERNETES, ensure_binary, link_commands
 from local.programs.requirements import API_ONLY, ensure_requirements
 
 _PARTS = ("kube-apiserver", "etcd")
+_STOP_SECONDS = 0.5  # nothing of it is kept
+# Seconds on a machine with nothing to do; minutes on one that is busy. One that ends meanwhile is not waited for.
+_READY_DEADLINE_SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class ApiServer:
     @classmethod
     def start(cls, name: str, *, audit: bool = False, feature_gates: str = "", steps: Steps = QUIET) -> ApiServer:
         """Start the instance `name`, or find it running and repair it.
+
+        Where that fails, what it started is ended. Its logs stay, and `start` may be tried again.
 
         Raises:
             LocalClusterError: something is missing, or a part ended at once; the text says which.
@@ -47,9 +52,7 @@ class ApiServer:
             control_plane.prepare()
             instance = cls(control_plane)
             with steps.step("Starting etcd and the API server", log=instance.processes.log_of("kube-apiserver")):
-                instance.processes.ensure(control_plane.etcd())
-                instance.processes.ensure(control_plane.api_server())
-                instance.wait_ready()
+                instance._ensure(control_plane.etcd(), control_plane.api_server())
         return instance
 
     @classmethod
@@ -83,7 +86,20 @@ class ApiServer:
     def wait_ready(self) -> None:
         """Wait until requests are served."""
         api = KubeApi(self.control_plane.endpoints.server, self.control_plane.pki)
-        wait_for_part(self.processes, "kube-apiserver", api.blocker)
+        wait_for_part(self.processes, "kube-apiserver", api.blocker, deadline_seconds=_READY_DEADLINE_SECONDS)
+
+    def _ensure(self, *parts: Part) -> None:
+        """Have the parts running and ready; where that fails, end those that did not run before: nobody knows them."""
+        before = {record.name for record in self.processes.all() if record.alive}
+        try:
+            for part in parts:
+                self.processes.ensure(part)
+            self.wait_ready()
+        except BaseException:  # Ctrl-C, too
+            self.processes.stop(
+                [part.name for part in parts if part.name not in before], patience_seconds=_STOP_SECONDS
+            )
+            raise
 
     def restart(self) -> None:
         """Restart the API server alone: every watch breaks, no object is lost."""
@@ -94,6 +110,6 @@ class ApiServer:
         """End both processes and delete all of the instance, its logs too."""
         root = self.control_plane.layout.root
         with exclusive(root):
-            self.processes.stop(_PARTS, patience_seconds=0.5)
+            self.processes.stop(_PARTS, patience_seconds=_STOP_SECONDS)
             shutil.rmtree(root, ignore_errors=True)
             lock_of(root).unlink(missing_ok=True)

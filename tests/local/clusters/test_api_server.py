@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import uuid
+from collections.abc import Callable
 
 import pytest
 
 from local.clusters.api_server import ApiServer
+from local.errors import LocalClusterError
+from local.host.processes import Record
 
 pytestmark = pytest.mark.api
 
@@ -76,3 +79,34 @@ def test_stopping_leaves_no_process_and_no_file():
     assert not any(record.alive for record in records)
     root = instance.control_plane.layout.root
     assert not list(root.parent.glob(f"{root.name}*"))
+
+
+def _not_ready(records: list[Record]) -> Callable[[ApiServer], None]:
+    """A wait whose deadline passes; `records` gets what runs then."""
+
+    def wait(instance: ApiServer) -> None:
+        records.extend(record for record in instance.processes.all() if record.alive)
+        raise LocalClusterError("kube-apiserver ready: not within 0 s.")
+
+    return wait
+
+
+def test_a_start_that_fails_leaves_no_process(monkeypatch: pytest.MonkeyPatch):
+    name, records = f"test-{uuid.uuid4().hex[:8]}", list[Record]()
+    monkeypatch.setattr(ApiServer, "wait_ready", _not_ready(records))
+    with pytest.raises(LocalClusterError, match="not within"):
+        ApiServer.start(name)
+    assert {record.name for record in records} == {"etcd", "kube-apiserver"}
+    assert not [record for record in records if record.alive]
+    found = ApiServer.find(name)
+    assert found, "its logs are there"
+    found.stop()
+
+
+def test_a_repair_that_fails_ends_nothing_that_ran_before(instance: ApiServer, monkeypatch: pytest.MonkeyPatch):
+    records: list[Record] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(ApiServer, "wait_ready", _not_ready(records))
+        with pytest.raises(LocalClusterError, match="not within"):
+            ApiServer.start(instance.control_plane.layout.name, audit=True)
+    assert {record.name for record in records if record.alive} == {"etcd", "kube-apiserver"}
