@@ -42,10 +42,17 @@ SERVICE_OF_NOBODY = "10.96.0.254"
 EVERYTHING = "everything, as a reboot does"
 
 
+_OURS = {"gpudask.test/of": "test-local-cluster"}
+"""The label of all that these tests make: the cluster that others get has nothing of it."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _cluster_for_others() -> Iterator[None]:
     yield
     Platform.up()
+    kinds = "deployments,services,networkpolicies"
+    (label,) = (f"{key}={value}" for key, value in _OURS.items())
+    _kubectl(Cluster.up())("delete", kinds, "--selector", label)
 
 
 @pytest.fixture
@@ -90,13 +97,13 @@ def _serve(kubectl: Kubectl, node: str, *, replicas: int = 1) -> str:
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": _OURS},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
     }
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": _OURS},
         "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": 8080}]},
     }
     kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [deployment, service]}))
@@ -139,7 +146,7 @@ def _assert_new_pods_are_reached(cluster: Cluster) -> None:
     policy = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": last},
+        "metadata": {"name": last, "labels": _OURS},
         "spec": {"podSelector": {"matchLabels": {"app": last}}, "policyTypes": ["Ingress"]},
     }
     kubectl("apply", "-f", "-", stdin=json.dumps(policy))
