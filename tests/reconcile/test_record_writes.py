@@ -186,12 +186,15 @@ async def test_a_cluster_that_ends_before_the_log_of_a_container_was_read_has_it
     async with recording() as operated:
         api, record = operated.server, a_record(operated, "demo")
 
+        there = [KILLED]
+
         async def read_log(namespace: str, name: str, **_: Any) -> str:
             assert CLUSTER.get() == Identity("demo", "default", "uid-of-demo").owner_key
+            there.clear()  # else its record is kept open for as long as pods may take
             return f"the words of {name}"
 
         monkeypatch.setattr(api, "read_log", read_log)
-        monkeypatch.setattr(operated.context, "pods_of", lambda _: (KILLED,))
+        monkeypatch.setattr(operated.context, "pods_of", lambda _: tuple(there))
         record.look()
         await record.close()
         (path,) = [path for path in api.objects if "gpudaskrecords" in path]
@@ -323,13 +326,15 @@ async def test_all_records_are_swept_over_however_much_news_there_is():
             interval_seconds=0.3,
             soon_seconds=0.02,
         )
+        began = time.monotonic()
         running = asyncio.create_task(keeper.run())
         for _ in range(60):
             records_of(operated).on_write("busy")
             await asyncio.sleep(0.02)
         running.cancel()
+        seconds = time.monotonic() - began  # 1.2, or more where the machine is busy
         assert swept.count("busy") > 5
-        assert 2 <= swept.count("") <= 5
+        assert 2 <= swept.count("") <= seconds / 0.3 + 1
 
 
 class Closing:
