@@ -674,6 +674,29 @@ def test_a_pod_that_the_next_operator_saw_go_and_come_back_is_one_pod():
     assert on.seconds() == {"spare": 10}
 
 
+@pytest.mark.parametrize("after", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("second", [0.0, 0.5])
+@pytest.mark.parametrize("sees_it_go", [False, True])
+def test_a_pod_that_got_its_node_in_the_second_of_the_last_count_is_no_pod_that_went_unseen(
+    second: float, after: float, sees_it_go: bool
+):
+    """Its stamp has whole seconds, and so lies before the count or after it, whatever was first."""
+    on = Operator()
+    on.place("a", rest=Cause.SPARE)
+    on.wait(9)
+    on.place("b", rest=Cause.SPARE)
+    stamped = on.pods["b"].placed + second  # as the next operator takes it: the stamp, or the middle of its second
+    on.wait(after)
+    on.count()
+    on.restart()
+    on.pods["b"] = replace(on.pods["b"], placed=stamped, stamp=stamped)
+    on.wait(20)
+    if sees_it_go:
+        on.end("b")
+    on.count()
+    assert sum(on.seconds().values()) == pytest.approx(on.lifetimes, abs=0.01)
+
+
 def test_without_any_status_pods_count_from_when_they_came():
     on = Operator()
     on.place()
