@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from email.utils import formatdate
+from random import Random
 
 import pytest
 
@@ -56,6 +57,24 @@ def test_each_answer_tells_the_api_servers_time_more_exactly(speed: float):
         machine.asks(takes=0.01 * (n % 3))
     server_time = machine.clock.now() + machine.clock.server_ahead()
     assert server_time == pytest.approx(NOW + machine.passed + machine.server, abs=0.03)
+
+
+@pytest.mark.parametrize("drift", [0.0, 5e-4, -5e-4], ids="{:+g} s a second".format)
+@pytest.mark.parametrize(("pause", "exact"), [(2.7, 0.1), (10.0, 0.17)])
+def test_after_fifty_answers_it_is_known_and_stays_known(pause: float, exact: float, drift: float):
+    """Two operators that differ by more would charge GPUs for the difference at each takeover."""
+    for seed in range(40):
+        random = Random(seed)  # noqa: S311 - the same each time
+        machine = Machine(server=10 * random.random())
+        errors = []
+        for _ in range(200):
+            passed = pause * random.random()
+            machine.passed += passed
+            machine.server += drift * passed
+            machine.asks(takes=0.02 * random.random())
+            server_time = machine.clock.now() + machine.clock.server_ahead()
+            errors.append(abs(server_time - NOW - machine.passed - machine.server))
+        assert max(errors[50:]) <= exact, f"seed {seed}"
 
 
 def test_two_api_servers_that_differ_a_little_are_both_believed():

@@ -15,7 +15,9 @@ from email.utils import parsedate_to_datetime
 # `Date` has whole seconds, and comes some time after it was written. So an answer tells between which bounds the time
 # lies; many answers, at different parts of a second, tell it to some hundredths.
 _DATE_SECONDS, _TOLERANCE_SECONDS = 1.0, 1.0
-_DRIFT = 1e-4  # by which two clocks may differ in speed: bounds that are older are wider
+# By which two clocks may differ in speed, so that older bounds are wider: where NTP sets a clock slowly, it changes by
+# half a millisecond a second at most.
+_DRIFT = 5e-4
 # So many answers in a row have to have another time before it is believed: of several API servers one may be wrong.
 _BELIEVED_AFTER_ANSWERS = 3
 
