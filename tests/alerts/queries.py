@@ -65,6 +65,7 @@ def filled(text: str, values: Mapping[str, str] = GRAFANA) -> str:
     return text
 
 
+@cache  # the file is long, and asked for by each parametrisation
 def groups() -> list[dict[str, Any]]:
     """The groups of rules."""
     return list(yaml.safe_load(ALERTS.read_text())["groups"])
