@@ -12,11 +12,8 @@ from PIL import Image
 from gpudask.cli.commands.report import as_html
 from gpudask.cli.cost.prices import Prices
 from gpudask.cli.report.sections import Subject
-from local.errors import LocalClusterError
-from local.host.progress import QUIET
-from local.programs.requirements import BROWSER, ensure_requirements
+from tests.browser import Browser, ensure_browser, started
 from tests.cli.cost.builders import NOON
-from tests.cli.report.browser import Browser, started
 from tests.cli.report.builders import PRICES, a_days_record, a_hostile_record, of_record
 from tests.conftest import ROOT
 
@@ -55,10 +52,7 @@ _PALE = """(() => {
 
 @pytest.fixture(scope="session", autouse=True)
 def chromium() -> None:
-    try:
-        ensure_requirements(BROWSER, QUIET)
-    except LocalClusterError as error:
-        pytest.skip(f"no browser: {error}")
+    ensure_browser()
 
 
 @pytest.fixture

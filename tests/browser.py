@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from gpudask.api import Json
+from local.errors import LocalClusterError
+from local.host.progress import QUIET
+from local.programs.requirements import BROWSER, ensure_requirements
 
 _SECONDS = 60
 
@@ -43,8 +47,8 @@ class Browser:
                 result: Json = message["result"]
                 return result
 
-    async def open(self, path: Path, *, width: int, height: int = 900, scheme: str = "light") -> None:
-        """Load a file in a window of this width, by a user who likes pages light or dark."""
+    async def open(self, page: Path | str, *, width: int, height: int = 900, scheme: str = "light") -> None:
+        """Load a file or a URL in a window of this width, by a user who likes pages light or dark."""
         for domain in ("Page", "Network", "Log", "Runtime"):
             await self.call(f"{domain}.enable")
         await self.call(
@@ -54,7 +58,7 @@ class Browser:
         await self.call("Emulation.setEmulatedMedia", features=likes)
         self.requests.clear()
         self._is_loaded = False
-        await self.call("Page.navigate", url=path.as_uri())
+        await self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         async with asyncio.timeout(_SECONDS):
             while not self._is_loaded:
                 await self._next()
@@ -75,6 +79,35 @@ class Browser:
         clip = {"x": 0, "y": begin - margin, "width": size["width"], "height": end - begin + 2 * margin, "scale": 1}
         answer = await self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(answer["data"])
+
+    async def screen(self) -> bytes:
+        """A picture of what the window shows, as PNG."""
+        return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
+
+    async def click(self, selector: str) -> None:
+        """Press and release the mouse in the middle of the element, as a person does."""
+        await self.value(f"document.querySelector({json.dumps(selector)}).scrollIntoViewIfNeeded()")
+        box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+        x, y = await self.value(f"(box => [box.x + box.width / 2, box.y + box.height / 2])({box})")
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    async def type(self, text: str) -> None:
+        """Write where the cursor is."""
+        await self.call("Input.insertText", text=text)
+
+    async def press(self, key: str, code: int, modifiers: int = 0) -> None:
+        """Press and release a key.
+
+        Args:
+            key: its name, such as `Enter`.
+            code: its number in Windows.
+            modifiers: 2: Control, 8: Shift, and sums of them.
+        """
+        for kind in ("rawKeyDown", "keyUp"):
+            await self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, modifiers=modifiers
+            )
 
     async def printed(self) -> bytes:
         """The page on paper, as PDF."""
@@ -98,6 +131,14 @@ class Browser:
         elif event == "Page.loadEventFired":
             self._is_loaded = True
         return message
+
+
+def ensure_browser() -> None:
+    """Install Chromium where it is missing; skip the test, with the reason, where that cannot be."""
+    try:
+        ensure_requirements(BROWSER, QUIET)
+    except LocalClusterError as error:
+        pytest.skip(f"no browser: {error}")
 
 
 @contextlib.asynccontextmanager
