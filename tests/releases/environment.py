@@ -90,6 +90,15 @@ class Environment:
         return cls._of_lock(REPOSITORY / "requirements" / "dask.lock", sys.executable)
 
     @classmethod
+    def of_jupyterlab(cls) -> Environment:
+        """Find the one of JupyterLab with Dask's extension, made first where it is missing: seconds.
+
+        Raises:
+            LocalClusterError: as above.
+        """
+        return cls._of_lock(REPOSITORY / "requirements" / "lab.lock", sys.executable)
+
+    @classmethod
     def _of_lock(cls, lock: Path, python: str) -> Environment:
         version = sys.version if python == sys.executable else full_version(python)
         key = content_key(texts=[version], files=[lock], relative_to=lock.parent)
