@@ -30,6 +30,7 @@ class FakeServer:
     pods: list[Json] = field(default_factory=list)
     targets: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Pod -> where its port 8786 really is."""
+    dashboards: dict[str, tuple[str, int]] = field(default_factory=dict)  # the same of 8787
     forbidden: set[str] = field(default_factory=set)
     """`METHOD last-part-of-path`."""
     conflicts: int = 0
@@ -371,6 +372,8 @@ class FakeServer:
             await socket.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
         if port == 8786:
             await self._pipe(socket, *self.targets[name])
+        elif name in self.dashboards:
+            await self._pipe(socket, *self.dashboards[name])
         elif name in self.healthy:
             question = await socket.receive()
             if question.type == WSMsgType.BINARY and question.data.startswith(b"\x00GET /health "):
