@@ -33,8 +33,8 @@ class Lab:
 
     @property
     def page(self) -> str:
-        """The URL that its user opens."""
-        return f"{self.base_url}lab?token={TOKEN}"
+        """The URL that its user opens, for a page where nothing is open yet."""
+        return f"{self.base_url}lab?token={TOKEN}&reset"
 
     @property
     def log(self) -> str:
