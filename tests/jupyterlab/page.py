@@ -61,27 +61,27 @@ class LabPage:
 
     async def scale(self, workers: int) -> None:
         """Set the only cluster's number of workers in its dialog."""
-        await self._click(f"{_CLUSTER}-scale")
+        await self._press(f"{_CLUSTER}-scale")
         await self._fill(0, workers)
-        await self._click(_OK)
+        await self._press(_OK)
 
     async def adapt(self, minimum: int, maximum: int) -> bytes:
         """Let the only cluster follow demand; a picture of the dialog, as PNG."""
-        await self._click(f"{_CLUSTER}-scale")
-        await self._click(".dask-ScalingCheckbox")
+        await self._press(f"{_CLUSTER}-scale")
+        await self._press(".dask-ScalingCheckbox")
         await self._fill(2, maximum)
         await self._fill(1, minimum)
         picture = await self.browser.screen()
-        await self._click(_OK)
+        await self._press(_OK)
         return picture
 
     async def shut_down(self) -> None:
         """Click on SHUTDOWN of the only cluster."""
-        await self._click(f"{_CLUSTER}-stop")
+        await self._press(f"{_CLUSTER}-stop")
 
     async def open_plot(self, name: str) -> None:
         """Open a plot of the active cluster's dashboard in the main area, once the extension has found it."""
-        await self._click(f'.dask-DashboardListing-item button[value="{name}"]')
+        await self._press(f'.dask-DashboardListing-item button[value="{name}"]')
 
     async def pane(self) -> dict[str, Any]:
         """What the open plot shows, once it has drawn something."""
@@ -134,7 +134,7 @@ class LabPage:
         """The text of the dialog that says what did not work, which is closed then."""
         await self._until("!!document.querySelector('.jp-Dialog')", "a dialog")
         text = str(await self.browser.value("document.querySelector('.jp-Dialog').innerText"))
-        await self._click(_OK)
+        await self._press(_OK)
         return text
 
     async def _fill(self, number: int, value: int) -> None:
@@ -148,6 +148,11 @@ class LabPage:
     async def _click(self, selector: str) -> None:
         await self._until(_seen(selector), selector)
         await self.browser.click(selector)
+
+    async def _press(self, selector: str) -> None:
+        """Click on what may be drawn anew, or moved, between the search for it and a mouse's click."""
+        await self._until(_seen(selector), selector)
+        await self.browser.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     async def _until(self, expression: str, what: str) -> None:
         await eventually_async(lambda: self.browser.value(expression), bool, what, _SECONDS)

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from tests.releases.environment import Environment
 
 TOKEN = "only-for-this-test"
-_SECONDS = 120
+_SECONDS = 240
 # What it would ask its user at its first start.
 _NOTIFICATION = "@jupyterlab/apputils-extension/notification.jupyterlab-settings"
 
