@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +36,13 @@ class Program:
         name: str = "program",
         image: str = IMAGE,
         mounts: Mapping[str, Path] | None = None,
+        writable: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Program:
         """Start `python MAIN ARGUMENTS` in `image`, with `user`'s rights.
 
-        `mounts`: path in the pod -> a file or directory of this machine, which the nodes share.
+        `mounts`: path in the pod -> a file or directory of this machine, which the nodes share; it may write into those
+        whose path is among `writable`.
         """
         space.apply(
             {
@@ -54,7 +56,7 @@ class Program:
         places: list[Json] = [{"name": "program", "mountPath": _AT}]
         for number, (place, path) in enumerate((mounts or {}).items()):
             volumes.append({"name": f"mount-{number}", "hostPath": {"path": str(path)}})
-            places.append({"name": f"mount-{number}", "mountPath": place, "readOnly": True})
+            places.append({"name": f"mount-{number}", "mountPath": place, "readOnly": place not in writable})
         container = {
             "name": "program",
             "image": image,

@@ -1,0 +1,1 @@
+"""The programs. They know nothing of the tests."""
