@@ -347,12 +347,13 @@ class KubeCluster(Cluster):
             minimum: pods that stay without demand; the manifest's, or 0, where it is left out.
             maximum: pods at most; the manifest's, or as many as a pool can have, where it is left out.
             pool: as `scale`.
-            **others: of Dask's Adaptive, such as `interval`: a warning says what happens instead.
+            **others: `minimum_jobs`, `maximum_jobs` as in dask-jobqueue, which are pods; or of Dask's Adaptive, such as
+                `interval`: a warning says what happens instead.
 
         Raises:
             KubeClusterError: as `scale`, or the limits count something else than pods.
         """
-        minimum = explain_adaptive(minimum, others)
+        minimum, maximum = explain_adaptive(minimum, maximum, others)
         if self.asynchronous:
             task = asyncio.create_task(self._resource.adapt(minimum, maximum, pool))
             return Limits.of(self._resource.body, minimum, maximum, pool).set_by(task)

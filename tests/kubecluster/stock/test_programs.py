@@ -159,6 +159,15 @@ def test_words_for_dasks_own_adaptive_are_answered_by_a_warning(demo: fake.FakeS
     assert entries(demo) == {"cpu": {"min": 0, "max": 3}}
 
 
+def test_the_jobs_of_dask_jobqueue_are_pods(demo: fake.FakeServer):
+    with KubeCluster.from_name("demo") as cluster:
+        limits = cluster.adapt(minimum_jobs=1, maximum_jobs=4)
+        assert (limits.minimum, limits.maximum) == (1, 4)
+        with pytest.raises(ValueError, match=r"maximum=8 beside maximum_jobs=4"):
+            cluster.adapt(maximum=8, maximum_jobs=4)
+    assert entries(demo) == {"cpu": {"min": 1, "max": 4}}
+
+
 def test_close_waits_until_the_cluster_and_its_pods_are_gone(demo: fake.FakeServer, dask_cluster_of_lab: None):
     cluster = KubeCluster("mine", image="i", n_workers=1, quiet=True)
     left = fake.pod("mine-cpu-worker-0", "worker")

@@ -38,6 +38,10 @@ _REFUSED = {
 }
 
 
+# dask-jobqueue's words: one of its jobs holds what a pod does.
+_JOBS = ("minimum_jobs", "maximum_jobs")
+
+
 class PartAttribute:
     """An attribute of `KubeCluster` that one of its parts has.
 
@@ -213,18 +217,21 @@ def _log_failure(task: Task[None]) -> None:
         logger.warning("gpudask: adapt() has set nothing: %s", error)
 
 
-def explain_adaptive(minimum: Any, others: Mapping[str, Any]) -> int | None:
-    """Warn of the words for Dask's own Adaptive, which takes no part; the minimum that is meant.
+def explain_adaptive(minimum: Any, maximum: int | None, others: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Warn of the words for Dask's own Adaptive, which takes no part; the minimum and the maximum that are meant.
 
     Args:
         minimum: `adapt`'s first argument, which may be a class of that kind.
+        maximum: its second.
         others: what else it was given.
 
     Raises:
-        KubeClusterError: an argument limits something else than pods, or there is none of its name.
+        KubeClusterError: an argument limits something else than pods, says a limit again, or there is none of its name.
     """
     words = {**({"Adaptive": minimum} if isinstance(minimum, type) else {}), **others}
     for name, value in words.items():
+        if name in _JOBS:
+            continue
         if name in _REFUSED:
             raise KubeClusterValueError(
                 f"adapt({name}={value!r})",
@@ -238,4 +245,16 @@ def explain_adaptive(minimum: Any, others: Mapping[str, Any]) -> int | None:
                 next_step="Write adapt(minimum=0, maximum=8, pool='gpu')",
             )
         warnings.warn(f"adapt({name}=...) is not used: {_INSTEAD[name]}", stacklevel=3)
-    return None if isinstance(minimum, type) else minimum
+    least = None if isinstance(minimum, type) else minimum
+    return _limit("minimum", least, others), _limit("maximum", maximum, others)
+
+
+def _limit(word: str, pods: int | None, others: Mapping[str, Any]) -> int | None:
+    jobs: int | None = others.get(f"{word}_jobs")
+    if pods is not None and jobs not in (None, pods):
+        raise KubeClusterValueError(
+            f"adapt({word}={pods!r} beside {word}_jobs={jobs!r})",
+            reason="both are a number of pods",
+            next_step=f"Write {word}= alone",
+        )
+    return jobs if pods is None else pods

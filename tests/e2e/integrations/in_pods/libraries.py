@@ -8,12 +8,12 @@ import sys
 import dask.array as da
 import joblib
 import numpy as np
-import xgboost
 from distributed import Client, get_worker
 from lightgbm import DaskLGBMClassifier
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from xgboost import dask as dxgb
 
 from gpudask import KubeCluster
 
@@ -60,11 +60,11 @@ def with_scikit_learn() -> None:
 def with_xgboost(client: Client) -> None:
     """`xgboost.dask.train`, whose workers speak with each other."""
     features, labels = rows()
-    data = xgboost.dask.DaskDMatrix(client, features, labels)
-    trained = xgboost.dask.train(
+    data = dxgb.DaskDMatrix(client, features, labels)
+    trained = dxgb.train(
         client, {"objective": "binary:logistic", "tree_method": "hist", "nthread": 1}, data, num_boost_round=8
     )
-    guessed = (xgboost.dask.predict(client, trained, features) > 0.5).compute()
+    guessed = (dxgb.predict(client, trained, features) > 0.5).compute()
     say("xgboost", f"{(guessed == labels.compute()).mean():.2f}")
 
 
