@@ -1,0 +1,95 @@
+"""`python -m tests.gpu.rates --gpus 2 [--scheduler ADDRESS]`: how fast frames of cuDF are merged and shuffled.
+
+On the cluster at the address, or without one on `LocalCUDACluster`. Prints one line of JSON: GB/s of both inputs,
+from asking until all of the result is there; the median of some. The frames are in the devices' memory before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+ROWS_A_WORKER = 100_000_000
+"""Of 16 bytes: a key and a value."""
+_PARTS_A_WORKER = 4
+_REPEATS = 3
+_GPU = {"GPU": 1}
+
+
+def compared(here: Mapping[str, float], local: Mapping[str, float]) -> str:
+    """The closing line's figures of rates in GB/s: here, and against `LocalCUDACluster`; `n/a` without a rate."""
+
+    def ratio(name: str) -> str:
+        return f"{here[name] / local[name]:.2f}x" if here.get(name) and local.get(name) else "n/a"
+
+    merge = f"{here['merge']:.1f}GB/s" if here.get("merge") else "n/a"
+    return f"merge={merge} merge_vs_localcuda={ratio('merge')} shuffle_vs_localcuda={ratio('shuffle')}"
+
+
+def measure(gpus: int, rows: int) -> dict[str, float]:
+    """GB/s of a merge and of a shuffle, with the default client."""
+    import dask_cudf  # noqa: PLC0415 - `compared` needs no cuDF
+    from distributed import wait  # noqa: PLC0415
+
+    import dask.dataframe as dd  # noqa: PLC0415
+
+    assert dask_cudf
+    parts = list(range(gpus * _PARTS_A_WORKER))
+    left, right = (dd.from_map(_table, parts, rows=rows // _PARTS_A_WORKER, step=step).persist() for step in (1, 3))
+    wait([left, right])
+    megabytes = rows * gpus * 16 / 1e6
+
+    def rate(make: Callable[[], Any], sources: int) -> float:
+        seconds = []
+        for _ in range(_REPEATS + 1):  # the first one compiles kernels and opens connections
+            began = time.monotonic()
+            result = make().persist()
+            wait(result)
+            seconds.append(time.monotonic() - began)
+            del result
+        return sources * megabytes / 1e3 / statistics.median(seconds[1:])
+
+    return {
+        "merge": rate(lambda: left.merge(right, on="key"), 2),
+        "shuffle": rate(lambda: left.shuffle("key"), 1),
+    }
+
+
+def _table(part: int, rows: int, step: int) -> Any:
+    import cudf  # noqa: PLC0415 - on the worker
+    import cupy  # noqa: PLC0415
+
+    keys = (cupy.arange(rows, dtype="i8") + part * rows) * step
+    return cudf.DataFrame({"key": keys, "value": cupy.arange(rows, dtype="f8")})
+
+
+def main() -> int:
+    """Measure, and print."""
+    from distributed import Client  # noqa: PLC0415
+
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.rates", description=__doc__)
+    parser.add_argument("--scheduler", help="its address; default: LocalCUDACluster")
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=ROWS_A_WORKER, help="a worker")
+    arguments = parser.parse_args()
+    client: Any = Client
+    with ExitStack() as closed:
+        address = arguments.scheduler
+        if address is None:
+            from dask_cuda import LocalCUDACluster  # noqa: PLC0415
+
+            local = LocalCUDACluster(n_workers=arguments.gpus, protocol="tcp", resources=_GPU, dashboard_address=None)
+            address = closed.enter_context(local)
+        closed.enter_context(client(address, timeout=120))
+        print(json.dumps(measure(arguments.gpus, arguments.rows)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

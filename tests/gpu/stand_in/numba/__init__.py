@@ -1,0 +1,1 @@
+"""Kernels as loops, in the place of Numba."""

@@ -1,0 +1,1 @@
+"""Least squares in XGBoost's place."""
