@@ -147,7 +147,7 @@ bench-gpu: setup ## on real GPUs, on a cluster that has them and the operator (d
 	@$(PY) -m benchmarks.gpu $(ARGS)
 
 lock: setup ## resolve requirements/*.in anew
-	@cd requirements && for name in operator dask dask-cu13 dev lab $$(basename -as .in client-*.in preload-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
+	@cd requirements && for name in operator dask dask-cu13 dev lab $$(basename -as .in client-*.in preload-*.in rapids-*.in); do $(COMPILE) $$name.in -o $$name.lock; done
 	@cd requirements && $(COMPILE) -c dask.lock dask-cpu.in -o dask-cpu.lock
 
 generate: setup ## write what is made from the models: crds/, the chart's copy, docs/reference.md, cli.md, metrics.md, modules.md

@@ -99,9 +99,12 @@ def bundle(
     cuda13: Annotated[
         bool, typer.Option("--cuda13", help="Bring RMM and UCX along, for GPU pools on a driver for CUDA 13.")
     ] = False,
+    rapids: Annotated[
+        bool, typer.Option("--rapids", help="Bring cuDF and XGBoost along, for H100 and H200, CUDA 13 and Python 3.12.")
+    ] = False,
 ) -> None:
     """Pack what `up` and `install` need on a machine without network into parts of at most a size."""
-    manifest = pack(out, part_bytes=parse_size(size), steps=Steps(), cuda13=cuda13)
+    manifest = pack(out, part_bytes=parse_size(size), steps=Steps(), cuda13=cuda13, rapids=rapids)
     total = sum(part.size for part in manifest.parts)
     _errors.print(f"{len(manifest.parts)} parts, {total / (1 << 20):.1f} MiB in all, with {len(manifest.files)} files.")
     print(out)

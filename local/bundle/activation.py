@@ -95,12 +95,12 @@ def site(wheels: str, root: Path) -> Path:
 
 
 def worker_sites(root: Path) -> list[Path]:
-    """Unpack what Dask's pods import, unless it is: the workers' set, and where the bundle has it that for CUDA 13.
+    """Unpack what Dask's pods import, unless it is: the workers' set, and those for CUDA 13 and of RAPIDS where packed.
 
     Raises:
         LocalClusterError: the bundle has the set for other versions of Python only.
     """
-    extra = [site("cuda13", root)] if _wheels("cuda13", root).is_dir() else []
+    extra = [site(wheels, root) for wheels in ("cuda13", "rapids") if _wheels(wheels, root).is_dir()]
     return [site("workers", root), *extra]
 
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _SCHEMES = {"purelib", "platlib"}
 
 
-def store_wheel(source: Path, target: Path) -> None:
-    """Write the wheel `source` without compression: the bundle's own works across files and does better."""
+def store_wheel(
+    source: Path, target: Path, edit: Callable[[str, bytes], bytes | None] = lambda _, content: content
+) -> None:
+    """Write the wheel `source` without compression: the bundle's own works across files and does better.
+
+    `edit` takes each file's name and content, and returns what is written; None leaves the file out.
+    """
     with zipfile.ZipFile(source) as wheel, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as stored:
         for entry in wheel.infolist():
             plain = zipfile.ZipInfo(entry.filename, _EPOCH)
             plain.external_attr = entry.external_attr
-            stored.writestr(plain, wheel.read(entry))
+            content = edit(entry.filename, wheel.read(entry))
+            if content is not None:
+                stored.writestr(plain, content)
 
 
 def unpack_wheels(wheels: Path, target: Path) -> Path:

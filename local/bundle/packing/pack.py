@@ -65,24 +65,32 @@ except LocalClusterError as error:
 """
 
 
-def pack(directory: Path, *, part_bytes: int, steps: Steps, preset: int = BEST, cuda13: bool = False) -> Manifest:
+def pack(
+    directory: Path,
+    *,
+    part_bytes: int,
+    steps: Steps,
+    preset: int = BEST,
+    cuda13: bool = False,
+    rapids: bool = False,
+) -> Manifest:
     """Write a bundle into `directory`, in parts of at most `part_bytes` bytes, and `start.pyz` beside them.
 
-    With `cuda13` RMM and UCX for CUDA 13 come along, for GPU pools that ask for them.
+    With `cuda13` RMM and UCX for CUDA 13 come along, for GPU pools that ask for them; with `rapids` cuDF and XGBoost.
 
     Raises:
         LocalClusterError: something cannot be built or fetched here; the text says what.
     """
     cache = cache_dir() / "bundles" / "archives"
     with exclusive(cache):  # another one would write the same files
-        items = gather(steps, cuda13=cuda13)
+        items = gather(steps, cuda13=cuda13, rapids=rapids)
         with steps.step(f"Compressing into {directory} (minutes, the first time)"):
             manifest = write_bundle(items, directory, part_bytes=part_bytes, preset=preset, cache=cache)
     write_start(directory / "start.pyz")
     return manifest
 
 
-def gather(steps: Steps, *, cuda13: bool = False) -> list[Item]:
+def gather(steps: Steps, *, cuda13: bool = False, rapids: bool = False) -> list[Item]:
     """Have everything that goes in on this machine: built, fetched, installed.
 
     Raises:
@@ -90,7 +98,7 @@ def gather(steps: Steps, *, cuda13: bool = False) -> list[Item]:
     """
     ensure_requirements(cluster_requirements(), steps)
     ensure_requirements(DEVICE_PLUGIN_BUILD, steps)
-    items = [*_programs(steps), *host_items(), *wheel_items(steps, cuda13=cuda13), *_sources()]
+    items = [*_programs(steps), *host_items(), *wheel_items(steps, cuda13=cuda13, rapids=rapids), *_sources()]
     return [*items, notices_item(items, find_go(steps).command)]
 
 
