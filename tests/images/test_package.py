@@ -27,7 +27,7 @@ print(gpudask.__file__)
 """
 
 
-@pytest.mark.parametrize("image", ["dask", "dask-cpu"])
+@pytest.mark.parametrize("image", ["dask", "dask-cpu", "dask-rapids"])
 def test_a_program_in_a_pod_has_all_that_the_client_imports(image: str, tmp_path: Path):
     copied = _COPIED.findall((ROOT / "images" / image / "Containerfile").read_text())
     for source in (Path(name) for line in copied for name in line.split()):

@@ -51,6 +51,9 @@ RAPIDS_ARCHITECTURE = 90
 _REDUCED = ("libcudf_cu13", "xgboost_cu13")
 """Wheels whose licence, Apache's, allows it."""
 
+_HEADERS_UNUSED = {"libcudf", "librmm", "libkvikio", "pyarrow"}
+"""Packages whose headers serve C++ programs alone. Numba and CuPy compile kernels with theirs."""
+
 
 def wheel_items(steps: Steps, *, cuda13: bool = False, rapids: bool = False) -> Iterator[Item]:
     """Fetch the three sets for each version of Python; with `cuda13` a fourth, RMM and UCX; with `rapids` cuDF's."""
@@ -122,7 +125,8 @@ def _edit(architecture: int | None) -> Callable[[str, bytes], bytes | None]:
         return lambda _, content: content
 
     def reduced(name: str, content: bytes) -> bytes | None:
-        if {"include", "tests"} & set(name.split("/")[:-1]):
+        top, *folders = name.split("/")[:-1] or [""]
+        if "tests" in folders or ("include" in folders and top in _HEADERS_UNUSED):
             return None
         return only_architecture(content, architecture) if ".so" in name else content
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.bundle.activation import PYTHON, worker_sites
-from local.bundle.packing.wheel_sets import FOR_CUDA13
+from local.bundle.packing.wheel_sets import FOR_CUDA13, FOR_RAPIDS, _edit
 from local.layout import REPOSITORY
 
 
@@ -41,3 +41,25 @@ def test_pods_get_them_where_they_were_packed(tmp_path: Path, monkeypatch: pytes
         wheel(tmp_path / "wheels" / f"cuda13-{PYTHON}", "rmm")
     found = {path.name for place in worker_sites(tmp_path) for path in place.glob("*.py")}
     assert found == ({"dask.py", "rmm.py"} if packed else {"dask.py"})
+
+
+def test_the_set_of_rapids_is_locked_and_has_the_releases_of_dask_that_the_workers_have():
+    mine, workers = locked("rapids-cu13"), locked("dask")
+    assert set(mine) >= FOR_RAPIDS
+    assert {name: mine[name] for name in ("dask", "distributed", "dask-cuda")} == {
+        name: workers[name] for name in ("dask", "distributed", "dask-cuda")
+    }
+    twelve = locked("rapids-cu12")
+    assert {twelve[name.replace("cu13", "cu12")] for name in ("cudf-cu13", "rmm-cu13")} == {
+        mine["cudf-cu13"],
+        mine["rmm-cu13"],
+    }
+
+
+def test_a_reduced_wheel_lacks_tests_and_headers_of_cpp_but_not_those_that_kernels_are_compiled_with():
+    edit = _edit(90)
+    assert edit("cudf/tests/test_a.py", b"x") is None
+    assert edit("libcudf/include/cudf/a.hpp", b"x") is None
+    assert edit("numba_cuda/include/a.h", b"x") == b"x"
+    assert edit("cudf/__init__.py", b"x") == b"x"
+    assert edit("single.py", b"x") == b"x"
