@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import inspect
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ def run_program(path: Path, folder: str | None = None) -> Outcome:
         program: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
         exec(compile(text, str(path), "exec"), program)  # noqa: S102 - our own file
         takes_folder = bool(inspect.signature(program["program"]).parameters)
-        result = program["program"](folder) if takes_folder else program["program"]()
+        result = program["program"](_folder(folder, path.stem)) if takes_folder else program["program"]()
         seconds = time.monotonic() - began
         difference = unlike(result, program["expected"](pd))
     except Exception as error:  # noqa: BLE001 - the next program shall run
@@ -95,6 +96,13 @@ def closing_line(outcomes: Sequence[Outcome]) -> str:
     """What counts, on one line. What was not run counts as not right."""
     right = sum(outcome.state == "right" for outcome in outcomes)
     return f"rapids: programs={right}/{len(outcomes)}"
+
+
+def _folder(parent: str | None, name: str) -> str:
+    """A directory of the program's own that the workers' user may write to as well."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent))
+    folder.chmod(0o777)
+    return str(folder)
 
 
 def _imports(text: str, module: str) -> bool:

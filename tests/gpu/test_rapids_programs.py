@@ -26,16 +26,21 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(_PROGRAMS_SECONDS + 2 * _RATES_SECONDS)  # its parts have limits of their own, which say more
-def test_rapids_programs_run_unchanged(room: Space, gpus: int) -> None:
+def test_rapids_programs_run_unchanged(room: Space, gpus: int, tmp_path: Path) -> None:
     needs("cupy")
-    room.apply(cluster(NAME, cpu(), gpu(count=gpus, replicas=1)))
+    folder = shared_folder(tmp_path)
+    manifest = cluster(NAME, cpu(), gpu(count=gpus, replicas=1))
+    pod = manifest["spec"]["template"]["spec"]
+    pod["volumes"].append({"name": "shared", "hostPath": {"path": str(folder)}})
+    pod["containers"][0]["volumeMounts"].append({"name": "shared", "mountPath": str(folder)})
+    room.apply(manifest)
     room.wait_workers(NAME, "gpu", gpus, seconds=90)
     (scheduler,) = (pod for pod in room.pods(NAME) if "-scheduler-" in pod["metadata"]["name"])
     for container in scheduler["spec"]["containers"]:
         assert "nvidia.com/gpu" not in container["resources"].get("limits", {})
     provider = room.platform.provider
     with provider.scheduler_address(room.kubectl, NAME) as address:
-        ran = run("tests.gpu.rapids", "--scheduler", address, seconds=_PROGRAMS_SECONDS)
+        ran = run("tests.gpu.rapids", "--scheduler", address, "--folder", str(folder), seconds=_PROGRAMS_SECONDS)
         closing = ran.stdout.splitlines()[-1] if ran.stdout else "rapids: programs=none"
         print(ran.stdout, ran.stderr[-4_000:], flush=True)
         if gpus > 1:
@@ -47,6 +52,14 @@ def test_rapids_programs_run_unchanged(room: Space, gpus: int) -> None:
         rest = compared(here, rates("--gpus", str(gpus)))
     print(f"{closing} {rest}", flush=True)
     assert ran.returncode == 0, closing
+
+
+def shared_folder(parent: Path) -> Path:
+    """A directory that the pods' user may write to: it is mounted at its own path."""
+    folder = parent / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
 
 
 def run(*module: str, seconds: float) -> subprocess.CompletedProcess[str]:

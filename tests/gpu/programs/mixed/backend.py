@@ -1,7 +1,5 @@
 """The program of a pandas user, with cuDF as the backend by configuration."""
 
-import tempfile
-
 import cudf  # noqa: F401 - which registers the backend
 import dask
 import dask.dataframe as dd
@@ -13,11 +11,10 @@ HOST = {"key": np.arange(ROWS) % 19, "value": np.arange(ROWS)}
 
 
 def program(folder):
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        pd.DataFrame(HOST).to_parquet(f"{place}/table.parquet")
-        with dask.config.set({"dataframe.backend": "cudf"}):
-            frame = dd.read_parquet(place)
-            return frame.groupby("key").value.mean().compute().to_pandas().sort_index()
+    pd.DataFrame(HOST).to_parquet(f"{folder}/table.parquet")
+    with dask.config.set({"dataframe.backend": "cudf"}):
+        frame = dd.read_parquet(folder)
+        return frame.groupby("key").value.mean().compute().to_pandas().sort_index()
 
 
 def expected(pandas):
