@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpudask.api.job import JobConditionType, parse_job, parse_job_status
+from gpudask.api.job import JobConditionType, UnreadableStatusError, parse_job, parse_job_status
 from gpudask.api.resource import InvalidSpecError
 from tests.kubectl import Kubectl
 
@@ -72,9 +72,55 @@ def test_a_template_without_end_is_refused_before_anything_is_made_of_it():
         parse_job(a_job(cluster={"spec": {"config": deep, "pools": []}}))
 
 
-@pytest.mark.parametrize("status", [None, [], "x", {"attempts": "many"}, {"runner": {"uid": 3}}, {"conditions": 7}])
-def test_a_status_of_a_foreign_shape_is_none(status: Any):
+_RAN = {"attempts": 3, "failures": 1, "runner": {"pod": "sums-runner-3", "uid": "u", "endedAt": ""}}
+
+
+@pytest.mark.parametrize("status", [None, {}])
+def test_a_job_without_a_status_has_run_nothing(status: Any):
     assert parse_job_status(a_job() | {"status": status}).attempts == 0
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        [],
+        "x",
+        {"attempts": "many"},
+        {"attempts": 10**9},
+        {"runner": {"uid": 3}},
+        {"runner": {"uid": "u" * 300}},
+        {"runner": {"endedAt": "late " * 20}},
+        {"conditions": 7},
+        {"conditions": [{"type": "Complete", "status": "Perhaps"}]},
+    ],
+)
+def test_a_status_that_does_not_say_what_has_run_is_refused(status: Any):
+    """Read as empty it would run the program again."""
+    with pytest.raises(UnreadableStatusError, match="status"):
+        parse_job_status(a_job() | {"status": status})
+
+
+@pytest.mark.parametrize(
+    "longer",
+    [
+        {"message": "m" * 10_000},
+        {"phase": "p" * 100},
+        {"reason": 7},
+        {"runner": _RAN["runner"] | {"lastLines": "l" * 10_000}},
+        {"runner": _RAN["runner"] | {"reason": "r" * 1000, "exitCode": "unknown"}},
+        {"conditions": [{"type": "Failed", "status": "False", "message": "m" * 10_000}]},
+        {"conditions": [{"type": f"Other{n}", "status": "True"} for n in range(40)]},
+        {"conditions": [{"type": "Failed", "status": "False"}, "other"]},
+    ],
+)
+def test_of_a_status_that_a_newer_definition_wrote_longer_what_has_run_is_read(longer: dict[str, Any]):
+    found = parse_job_status(a_job() | {"status": _RAN | longer})
+    assert (found.attempts, found.failures, found.runner.uid, found.has_ended) == (3, 1, "u", False)
+
+
+def test_the_end_of_a_job_is_read_whatever_else_its_status_has():
+    conditions = [{"type": f"Other{n}", "status": "True"} for n in range(40)] + [{"type": "Complete", "status": "True"}]
+    assert parse_job_status(a_job() | {"status": {"conditions": conditions}}).has_ended
 
 
 def test_a_job_has_ended_by_its_conditions_alone():

@@ -71,6 +71,11 @@ def open_attempt(number: int = 1, *, began: float = NOW - 100, failures: int = 0
     return status(attempts=number, failures=failures, startTime=iso(began), runner=runner)
 
 
+def not_begun() -> JobStatus:
+    """The status while the first attempt is under way, and its program was not seen to run."""
+    return status(attempts=1, startTime=iso(NOW - 100), runner={"pod": "sums-runner-1", "uid": "pod-1"})
+
+
 def seen(of: Job, *pods: RunnerPod, at: float = NOW, **more: Any) -> JobObservation:
     """What is there of a job."""
     cluster = more.pop("cluster", None)

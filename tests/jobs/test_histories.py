@@ -21,6 +21,7 @@ from gpudask.jobs.actions import (
     DeleteCluster,
     DeleteRunner,
     EmptyCluster,
+    EndContainers,
     LiftGate,
 )
 from gpudask.jobs.observation import JobObservation, SeenCluster
@@ -183,6 +184,8 @@ class _Operator:
                 else:
                     del world.pods[item.name]
                     self.pods.pop(item.name, None)
+            case EndContainers(item):
+                raise AssertionError(f"{item.name} has one container")
             case _:
                 raise AssertionError(action)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpudask.api.job import JobConditionType, JobPhase, JobReason
+from gpudask.api.job import JobConditionType, JobPhase, JobReason, RunnerStatus
 from gpudask.api.status import iso
 from gpudask.jobs.actions import (
     CreateCluster,
@@ -15,12 +15,13 @@ from gpudask.jobs.actions import (
     DeleteJob,
     DeleteRunner,
     EmptyCluster,
+    EndContainers,
     JobPlan,
     LiftGate,
 )
 from gpudask.jobs.observation import Problem, SeenCluster
 from gpudask.jobs.plan import backoff_seconds, plan
-from tests.jobs.builders import NOW, exited, job, open_attempt, own_cluster, pod, running, seen, status
+from tests.jobs.builders import NOW, exited, job, not_begun, open_attempt, own_cluster, pod, running, seen, status
 
 COMPLETE, FAILED, SUSPENDED = JobConditionType.COMPLETE, JobConditionType.FAILED, JobConditionType.SUSPENDED
 
@@ -29,18 +30,45 @@ def _said(planned: JobPlan) -> tuple[str, str]:
     return planned.status.phase, planned.status.reason
 
 
-def test_first_its_cluster_is_made():
-    planned = plan(seen(job()))
-    assert planned.actions == (CreateCluster(1),)
-    assert _said(planned) == ("Pending", "ClusterPending")
+def test_first_its_runner_is_made_at_its_gate_and_then_its_cluster():
+    """The other way round its workers may take the room of a ResourceQuota, and nobody would use them."""
+    first = plan(seen(job()))
+    assert first.actions == (CreateRunner(1),)
+    assert _said(first) == ("Pending", "RunnerPending")
+    second = plan(seen(job(), pod(gated=True)))
+    assert second.actions == (CreateCluster(1),)
+    assert _said(second) == ("Pending", "ClusterPending")
+
+
+def test_while_its_runner_is_refused_a_job_holds_no_cluster():
+    of = job()
+    problem = Problem(JobReason.RUNNER_REFUSED, "exceeded quota", wait_seconds=7.0)
+    waits = plan(seen(of, problem=problem))
+    assert (waits.actions, waits.requeue_after, waits.status.message) == ((), 7.0, "exceeded quota")
+    own = own_cluster(of)
+    assert plan(seen(of, cluster=own, problem=problem)).actions == (DeleteCluster(own),)
 
 
 def test_the_runner_waits_for_the_scheduler_and_not_for_the_workers():
-    of = job()
-    waits = plan(seen(of, cluster=own_cluster(of, ready=False, waits_for="no node")))
+    of, gated = job(), pod(gated=True)
+    waits = plan(seen(of, gated, cluster=own_cluster(of, ready=False, waits_for="no node")))
     assert waits.actions == ()
     assert "no node" in waits.status.message
-    assert plan(seen(of, cluster=own_cluster(of))).actions == (CreateRunner(1),)
+    assert waits.status.attempts == 0
+    assert plan(seen(of, gated, cluster=own_cluster(of))).status.attempts == 1
+
+
+def test_a_runner_that_waits_for_its_cluster_is_made_anew_when_the_spec_is_edited():
+    of, old = job(), pod(gated=True, made_of="an older template")
+    planned = plan(seen(of, old, cluster=own_cluster(of)))
+    assert planned.actions == (DeleteRunner(old),)
+    assert planned.status.attempts == 0
+
+
+def test_a_runner_that_is_being_deleted_at_its_gate_is_waited_for():
+    planned = plan(seen(job(), pod(gated=True, deleting=True)))
+    assert planned.actions == ()
+    assert "is being deleted" in planned.status.message
 
 
 def test_a_pod_runs_only_once_the_status_has_its_uid():
@@ -91,7 +119,7 @@ def test_success_gives_everything_back_at_once():
 def test_a_program_too_short_to_be_seen_began_all_the_same():
     status_ = status(attempts=1, runner={"pod": "sums-runner-1", "uid": "pod-1"})
     planned = plan(seen(job(), exited(0), status=status_))
-    assert planned.status.start_time == planned.status.runner.started_at == iso(NOW)
+    assert planned.status.runner.started_at == iso(NOW)
 
 
 def test_the_last_lines_are_those_that_the_kubelet_has_until_the_log_is_read():
@@ -115,7 +143,7 @@ def test_a_failure_is_tried_again_with_a_new_cluster_after_a_while():
     assert planned.requeue_after == 10.0
     waits = plan(seen(of, exited(3), at=NOW + 4, status=planned.status))
     assert (waits.actions, waits.requeue_after) == ((), 6.0)
-    assert plan(seen(of, exited(3), at=NOW + 10, status=planned.status)).actions == (CreateCluster(2),)
+    assert plan(seen(of, exited(3), at=NOW + 10, status=planned.status)).actions == (CreateRunner(2),)
 
 
 def test_the_cluster_of_an_earlier_attempt_is_not_used():
@@ -162,16 +190,57 @@ def test_a_runner_that_vanished_failed_if_it_may_have_run():
     planned = plan(seen(job(), status=open_attempt()))
     assert _said(planned) == ("Failed", "RetriesSpent")
     assert "is gone" in planned.status.message
-    never = plan(seen(job(), status=open_attempt(), never_ran=frozenset({"pod-1"})))
+    never = plan(seen(job(), status=not_begun(), never_ran=frozenset({"pod-1"})))
     assert _said(never) == ("Retrying", "BackingOff")
-    assert never.status.failures == 0
+    assert (never.status.failures, never.status.refusals) == (0, 1)
+
+
+REFUSED = {"node": "n", "ended": True, "finished": True, "reason": "OutOfcpu"}
 
 
 def test_a_pod_that_its_node_refused_is_no_failure():
-    refused = pod(node="n", ended=True, finished=True, reason="OutOfcpu")
-    planned = plan(seen(job(), refused, status=open_attempt()))
-    assert planned.status.failures == 0
+    planned = plan(seen(job(), pod(**REFUSED), status=not_begun()))
+    assert (planned.status.failures, planned.status.refusals) == (0, 1)
     assert _said(planned) == ("Retrying", "BackingOff")
+
+
+def test_a_pod_that_its_node_refused_after_it_had_run_has_failed():
+    """A kubelet that was restarted refuses so what does not fit any more."""
+    planned = plan(seen(job(), pod(**REFUSED), status=open_attempt()))
+    assert (planned.status.failures, planned.status.refusals) == (1, 0)
+    assert _said(planned) == ("Failed", "RetriesSpent")
+
+
+def test_pods_that_nodes_refuse_are_replaced_ever_slower_whatever_the_backoff_and_not_for_ever():
+    of, now = job(backoff="0s"), NOW
+    known, waits = not_begun(), []
+    while not known.has_ended:
+        planned = plan(seen(of, pod(known.attempts, **REFUSED), at=now, status=known))
+        waits.append(planned.requeue_after)
+        next_runner = {"pod": "sums-runner-n", "uid": f"pod-{known.attempts + 1}"}
+        known = planned.status
+        if not known.has_ended:
+            begun = {"attempts": known.attempts + 1, "runner": RunnerStatus.model_validate(next_runner)}
+            known = known.model_copy(update=begun)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, None]
+    assert (known.reason, known.failures) == ("NodesRefused", 0)
+    assert "10 pods in a row never got to run" in known.message
+
+
+def test_a_program_that_ran_forgives_earlier_refusals():
+    known = open_attempt().model_copy(update={"refusals": 9})
+    planned = plan(seen(job(retries=1), exited(1), status=known))
+    assert (planned.status.failures, planned.status.refusals) == (1, 0)
+
+
+def test_what_goes_on_beside_a_program_that_ended_is_ended_and_its_pod_stays():
+    of, own = job(), own_cluster(job())
+    beside = replace(exited(0), finished=False)
+    planned = plan(seen(of, beside, cluster=own, status=open_attempt()))
+    assert planned.actions == (EndContainers(beside), DeleteCluster(own))
+    assert planned.status.holds(COMPLETE)
+    after = plan(seen(of, replace(beside, stopping=True), at=NOW + 1, status=planned.status))
+    assert after.actions == ()
 
 
 def test_its_deadline_is_written_before_anything_is_ended():
@@ -182,6 +251,27 @@ def test_its_deadline_is_written_before_anything_is_ended():
     assert _said(planned) == ("Failed", "DeadlineExceeded")
     after = plan(seen(of, running(), cluster=own, status=planned.status))
     assert after.actions == (DeleteRunner(running()), DeleteCluster(own))
+
+
+def test_its_deadline_begins_with_the_job_and_bounds_one_whose_runner_never_comes():
+    of = job(activeDeadline="1m")
+    problem = Problem(JobReason.RUNNER_REFUSED, "exceeded quota", wait_seconds=100.0)
+    first = plan(seen(of, problem=problem))
+    assert first.status.start_time == iso(NOW)
+    waits = plan(seen(of, problem=problem, at=NOW + 20, status=first.status))
+    assert waits.requeue_after == 40.0
+    over = plan(seen(of, problem=problem, at=NOW + 60, status=first.status))
+    assert _said(over) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_suspended_job_has_no_deadline_and_a_new_one_once_it_goes_on():
+    of = job(activeDeadline="1m")
+    known = open_attempt(began=NOW - 30)
+    suspended = plan(seen(job(activeDeadline="1m", suspend=True), running(), status=known)).status
+    assert suspended.start_time == ""
+    later = plan(seen(of, at=NOW + 9999, status=suspended))
+    assert later.status.start_time == iso(NOW + 9999)
+    assert later.actions == (CreateRunner(2),)
 
 
 def test_its_deadline_wakes_it():
@@ -199,7 +289,7 @@ def test_suspended_it_runs_nothing_and_the_end_of_the_runner_is_no_failure():
     assert after.actions == (DeleteRunner(running()), DeleteCluster(own))
     assert after.status == planned.status, "nothing is written again"
     resumed = plan(seen(job(), status=after.status))
-    assert resumed.actions == (CreateCluster(2),)
+    assert resumed.actions == (CreateRunner(2),)
     assert resumed.status.failures == 0
     assert not resumed.status.holds(SUSPENDED)
 
@@ -259,9 +349,8 @@ def test_a_cluster_that_is_there_is_used_and_left_as_it_is():
 
 
 def test_what_was_refused_waits_for_its_next_try_and_says_why():
-    of = job()
-    problem = Problem(JobReason.RUNNER_REFUSED, "exceeded quota", wait_seconds=7.0)
-    planned = plan(seen(of, cluster=own_cluster(of), problem=problem))
+    problem = Problem(JobReason.CLUSTER_REFUSED, "exceeded quota", wait_seconds=7.0)
+    planned = plan(seen(job(), pod(gated=True), problem=problem))
     assert (planned.actions, planned.requeue_after) == ((), 7.0)
     assert (planned.status.phase, planned.status.message) == (JobPhase.PENDING, "exceeded quota")
 

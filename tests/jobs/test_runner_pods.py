@@ -66,6 +66,30 @@ def test_only_a_job_that_controls_a_pod_owns_it(fault: dict[str, Any]):
     assert parse_runner_pod(a_pod()).owner == "lab/u"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"reason": "OutOfnvidia.com/gpu"},
+        {"reason": "UnexpectedAdmissionError"},
+        {"reason": "TaintToleration"},
+        {"reason": "Evicted", "message": "Pod was rejected: The node had condition: [DiskPressure]. "},
+    ],
+)
+def test_whatever_a_node_refuses_a_pod_for_it_never_ran(said: dict[str, str]):
+    assert parse_runner_pod(a_pod({"phase": "Failed", **said}, nodeName="n")).never_ran
+
+
+def test_a_program_cannot_say_that_it_never_ran():
+    hostile = _ended(1, reason="OutOfcpu", message="Pod was rejected: ")
+    assert not parse_runner_pod(a_pod(hostile, nodeName="n")).never_ran
+
+
+def test_a_pod_goes_on_after_its_program_where_another_container_does():
+    found = parse_runner_pod(a_pod(_ended(0)))
+    assert (found.ended, found.finished, found.stopping) == (True, False, False)
+    assert parse_runner_pod(a_pod(_ended(0), activeDeadlineSeconds=1)).stopping
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

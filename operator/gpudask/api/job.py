@@ -7,6 +7,7 @@ is gone. So it is parsed as any hostile input, and nothing but this one job depe
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -36,6 +37,7 @@ MAX_RETRIES = 100
 MAX_FAIL_EXIT_CODES = 64
 MAX_CONTAINERS = 32
 MAX_LAST_LINES_BYTES = 4096
+MAX_ATTEMPTS = 10**6
 _MAX_MESSAGE = 4096
 _CONTAINERS_ADVICE = "the first container runs the program: write containers with a name, and command or args"
 _LONGEST_SECONDS = 400 * 24 * 3600.0
@@ -85,7 +87,9 @@ class JobReason(StrEnum):
     RUNNER_RUNNING = "RunnerRunning"
     RUNNER_FAILED = "RunnerFailed"
     RUNNER_LOST = "RunnerLost"
+    NODES_REFUSED = "NodesRefused"
     BACKING_OFF = "BackingOff"
+    STATUS_UNREADABLE = "StatusUnreadable"
     API_FAILED = "ApiServerFailed"
     OPERATOR_FAILED = "OperatorFailed"
 
@@ -200,7 +204,8 @@ class JobSpec(Model):
         ),
     ]
     active_deadline: Duration | None = Field(
-        default=None, description="since the first start of a runner; then the job fails. Absent: it has no deadline"
+        default=None,
+        description="since the job's start, its last one where it was suspended; then it fails. Absent: no deadline",
     )
     ttl_after_finished: Duration | None = Field(
         default=None, description="the job is deleted so long after its end, with all that it owns. Absent: it stays"
@@ -278,9 +283,16 @@ class JobStatus(Model):
         Field(default_factory=list, max_length=16, description="one of each; `kubectl wait` looks at Complete, Failed"),
     ]
     cluster: Annotated[_Name, Field(description="the name of the cluster that the program uses")] = ""
-    attempts: Annotated[int, Field(ge=0, le=10**6, description="runners begun, those that suspend ended included")] = 0
-    failures: Annotated[int, Field(ge=0, le=10**6, description="of these, those that failed")] = 0
-    start_time: Annotated[_Time, Field(description="the first start of a runner, as 2026-12-01T18:00:00Z")] = ""
+    attempts: Annotated[
+        int, Field(ge=0, le=MAX_ATTEMPTS, description="runners begun, those that suspend ended included")
+    ] = 0
+    failures: Annotated[int, Field(ge=0, le=MAX_ATTEMPTS, description="of these, those that failed")] = 0
+    refusals: Annotated[
+        int, Field(ge=0, le=MAX_ATTEMPTS, description="of the last ones, in a row, those that never got to run")
+    ] = 0
+    start_time: Annotated[
+        _Time, Field(description="when the job began, again where it was suspended, as 2026-12-01T18:00:00Z")
+    ] = ""
     completion_time: Annotated[_Time, Field(description="the end of the job")] = ""
     runner: RunnerStatus = Field(default_factory=RunnerStatus)
 
@@ -355,12 +367,59 @@ def parse_job(body: Json) -> Job:
     )
 
 
+class UnreadableStatusError(ValueError):
+    """A status that is there, and does not say what has run. The text names the field."""
+
+
 def parse_job_status(body: Json) -> JobStatus:
-    """The status as last written; empty where it is missing or of a foreign shape."""
-    try:
-        return JobStatus.model_validate(body.get("status") or {})
-    except ValidationError:
+    """The status as last written; empty where there is none.
+
+    What is only told may be longer than this version has it, and is cut. What decides whether a program runs is never
+    guessed: a job whose attempts were read as none would run again.
+
+    Raises:
+        UnreadableStatusError: that part cannot be read.
+    """
+    written = body.get("status")
+    if written is None:
         return JobStatus.model_validate({})
+    try:
+        return JobStatus.model_validate(written)
+    except ValidationError:
+        pass
+    try:
+        return JobStatus.model_validate(_cut(written))
+    except ValidationError as error:
+        raise UnreadableStatusError(advice(error, root="status")) from error
+
+
+def _cut(status: Any) -> Any:
+    """A status without what is only told, where that is of a foreign shape, or longer than this version has it."""
+    if not isinstance(status, dict):
+        return status
+    kept = {key: value for key, value in status.items() if key not in _TOLD_LENGTHS} | _told(status, _TOLD_LENGTHS)
+    if isinstance(runner := kept.get("runner"), dict):
+        decides = {key: value for key, value in runner.items() if key not in _RUNNER_TOLD_LENGTHS}
+        kept["runner"] = decides | _told(runner, _RUNNER_TOLD_LENGTHS)
+        if not isinstance(runner.get("exitCode"), int | None):
+            del kept["runner"]["exitCode"]
+    if isinstance(conditions := kept.get("conditions"), list):
+        ours = [item for item in conditions if isinstance(item, dict) and item.get("type") in {*JobConditionType}]
+        kept["conditions"] = [
+            {"type": item["type"], "status": item.get("status")} | _told(item, _CONDITION_TOLD) for item in ours
+        ]
+    return kept
+
+
+def _told(written: Json, lengths: Mapping[str, int]) -> Json:
+    return {key: value[:most] for key, most in lengths.items() if isinstance(value := written.get(key), str)}
+
+
+# What nothing is decided by, and how long each may be. `reason` of a runner says whether suspension ended it, which
+# only shortens a wait.
+_TOLD_LENGTHS = {"phase": 63, "reason": 253, "message": _MAX_MESSAGE, "cluster": 253}
+_RUNNER_TOLD_LENGTHS = {"reason": 253, "lastLines": MAX_LAST_LINES_BYTES}
+_CONDITION_TOLD = {"reason": 1024, "message": _MAX_MESSAGE, "lastTransitionTime": 40}
 
 
 def _check_name(name: str) -> None:

@@ -171,6 +171,12 @@ class Kubernetes(ApiServer):
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         return await self.request("PATCH", path, body=body, content_type=_STRATEGIC_PATCH)
 
+    async def end_containers(self, namespace: str, name: str, *, uid: str) -> Json:
+        """End all that runs in this very pod: it has failed then, and stays with its logs."""
+        body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": 1}}
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        return await self.request("PATCH", path, body=body, content_type=_MERGE_PATCH)
+
     async def confirm_gone(self, cluster: Identity, error: ApiError, *, after_seconds: float) -> NoReturn:
         """Ask again whether the cluster is gone, as the 404 `error` says: nobody would start its loop again.
 

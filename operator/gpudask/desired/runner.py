@@ -45,6 +45,13 @@ def cluster_hash(job: Job) -> str:
     return hashlib.sha256(json.dumps(job.cluster_body, sort_keys=True).encode()).hexdigest()[:10]
 
 
+def runner_hash(job: Job) -> str:
+    """The hash of what a runner is made of, but for a cluster that the job only uses."""
+    template = job.spec.runner.template.model_dump(mode="json")
+    made_of = json.dumps([template, job.cluster_name, job.cluster_body], sort_keys=True)
+    return hashlib.sha256(made_of.encode()).hexdigest()[:10]
+
+
 def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
     """The pod of this attempt, which waits at a gate until the job's status has its uid.
 
@@ -64,6 +71,7 @@ def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
     meta = pod.metadata(cluster, names.runner_pod(job.name, attempt), _COMPONENT)
     meta["ownerReferences"] = [job_reference(job)]
     meta["labels"] |= {resource.LABEL_JOB: job.name, resource.LABEL_ATTEMPT: str(attempt)}
+    meta["annotations"] = {resource.ANNOTATION_SPEC_HASH: runner_hash(job)}
     rendered = _of_cluster(cluster, pod.skeleton(cluster, meta, container))
     own = rendered["spec"]["containers"][0]
     # Other containers of the cluster's template would go on when the program has ended.

@@ -56,7 +56,16 @@ class DeleteJob:
     """Delete the job, whose time after its end is over."""
 
 
-Action = CreateCluster | DeleteCluster | EmptyCluster | CreateRunner | LiftGate | DeleteRunner | DeleteJob
+@dataclass(frozen=True)
+class EndContainers:
+    """End what goes on in a pod whose program has ended. The pod stays, and its logs."""
+
+    pod: RunnerPod
+
+
+Action = (
+    CreateCluster | DeleteCluster | EmptyCluster | CreateRunner | LiftGate | DeleteRunner | EndContainers | DeleteJob
+)
 Creation = CreateCluster | CreateRunner
 
 

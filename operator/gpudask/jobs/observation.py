@@ -51,7 +51,8 @@ class JobObservation:
     `status`: as the API server has it, with the version that the next write names. `pods`: all that the job controls.
     `named`: the GpuDaskCluster of the job's own name; `used`: the one that its program uses, which may be the same.
     `now`: the API server's time, seconds since the epoch. `never_ran`: uids of pods that are gone, and certainly never
-    had a node. `wanted`: the hash of the spec that a cluster of its own is made of. `problem`: of the last try.
+    had a node. `wanted`: the hash of the spec that a cluster of its own is made of. `wanted_runner`: the hash of what a
+    runner is made of. `problem`: of the last try.
     """
 
     job: Job
@@ -62,6 +63,7 @@ class JobObservation:
     now: float
     never_ran: frozenset[str] = field(default_factory=frozenset)
     wanted: str = ""
+    wanted_runner: str = ""
     problem: Problem | None = None
 
     def pod(self, uid: str) -> RunnerPod | None:

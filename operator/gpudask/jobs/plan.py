@@ -9,6 +9,9 @@ again. A pod is made at a gate, and may be scheduled once the status has its uid
 
 and nothing runs twice, whichever answer is lost and whoever is killed between two of these. Every end of an attempt
 releases the job's own cluster; the next attempt gets a new one, which is told from the old one by its attempt.
+
+The pod is made before a cluster of the job's own, and waits at its gate for the scheduler: where a ResourceQuota has
+room for one of the two, workers that nobody uses would hold GPUs for ever.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from gpudask.jobs.actions import (
     DeleteJob,
     DeleteRunner,
     EmptyCluster,
+    EndContainers,
     JobPlan,
     LiftGate,
 )
@@ -34,6 +38,9 @@ from gpudask.jobs.runner_pods import RunnerPod
 from gpudask.jobs.status import closed, ended, opened, started, waiting
 
 LONGEST_BACKOFF_SECONDS = 300.0
+# A pod that never got to run is replaced: after some time, whatever `backoff` says, and so often in a row.
+FIRST_REFUSAL_SECONDS = 1.0
+MAX_REFUSALS = 10
 _Step = tuple[tuple[Action, ...], JobReason, str]  # what to do, what the job waits for, and the same for people
 _EARLIER = "the cluster of an earlier attempt, or of an older spec, is deleted"
 
@@ -71,15 +78,15 @@ def backoff_seconds(first: float, attempts: int) -> float:
 def _attempt(seen: JobObservation) -> JobPlan:
     status, pod = seen.status, seen.pod(seen.status.runner.uid)
     if pod is None:
-        return _closed(seen, None, counts=status.runner.uid not in seen.never_ran)
+        return _closed(seen, None, refused=_never_ran(seen, None))
     if pod.ended:
-        return _closed(seen, pod, counts=not pod.never_ran)
+        return _closed(seen, pod, refused=_never_ran(seen, pod))
     strays = tuple(_strays(seen, keep=pod.uid))
     # Where the job ends what runs, the status says so before anything is ended: what the program makes of that is no
     # failure of its own.
     if seen.job.spec.suspend:
         text = f"spec.suspend ended {pod.name}"
-        done = closed(seen, None, reason=JobReason.SUSPENDED, counts=False)
+        done = closed(seen, None, reason=JobReason.SUSPENDED)
         return JobPlan(strays, waiting(done, seen, JobPhase.SUSPENDED, JobReason.SUSPENDED, text), read_log_of=pod)
     left = _deadline_left(seen)
     if left is not None and left <= 0:
@@ -93,21 +100,33 @@ def _attempt(seen: JobObservation) -> JobPlan:
     return JobPlan((*strays, *gate), status, left)
 
 
-def _closed(seen: JobObservation, pod: RunnerPod | None, *, counts: bool) -> JobPlan:
+def _never_ran(seen: JobObservation, pod: RunnerPod | None) -> bool:
+    """Whether the open attempt ended, and its program certainly did not begin.
+
+    A kubelet that was restarted may refuse what it ran before.
+    """
+    runner = seen.status.runner
+    return not runner.started_at and (runner.uid in seen.never_ran if pod is None else pod.never_ran)
+
+
+def _closed(seen: JobObservation, pod: RunnerPod | None, *, refused: bool) -> JobPlan:
     """The attempt has ended by itself: so has the job, or another attempt follows."""
-    status, wait = _status_closed(seen, pod, counts=counts)
+    status, wait = _status_closed(seen, pod, refused=refused)
     return JobPlan((*_strays(seen, keep=""), *_release(seen, status)), status, wait, read_log_of=pod)
 
 
-def _status_closed(seen: JobObservation, pod: RunnerPod | None, *, counts: bool) -> tuple[JobStatus, float | None]:
+def _status_closed(seen: JobObservation, pod: RunnerPod | None, *, refused: bool) -> tuple[JobStatus, float | None]:
     """The status once the attempt has ended, and in how many seconds the next one follows, where one does."""
     if pod is not None and pod.exit_code == 0:
-        done = closed(seen, pod, reason=pod.reason or "Completed", counts=False)
+        done = closed(seen, pod, reason=pod.reason or "Completed")
         text = f"{pod.name} exited with code 0"
         return ended(done, seen, JobConditionType.COMPLETE, JobReason.COMPLETED, text), None
     spec, text = seen.job.spec, _failure_text(seen, pod)
     reason = (pod.reason or "Error") if pod is not None else str(JobReason.RUNNER_LOST)
-    done = closed(seen, pod, reason=reason, counts=counts)
+    done = closed(seen, pod, reason=reason, counts=not refused, refused=refused)
+    if done.refusals >= MAX_REFUSALS:
+        text = f"{text}; {done.refusals} pods in a row never got to run"
+        return ended(done, seen, JobConditionType.FAILED, JobReason.NODES_REFUSED, text), None
     if pod is not None and pod.exit_code in spec.fail_exit_codes:
         text = f"{text}, which spec.failExitCodes has"
         return ended(done, seen, JobConditionType.FAILED, JobReason.FAIL_EXIT_CODE, text), None
@@ -129,12 +148,12 @@ def _failure_text(seen: JobObservation, pod: RunnerPod | None) -> str:
 
 def _past_deadline(seen: JobObservation) -> JobStatus:
     status = closed(seen, None, reason=JobReason.DEADLINE, counts=True) if is_open(seen.status) else seen.status
-    text = f"spec.activeDeadline, {seen.job.spec.active_deadline}, is over since the first start of a runner"
+    text = f"spec.activeDeadline, {seen.job.spec.active_deadline}, is over since status.startTime"
     return ended(status, seen, JobConditionType.FAILED, JobReason.DEADLINE, text)
 
 
 def _deadline_left(seen: JobObservation) -> float | None:
-    """Seconds until the deadline; None: there is none, or no runner started yet."""
+    """Seconds until the deadline; None: there is none, or the job has not started yet."""
     limit, since = seen.job.spec.deadline_seconds, epoch(seen.status.start_time)
     return None if limit is None or since is None else since + limit - seen.now
 
@@ -157,9 +176,12 @@ def _between(seen: JobObservation) -> JobPlan:
     attempt = status.attempts + 1
     pod = next((pod for pod in seen.pods if pod.name == runner_pod(seen.job.name, attempt)), None)
     strays = tuple(_strays(seen, keep=pod.uid if pod is not None else ""))
-    if pod is not None and (not pod.gated or (_can_begin(seen, attempt) and not pod.deleting)):
+    is_stale = pod is not None and pod.made_of != seen.wanted_runner  # it waits for long where its cluster does
+    if pod is not None and (not pod.gated or (_can_begin(seen, attempt) and not pod.deleting and not is_stale)):
         return JobPlan(strays, opened(status, seen, pod, attempt))
-    stale = _stale_cluster(seen, attempt)
+    if pod is not None and is_stale and not pod.deleting:
+        strays = (*strays, DeleteRunner(pod))
+    stale = _stale_cluster(seen, attempt) or _in_the_way(seen, pod)
     wait = _retry_wait(status, seen)
     if wait > 0:
         status = waiting(status, seen, JobPhase.RETRYING, JobReason.BACKING_OFF, status.message)
@@ -182,11 +204,15 @@ def _can_begin(seen: JobObservation, attempt: int) -> bool:
 
 def _next(seen: JobObservation, attempt: int, pod: RunnerPod | None) -> _Step:
     """What the next attempt needs first, and what the job waits for. `pod`: has its name."""
+    if pod is not None and pod.deleting:
+        return (), JobReason.RUNNER_PENDING, f"{pod.name} is being deleted"
+    if pod is None and seen.job.has_own_cluster and not _is_foreign(seen):
+        return (CreateRunner(attempt),), JobReason.RUNNER_PENDING, "the runner's pod is made, then its cluster"
     if seen.used is None or not seen.used.scheduler_ready or seen.used.deleting or _is_foreign(seen):
         return _next_of_cluster(seen, attempt)
     if pod is None:
         return (CreateRunner(attempt),), JobReason.RUNNER_PENDING, "the runner's pod is made"
-    return (), JobReason.RUNNER_PENDING, f"{pod.name} is being deleted"
+    return (), JobReason.RUNNER_PENDING, f"{pod.name} is made anew: the spec was edited"
 
 
 def _is_foreign(seen: JobObservation) -> bool:
@@ -220,12 +246,22 @@ def _stale_cluster(seen: JobObservation, attempt: int) -> tuple[Action, ...]:
     return () if fits else (DeleteCluster(own),)
 
 
+def _in_the_way(seen: JobObservation, pod: RunnerPod | None) -> tuple[Action, ...]:
+    """The deletion of a cluster of the job's own that may have taken the room of its runner."""
+    own, problem = seen.own, seen.problem
+    if pod is not None or own is None or own.deleting or problem is None:
+        return ()
+    return (DeleteCluster(own),) if problem.reason in (JobReason.RUNNER_REFUSED, JobReason.LIMIT) else ()
+
+
 def _retry_wait(status: JobStatus, seen: JobObservation) -> float:
     """Seconds until the next attempt may begin; 0.0 where the last one did not fail."""
     since = epoch(status.runner.ended_at)
     if since is None or status.runner.reason == JobReason.SUSPENDED:
         return 0.0
     seconds = backoff_seconds(seen.job.spec.backoff_seconds, status.attempts)
+    if status.refusals:
+        seconds = max(seconds, backoff_seconds(FIRST_REFUSAL_SECONDS, status.refusals))
     return min(seconds, max(0.0, since + seconds - seen.now))
 
 
@@ -275,10 +311,14 @@ def _keep_seconds(seen: JobObservation, status: JobStatus) -> float:
 
 
 def _strays(seen: JobObservation, *, keep: str) -> Iterator[Action]:
-    """The deletion of pods that run, or might, and are of no use."""
+    """The end of pods that run, or might, and are of no use; of what goes on in a pod beside a program that ended."""
     for pod in seen.pods:
-        if pod.uid != keep and not pod.ended and not pod.deleting:
+        if pod.uid == keep or pod.finished or pod.deleting:
+            continue
+        if not pod.ended:
             yield DeleteRunner(pod)
+        elif not pod.stopping:
+            yield EndContainers(pod)
 
 
 def _soonest(*seconds: float | None) -> float | None:

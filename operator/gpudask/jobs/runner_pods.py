@@ -23,6 +23,8 @@ class RunnerPod:
 
     `gated`: it may not be scheduled yet, because the job's status does not have its uid. `waits_for`: why its program
     does not run yet, quoted. `ended`: the program has ended, `exit_code` if that is known, or never will run.
+    `finished`: all of its containers have; `stopping`: those that go on are being ended. `made_of`: the hash of what it
+    was made of.
     """
 
     uid: str
@@ -41,23 +43,31 @@ class RunnerPod:
     message: str
     waits_for: str
     deleting: bool
+    stopping: bool = False
+    made_of: str = ""
 
     @property
     def never_ran(self) -> bool:
         """Whether it ended, and its program certainly did not begin: its node refused it, or it never had one."""
-        return self.ended and self.exit_code is None and (not self.node or self.reason in _REFUSED_BY_NODE)
+        if not self.ended or self.exit_code is not None or self.running:
+            return False
+        is_refusal = self.reason in _REFUSED_BY_NODE or self.reason.startswith(_OUT_OF)
+        return not self.node or is_refusal or self.message.startswith(_REJECTED)
 
 
-# The kubelet's reasons for pods that it does not even begin.
+# The kubelet's reasons for pods that it does not even begin, and how its message about any of these begins. Of any
+# resource it says OutOf and its name. After its restart it refuses so what ran before, too.
 # https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/lifecycle/predicate.go
+_OUT_OF = "OutOf"
+_REJECTED = "Pod was rejected: "
 _REFUSED_BY_NODE = frozenset(
     {
         "UnexpectedAdmissionError",
-        "OutOfcpu",
-        "OutOfmemory",
-        "OutOfpods",
         "NodeAffinity",
+        "NodeName",
         "NodePorts",
+        "NodeUnschedulable",
+        "TaintToleration",
         "TopologyAffinityError",
     }
 )
@@ -94,6 +104,8 @@ def parse_runner_pod(body: Json) -> RunnerPod:
         message=_message(terminated) or _message(status),
         waits_for=_waits_for(container, status),
         deleting=bool(metadata.get("deletionTimestamp")),
+        stopping=fields.number(spec, "activeDeadlineSeconds") == 1,
+        made_of=fields.text(fields.mapping(metadata, "annotations"), resource.ANNOTATION_SPEC_HASH, _LABEL_LENGTH),
     )
 
 

@@ -36,18 +36,20 @@ def opened(status: JobStatus, seen: JobObservation, pod: RunnerPod, attempt: int
 
 def started(status: JobStatus, seen: JobObservation) -> JobStatus:
     """The program of the open attempt runs."""
-    status = _with_start(status, seen)
+    status = _with_runners_start(status, seen)
     return waiting(status, seen, JobPhase.RUNNING, JobReason.RUNNER_RUNNING, f"{status.runner.pod} runs")
 
 
-def closed(seen: JobObservation, pod: RunnerPod | None, *, reason: str, counts: bool) -> JobStatus:
+def closed(
+    seen: JobObservation, pod: RunnerPod | None, *, reason: str, counts: bool = False, refused: bool = False
+) -> JobStatus:
     """The open attempt has ended, and the pod as it was then; None: it is gone, or is ended by the job.
 
-    `counts`: as a failure.
+    `counts`: as a failure. `refused`: its program never got to run.
     """
     status = seen.status
     if pod is not None and pod.exit_code is not None:
-        status = _with_start(status, seen)  # a short program may never have been seen to run
+        status = _with_runners_start(status, seen)  # a short program may never have been seen to run
     changes = {
         "ended_at": iso(seen.now),
         "exit_code": pod.exit_code if pod is not None else None,
@@ -55,7 +57,8 @@ def closed(seen: JobObservation, pod: RunnerPod | None, *, reason: str, counts: 
         "last_lines": last_lines(pod.message) if pod is not None else "",
     }
     runner = status.runner.model_copy(update=changes)
-    return status.model_copy(update={"runner": runner, "failures": status.failures + (1 if counts else 0)})
+    failures, refusals = status.failures + (1 if counts else 0), status.refusals + 1 if refused else 0
+    return status.model_copy(update={"runner": runner, "failures": failures, "refusals": refusals})
 
 
 def ended(
@@ -81,10 +84,9 @@ def last_lines(log: str) -> str:
     return lines.encode(errors="replace")[-MAX_LAST_LINES_BYTES:].decode(errors="ignore")
 
 
-def _with_start(status: JobStatus, seen: JobObservation) -> JobStatus:
-    at = iso(seen.now)
-    runner = status.runner.model_copy(update={"started_at": status.runner.started_at or at})
-    return status.model_copy(update={"runner": runner, "start_time": status.start_time or at})
+def _with_runners_start(status: JobStatus, seen: JobObservation) -> JobStatus:
+    runner = status.runner.model_copy(update={"started_at": status.runner.started_at or iso(seen.now)})
+    return status.model_copy(update={"runner": runner})
 
 
 def _now(
@@ -104,6 +106,8 @@ def _now(
             "message": quote(message, _MESSAGE_LENGTH),
             "cluster": seen.job.cluster_name,
             "conditions": conditions,
+            # As of a batch/v1 Job: its deadline does not go on while it is suspended, and begins anew afterwards.
+            "start_time": "" if phase == JobPhase.SUSPENDED else status.start_time or iso(seen.now),
         }
     )
 

@@ -23,6 +23,7 @@ from gpudask.jobs.actions import (
     DeleteJob,
     DeleteRunner,
     EmptyCluster,
+    EndContainers,
     LiftGate,
 )
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
@@ -93,6 +94,8 @@ class JobExecutor:
                 await self._of_pod(pod, self._lift(pod))
             case DeleteRunner(pod):
                 await self._of_pod(pod, self._delete_pod(pod))
+            case EndContainers(pod):
+                await self._of_pod(pod, self._context.api.end_containers(pod.namespace, pod.name, uid=pod.uid))
             case DeleteCluster(cluster):
                 await self._delete_cluster(seen.job, cluster)
             case EmptyCluster(cluster):
@@ -114,7 +117,7 @@ class JobExecutor:
 
     async def _create_runner(self, job: Job, attempt: int) -> None:
         try:
-            cluster = await self._cluster(job)
+            cluster = await self._cluster(job, attempt)
             # Its template is the runner's, too, and may have been edited since its scheduler started.
             if beyond := violations(cluster.spec, job.namespace, self._context.limits):
                 self._remember(JobReason.LIMIT, f"the cluster {job.cluster_name}: {'; '.join(beyond)}")
@@ -146,14 +149,17 @@ class JobExecutor:
         _LOG.info("%s: created pod %s", job.key, name)
         self._runners.upsert(job.namespace, made)
 
-    async def _cluster(self, job: Job) -> Cluster:
-        """The cluster that the program uses, with its image.
+    async def _cluster(self, job: Job, attempt: int) -> Cluster:
+        """The cluster that the program uses, with its image; one of the job's own as it will be.
 
         Raises:
             InvalidSpecError: nobody can act on its spec.
         """
         body = self._clusters.find(job.namespace, job.cluster_name)
-        if body is None:
+        if body is None and job.has_own_cluster:
+            body = job_cluster(job, attempt)
+            body["metadata"]["uid"] = ""
+        elif body is None:
             body = await self._context.api.get_cluster(job.namespace, job.cluster_name)
         cluster = parse(body)
         scheduler = current_scheduler(self._context.pods_of(cluster))
@@ -211,13 +217,17 @@ class JobExecutor:
         return self._context.api.lift_gate(pod.namespace, pod.name, GATE_RECORDED, uid=pod.uid)
 
     def _delete_pod(self, pod: RunnerPod) -> Awaitable[Json]:
-        return self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, never_ran=pod.gated)
+        """Delete it; at its gate only as it is: somebody may have let it run meanwhile."""
+        version = pod.version if pod.gated else None
+        return self._context.api.delete_pod(pod.namespace, pod.name, uid=pod.uid, version=version, never_ran=pod.gated)
 
     async def _delete_cluster(self, job: Job, cluster: SeenCluster) -> None:
         """Delete the cluster, and its workers at once: garbage collection comes later, and a drain takes time."""
         try:
             await self._context.api.delete_cluster(job.namespace, cluster.name, uid=cluster.uid)
         except ApiError as error:
+            if not error.refused:  # it may be done: nobody would know this cluster's workers any more
+                await self._end_workers(job, cluster)
             if not (error.object_not_found or error.conflict) or await self._is_there(job, cluster):
                 raise
             gone = {"namespace": job.namespace, "name": cluster.name, "uid": cluster.uid}

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from gpudask.api import Json
-from gpudask.api.job import Job, JobPhase, JobReason, JobStatus, parse_job, parse_job_status
+from gpudask.api.job import (
+    Job,
+    JobPhase,
+    JobReason,
+    JobStatus,
+    UnreadableStatusError,
+    parse_job,
+    parse_job_status,
+)
 from gpudask.api.limits import runner_violations
 from gpudask.api.pod_template import Template
 from gpudask.api.reasons import ConditionType
@@ -26,7 +34,7 @@ from gpudask.api.resource import (
 from gpudask.api.untrusted_text import quote
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.reflector import Caches
-from gpudask.desired.runner import cluster_hash
+from gpudask.desired.runner import cluster_hash, runner_hash
 from gpudask.jobs.actions import CreateCluster, CreateRunner, JobPlan
 from gpudask.jobs.observation import JobObservation, Problem, SeenCluster
 from gpudask.jobs.plan import awaits_cluster, is_open, plan
@@ -64,6 +72,7 @@ class JobReconciler:
         self._identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
         self._never_ran: set[str] = set()
         self._executor = JobExecutor(context, runners, clusters)
+        self._status = JobStatus.model_validate({})
         self._keep(body)
 
     def changed(self, body: Json) -> bool:
@@ -79,7 +88,12 @@ class JobReconciler:
 
     def _keep(self, body: Json) -> None:
         self._body, self._version = body, str(body["metadata"]["resourceVersion"])
-        self._status, self._seen_at = parse_job_status(body), self._context.clock()
+        self._seen_at = self._context.clock()
+        self._unreadable = ""
+        try:
+            self._status = parse_job_status(body)
+        except UnreadableStatusError as error:
+            self._unreadable = str(error)
 
     def note_never_ran(self, uid: str) -> None:
         """A pod is gone that never had a node."""
@@ -104,6 +118,8 @@ class JobReconciler:
             ApiError: a request failed; what did not depend on it was done.
             ClusterGoneError: the job does not exist any more.
         """
+        if self._unreadable:
+            return await self._leave_alone()
         try:
             job = parse_job(self._body)
         except InvalidSpecError as error:
@@ -126,6 +142,19 @@ class JobReconciler:
         soon = [planned.requeue_after, self._executor.requeue_after()]
         return max(0.01, min([RESYNC_SECONDS, *(each for each in soon if each is not None)]))
 
+    async def _leave_alone(self) -> float:
+        """Tell that nothing is known of what has run: nothing is begun, and the status is not written over."""
+        await self._context.events.record(
+            self._identity,
+            JobReason.STATUS_UNREADABLE,
+            f"nothing is run, since {self._unreadable}: mend status, or upgrade the operator",
+            series=self._version,
+            warning=True,
+            now=self._context.clock(),
+            regarding=(API_VERSION, JOB_KIND),
+        )
+        return RESYNC_SECONDS
+
     async def report_defect(self, error: Exception) -> None:
         """Write to the status that a pass failed by a defect. The log has its traceback."""
         text = f"the operator fails on this job ({type(error).__name__}): it tries again; see its log"
@@ -135,7 +164,7 @@ class JobReconciler:
             _LOG.warning("%s: its status was not written: %s", self._identity.name, failure)
 
     async def _report(self, phase: JobPhase, reason: JobReason, message: str) -> None:
-        if self._status.has_ended:
+        if self._status.has_ended or self._unreadable:
             return
         generation = self._body["metadata"].get("generation", 0)
         update = {"observed_generation": generation, "phase": str(phase), "reason": str(reason)}
@@ -158,6 +187,7 @@ class JobReconciler:
             self._context.clock() + self._context.server_ahead(),
             never_ran=frozenset(self._never_ran),
             wanted=cluster_hash(job),
+            wanted_runner=runner_hash(job),
             problem=self._beyond_limits(job) or self._executor.problem(),
         )
 
