@@ -21,7 +21,7 @@ GIVEN = E2E_KUBECONFIG="$(abspath $(KUBECONFIG))" E2E_IMAGE="$(IMAGE)" E2E_OPERA
 # Where it is set, each of the processes that the tests start compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e test-stock properties soak hostile chaos leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
+.PHONY: help machine images setup lock generate manifests lint test test-without-cluster test-alone test-fast test-e2e test-stock properties soak hostile chaos chaos-jobs leaks demo down bench-startup bench-clients bench-scaling bench-scale bench-ha bench-gpu
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -119,6 +119,9 @@ hostile: setup ## attacks by an editor of one namespace, beside somebody else's 
 chaos: setup ## programs with known answers on the real cluster, beside faults of all kinds (ARGS="--minutes 60 --seed 2")
 	@$(PY) -m local up
 	@$(PY) -m tests.chaos $(ARGS)
+
+chaos-jobs: setup ## many jobs on an API server, beside faults of every kind of write for them (ARGS="--jobs 1000 --seed 1")
+	@$(PY) -m tests.chaos_jobs $(ARGS)
 
 leaks: setup ## programs that are ended in every way on the real cluster, until their clusters are gone (ARGS="--programs 16")
 	@$(PY) -m local up

@@ -95,21 +95,23 @@ class Proxy:
         for_job = self.job_writes_left is not None and _is_for_job(request, body)
         if (creates_pod and self.failing) or (for_job and not self.job_writes_left):
             self.failing -= bool(creates_pod and self.failing)
-            return _refusal(503, "ServiceUnavailable")
+            return refusal(503, "ServiceUnavailable")
         if any(f"/namespaces/{name}/" in request.path for name in self.refused):
-            return _refusal(403, "Forbidden")
+            return refusal(403, "Forbidden")
         for fault in self.faults:
             method, path, status = fault
             if request.method == method and request.path.endswith(path):
                 self.faults.remove(fault)
-                return _refusal(status, "Fault")
+                return refusal(status, "Fault")
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
             request.method, url, headers=headers, data=body or None, timeout=timeout
         ) as answer:
             self.created += creates_pod and answer.status == 201
             if self._loses_answer(creates_pod=creates_pod, for_job=for_job):
-                return _refusal(504, "Timeout")
+                return refusal(504, "Timeout")
+            if await self._keeps_answer(request):
+                return hung_up(request)
             response = web.StreamResponse(status=answer.status)
             response.content_type = answer.content_type
             await response.prepare(request)
@@ -118,6 +120,10 @@ class Proxy:
             else:
                 await response.write(await answer.read())
             return response
+
+    async def _keeps_answer(self, _: web.Request) -> bool:
+        """Whether the connection of a request that was done ends without its answer: no, but in subclasses."""
+        return False
 
     def _loses_answer(self, *, creates_pod: bool, for_job: bool) -> bool:
         """Whether the answer to a request that was done is kept back."""
@@ -160,7 +166,15 @@ class Proxy:
         return file.name
 
 
-def _refusal(code: int, reason: str) -> web.Response:
+def hung_up(request: web.Request) -> web.Response:
+    """End the connection."""
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response(status=502)  # which nobody hears any more
+
+
+def refusal(code: int, reason: str) -> web.Response:
+    """An error of the API server, as it answers."""
     status = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason}
     return web.json_response(status, status=code)
 

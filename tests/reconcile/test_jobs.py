@@ -143,6 +143,17 @@ async def test_runners_share_the_room_of_their_namespace(stage: Stage, jobs: Job
         await jobs.becomes("Running", "next")
 
 
+async def test_the_workers_of_a_job_do_not_take_the_room_of_its_runner(stage: Stage, jobs: Jobs):
+    async with operating(replace(stage.settings, limits=Limits(pods_per_namespace=3))):
+        await jobs.apply(cluster={"spec": a_manifest(a_pool(replicas=5))["spec"]})
+        await jobs.becomes("Running")
+        assert len(await stage.names("sums")) <= 1
+        stage.kubelet.exits["sums-runner-1"] = 0
+        stage.kubelet.look_again()
+        await jobs.becomes("Complete")
+        await stage.becomes(jobs.left, [], "nothing is left", seconds=LONG)
+
+
 @pytest.mark.parametrize("fault", ["failing", "losing"])
 async def test_pods_whose_creation_is_answered_with_5xx_run_once(
     fault: str, stage: Stage, jobs: Jobs, proxy: Proxy, through: Settings
