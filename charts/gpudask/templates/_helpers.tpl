@@ -141,10 +141,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [kubernetes.dask.org]
   resources: [daskclusters, daskworkergroups, daskautoscalers]
   verbs: [list, watch, create, patch, delete]
+# Made by people. Its owner and its status are written; it is deleted with the GpuDaskJob that serves it.
+- apiGroups: [kubernetes.dask.org]
+  resources: [daskjobs]
+  verbs: [list, watch, patch, delete]
 # Made for a DaskCluster, whose spec it follows. A size set there becomes spec.overrides.
 - apiGroups: [gpudask.dev]
   resources: [gpudaskclusters]
   verbs: [create, patch]
+# Made for a DaskJob.
+- apiGroups: [gpudask.dev]
+  resources: [gpudaskjobs]
+  verbs: [create]
 {{- end }}
 {{- end -}}
 

@@ -25,10 +25,12 @@ from gpudask.api.resource import (
     JOB_NAME_LENGTH_ADVICE,
     MAX_CLUSTER_NAME,
     MAX_TEMPLATE_BYTES,
+    STOCK_JOB_KIND,
     Identity,
     InvalidSpecError,
     advice,
     broken_limits,
+    stock_uid,
     too_large,
 )
 from gpudask.api.spec import Spec
@@ -313,12 +315,16 @@ class JobStatus(Model):
 
 @dataclass(frozen=True)
 class Job(Identity):
-    """A GpuDaskJob as the operator acts on it. `cluster_body`: `spec.cluster.spec` as it is written."""
+    """A GpuDaskJob as the operator acts on it. `cluster_body`: `spec.cluster.spec` as it is written.
+
+    `stock_uid`: the uid of the DaskJob that it serves; empty: none.
+    """
 
     generation: int
     deleting: bool
     spec: JobSpec
     cluster_body: Json
+    stock_uid: str = ""
 
     @property
     def key(self) -> str:
@@ -364,6 +370,7 @@ def parse_job(body: Json) -> Job:
         deleting="deletionTimestamp" in metadata,
         spec=spec,
         cluster_body=cluster or {},
+        stock_uid=stock_uid(metadata, STOCK_JOB_KIND),
     )
 
 

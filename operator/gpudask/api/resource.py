@@ -39,7 +39,7 @@ ANNOTATION_RETIRE = f"{GROUP}/retire"
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 ANNOTATION_MADE_WITH = f"{GROUP}/made-with"  # on scheduler pods
 ANNOTATION_MIRRORED = f"{GROUP}/mirrored"
-# On a DaskCluster that others own: its uid, and that of the cluster that serves it.
+# On a DaskCluster or a DaskJob that others own: its uid, and that of what serves it.
 ANNOTATION_SERVED_BY = f"{GROUP}/served-by"
 ANNOTATION_HOLDS = f"{GROUP}/holds-"  # and a pool's name; on the cluster, written by clients alone
 ANNOTATION_CREATION = f"{GROUP}/creation-id"  # on the cluster: by it a client knows what it made without an answer
@@ -70,6 +70,7 @@ LABEL_DASK_GROUP = "dask.org/workergroup-name"
 DEFAULT_GROUP = "default"
 STOCK_GROUP = "kubernetes.dask.org"  # of the stock operator's resources, which the mirror has, too
 STOCK_KIND = "DaskCluster"
+STOCK_JOB_KIND = "DaskJob"
 STOCK_MANAGER = "gpudask-stock"
 """The field manager of the specs of clusters that serve a DaskCluster."""
 MIRROR_MANAGER = "gpudask-mirror"
@@ -214,13 +215,16 @@ def parse(body: dict[str, Any]) -> Cluster:
     )
 
 
-def stock_uid(metadata: dict[str, Any]) -> str:
-    """The uid of the DaskCluster that the GpuDaskCluster with these metadata serves: its controller; empty: none."""
+def stock_uid(metadata: dict[str, Any], kind: str = STOCK_KIND) -> str:
+    """The uid of the DaskCluster that the GpuDaskCluster with these metadata serves: its controller; empty: none.
+
+    `kind`: of the stock object, DaskJob for a GpuDaskJob.
+    """
     references = metadata.get("ownerReferences")
     for item in references if isinstance(references, list) else ():
         if (
             isinstance(item, dict)
-            and item.get("kind") == STOCK_KIND
+            and item.get("kind") == kind
             and str(item.get("apiVersion")).startswith(f"{STOCK_GROUP}/")
             and item.get("name") == metadata.get("name")
             and item.get("controller") is True

@@ -54,6 +54,9 @@ def dask_name(pod: str, nonce: str) -> str:
     return f"{pod}-{nonce}"
 
 
-def runner_pod(job: str, attempt: int) -> str:
-    """The pod of a job's runner: one name for each attempt, so a creation whose answer was lost is not made twice."""
-    return f"{job}-runner-{attempt}"
+def runner_pod(job: str, attempt: int, *, is_stock: bool = False) -> str:
+    """The pod of a job's runner: one name for each attempt, so a creation whose answer was lost is not made twice.
+
+    `is_stock`: the job serves a DaskJob, whose first runner has the name that the stock operator gives it.
+    """
+    return f"{job}-runner" if is_stock and attempt == 1 else f"{job}-runner-{attempt}"

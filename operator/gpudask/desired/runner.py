@@ -19,6 +19,7 @@ from gpudask.api.resource import Cluster, InvalidSpecError
 from gpudask.desired import names, pod
 
 _COMPONENT = "runner"
+_STOCK_COMPONENT = "job-runner"  # by which programs for the stock operator find the pod of a DaskJob
 _GATE = {"name": resource.GATE_RECORDED}
 _DEFAULT_RESOURCES = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
 
@@ -68,10 +69,13 @@ def runner_pod(job: Job, attempt: int, cluster: Cluster) -> Json:
             {"name": "DASK_SCHEDULER_ADDRESS", "value": _address(cluster)},
         ],
     }
-    meta = pod.metadata(cluster, names.runner_pod(job.name, attempt), _COMPONENT)
+    is_stock = bool(job.stock_uid)
+    meta = pod.metadata(cluster, names.runner_pod(job.name, attempt, is_stock=is_stock), _COMPONENT)
     meta["ownerReferences"] = [job_reference(job)]
     meta["labels"] |= {resource.LABEL_JOB: job.name, resource.LABEL_ATTEMPT: str(attempt)}
     meta["annotations"] = {resource.ANNOTATION_SPEC_HASH: runner_hash(job)}
+    if is_stock:
+        meta["labels"][resource.LABEL_DASK_COMPONENT] = _STOCK_COMPONENT
     rendered = _of_cluster(cluster, pod.skeleton(cluster, meta, container))
     own = rendered["spec"]["containers"][0]
     # Other containers of the cluster's template would go on when the program has ended.

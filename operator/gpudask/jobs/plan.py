@@ -174,7 +174,8 @@ def _between(seen: JobObservation) -> JobPlan:
     if problem is not None and problem.is_final:
         return JobPlan((), ended(status, seen, JobConditionType.FAILED, problem.reason, problem.message))
     attempt = status.attempts + 1
-    pod = next((pod for pod in seen.pods if pod.name == runner_pod(seen.job.name, attempt)), None)
+    name = runner_pod(seen.job.name, attempt, is_stock=bool(seen.job.stock_uid))
+    pod = next((pod for pod in seen.pods if pod.name == name), None)
     strays = tuple(_strays(seen, keep=pod.uid if pod is not None else ""))
     is_stale = pod is not None and pod.made_of != seen.wanted_runner  # it waits for long where its cluster does
     if pod is not None and (not pod.gated or (_can_begin(seen, attempt) and not pod.deleting and not is_stale)):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
-from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, STOCK_GROUP, Cluster
+from gpudask.api.resource import ANNOTATION_MIRRORED, DEFAULT_GROUP, STOCK_GROUP, STOCK_JOB_KIND, Cluster
 from gpudask.api.spec import Override
 from gpudask.desired import names, pod
 from gpudask.planning.overrides import active_override
@@ -19,7 +19,8 @@ from gpudask.stock.served import pool_of_group
 GROUP = STOCK_GROUP
 API_VERSION = f"{GROUP}/v1"
 CLUSTER, WORKER_GROUP, AUTOSCALER = "DaskCluster", "DaskWorkerGroup", "DaskAutoscaler"
-KINDS = (CLUSTER, WORKER_GROUP, AUTOSCALER)
+JOB = STOCK_JOB_KIND  # which mirrors nothing: people make it
+KINDS = (CLUSTER, WORKER_GROUP, AUTOSCALER, JOB)
 CATEGORY = "gpudask"
 _RUNNING, _SUSPENDED = "Running", "Suspended"
 

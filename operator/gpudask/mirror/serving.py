@@ -22,6 +22,7 @@ from gpudask.clients.flow_control import CLUSTER, Backoff, RateLimiter, namespac
 from gpudask.mirror import objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.jobs import JobServing
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.told import Condition
 from gpudask.stock.served import Served, UnservableError, merged_spec, same_spec, serve, sizes
@@ -50,15 +51,22 @@ class _Stock:
 
 
 class Serving:
-    """Serves all DaskClusters, a few at a time, in turns by namespace.
+    """Serves all DaskClusters and DaskJobs, a few at a time, in turns by namespace.
 
-    `find`: the GpuDaskCluster of a `namespace/name`, as far as known.
+    `find`, `find_job`: the GpuDaskCluster, the GpuDaskJob of a `namespace/name`, as far as known.
     """
 
-    def __init__(self, context: Context, definitions: Definitions, find: Callable[[str], Json | None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        definitions: Definitions,
+        find: Callable[[str], Json | None],
+        find_job: Callable[[str], Json | None],
+    ) -> None:
         self._context = context
         self._definitions = definitions
         self._find = find
+        self._jobs = JobServing(context, definitions, find_job)
         self._queue = _Queue(context.clock)
         self._failures: dict[str, int] = {}
         self._converted: dict[str, tuple[tuple[Json, ...], Served | UnservableError]] = {}
@@ -119,12 +127,15 @@ class Serving:
         made = [item for item in self._definitions.at(key) if item.source is not None and not item.deleting]
         groups = tuple(item for item in made if item.kind == objects.WORKER_GROUP)
         cluster = next((item for item in made if item.kind == objects.CLUSTER), None)
+        job = next((item for item in made if item.kind == objects.JOB), None)
+        delay = None if job is None else await self._jobs.serve(job)
         if cluster is None:
             self._converted.pop(key, None)
             await self._tell_orphans(key, groups)
-            return None
+            return delay
         stock = await self._with_cluster(_Stock(cluster, groups, self._find(key)))
-        return None if stock is None else await self._pass_over(key, stock)
+        again = None if stock is None else await self._pass_over(key, stock)
+        return min((each for each in (delay, again) if each is not None), default=None)
 
     async def _pass_over(self, key: str, stock: _Stock) -> float | None:
         """`_pass`, where there is a DaskCluster."""

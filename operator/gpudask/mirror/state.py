@@ -22,6 +22,7 @@ _HANDLED = f"{_FOREIGN}last-handled-configuration"
 _OURS = "gpudask"
 ERROR = "Error"  # the phase, as the stock operator writes it
 _RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
+_JOB_STATUS = ("jobStatus", "clusterName", "jobRunnerPodName", "startTime", "endTime")
 _MAX_REFERENCES = _MAX_CONDITIONS = 16
 
 
@@ -34,9 +35,10 @@ class MirrorObject:
     it, as the annotation has it. `editor`: who set the size. `foreign`: another operator handles it.
 
     `source`: where somebody else made it, who wants it served, its `metadata` and `spec`; None: it mirrors a cluster.
-    `owners`: the `Identity.owner_key`s of the clusters of the name it has, or gives, that own it, or would if nobody
-    else did (`told.owned`): not of others, with which somebody wants it to end. `references`: to all its owners, as
-    they are. `told`: its phase and conditions. `deleting`: it is being deleted.
+    `owners`: the `Identity.owner_key`s of the clusters, of a DaskJob those of the jobs, of the name it has, or gives,
+    that own it, or would if nobody else did (`told.owned`): not of others, with which somebody wants it to end.
+    `references`: to all its owners, as they are. `told`: its phase and conditions, or a job's status. `deleting`: it is
+    being deleted.
     """
 
     uid: str
@@ -144,7 +146,7 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
     meta, spec = fields.mapping(body, "metadata"), fields.mapping(body, "spec")
     annotations = fields.mapping(meta, "annotations")
     name = fields.identifier(meta, "name")
-    cluster = name if kind == objects.CLUSTER else fields.text(spec, "cluster")
+    cluster = name if kind in (objects.CLUSTER, objects.JOB) else fields.text(spec, "cluster")
     written = annotations.get(ANNOTATION_MIRRORED)
     return MirrorObject(
         uid=fields.identifier(meta, "uid"),
@@ -160,7 +162,7 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         editor=_editor(meta),
         foreign=_is_foreign(annotations, fields.strings(meta, "finalizers")),
         source=None if kind == objects.AUTOSCALER or "mirrors" in spec else _source(kind, meta, spec),
-        owners=_owners(meta, cluster),
+        owners=_owners(meta, cluster, resource.JOB_KIND if kind == objects.JOB else resource.KIND),
         references=tuple(fields.items(meta, "ownerReferences")[:_MAX_REFERENCES]),
         told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
         deleting="deletionTimestamp" in meta,
@@ -189,14 +191,14 @@ def _source(kind: str, meta: Json, spec: Json) -> Json:
     return {"kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _owners(meta: Json, cluster: str) -> tuple[str, ...]:
+def _owners(meta: Json, cluster: str, kind: str) -> tuple[str, ...]:
     namespace, noted = fields.identifier(meta, "namespace"), fields.mapping(meta, "annotations")
     noted_on, _, uid = fields.text(noted, ANNOTATION_SERVED_BY).partition("/")
     is_own = noted_on == meta["uid"]  # else it is a copy of another one
     return *([resource.owner_key(namespace, uid)] if is_own else ()), *(
         resource.owner_key(namespace, fields.identifier(item, "uid"))
         for item in fields.items(meta, "ownerReferences")
-        if (item.get("kind"), item.get("name")) == (resource.KIND, cluster)
+        if (item.get("kind"), item.get("name")) == (kind, cluster)
         and fields.text(item, "apiVersion").startswith(f"{resource.GROUP}/")
     )
 
@@ -207,7 +209,8 @@ def _told(body: Json) -> Json:
     status = status if isinstance(status, dict) else {}
     conditions = status.get("conditions")
     known = conditions if isinstance(conditions, list) and all(isinstance(item, dict) for item in conditions) else []
-    return {"phase": status.get("phase"), "conditions": known[:_MAX_CONDITIONS]}
+    of_job = {key: status[key] for key in _JOB_STATUS if isinstance(status.get(key), str)}
+    return {"phase": status.get("phase"), "conditions": known[:_MAX_CONDITIONS]} | of_job
 
 
 def _controller(meta: Json) -> str:

@@ -6,7 +6,7 @@ GpuDaskCluster (`sync`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpudask.api import Json, resource
@@ -31,7 +31,7 @@ HANDLED_BY_ANOTHER = (
     "another operator handles it, which left kopf.zalando.org/ on it: remove the stock Dask operator, or switch the"
     " mirror off (mirror.enabled in the chart)"
 )
-_MESSAGE_LENGTH = 2048
+MESSAGE_LENGTH = 2048
 _NOTES_SHOWN = 16
 
 
@@ -47,7 +47,7 @@ class Condition:
 
 def refused(reason: Reason, why: str) -> tuple[Condition, ...]:
     """The conditions of an object that is not served."""
-    return (Condition(SERVED, reason, quote(why, _MESSAGE_LENGTH)),)
+    return (Condition(SERVED, reason, quote(why, MESSAGE_LENGTH)),)
 
 
 def name_taken(name: str) -> str:
@@ -80,14 +80,14 @@ def cluster_conditions(served: Served, refusal: tuple[Reason, str] | None) -> tu
     groups = {f"{objects.WORKER_GROUP} {name}" for name in served.pools}
     notes = [note for note in served.notes if note.source not in groups]
     if refusal is not None:
-        return (*refused(*refusal), _carried_over(notes))
-    return (_served("by the GpuDaskCluster of this name"), _carried_over(notes))
+        return (*refused(*refusal), carried_over(notes))
+    return (_served("by the GpuDaskCluster of this name"), carried_over(notes))
 
 
 def group_conditions(served: Served, name: str) -> tuple[Condition, ...]:
     """The conditions of the DaskWorkerGroup `name`, which is a pool."""
     notes = [note for note in served.notes if note.source == f"{objects.WORKER_GROUP} {name}"]
-    return (_served(f"by the pool {served.pools[name]}"), _carried_over(notes))
+    return (_served(f"by the pool {served.pools[name]}"), carried_over(notes))
 
 
 def owned(item: MirrorObject, cluster: Json, size: str) -> Json:
@@ -121,7 +121,20 @@ def status(item: MirrorObject, conditions: Iterable[Condition], now: float) -> t
     """The status to merge into `item`, None where nothing differs; and the conditions that are new."""
     before = item.told or {}
     known = {str(entry.get("type")): entry for entry in before.get("conditions") or ()}
-    entries: list[Json] = []
+    told, news = entries(known, conditions, now)
+    written: Json = {"conditions": told}
+    if item.kind == objects.CLUSTER:
+        written["phase"] = _phase(before.get("phase"), conditions)
+    if told == (before.get("conditions") or []) and written.get("phase") == before.get("phase"):
+        return None, []
+    return written, news
+
+
+def entries(
+    known: Mapping[str, Json], conditions: Iterable[Condition], now: float
+) -> tuple[list[Json], list[Condition]]:
+    """The conditions as they stand in a status, and those that are new. `known`: the entries so far, by type."""
+    made: list[Json] = []
     news: list[Condition] = []
     for condition in conditions:
         entry = {
@@ -132,18 +145,13 @@ def status(item: MirrorObject, conditions: Iterable[Condition], now: float) -> t
         }
         old = known.get(condition.type, {})
         if {key: old.get(key) for key in entry} == entry:
-            entries.append(old)
+            made.append(old)
             continue
         same = old.get("status") == entry["status"] and isinstance(old.get("lastTransitionTime"), str)
-        entries.append(entry | {"lastTransitionTime": old["lastTransitionTime"] if same else iso(now, to="seconds")})
+        made.append(entry | {"lastTransitionTime": old["lastTransitionTime"] if same else iso(now, to="seconds")})
         if condition.message:
             news.append(condition)
-    written: Json = {"conditions": entries}
-    if item.kind == objects.CLUSTER:
-        written["phase"] = _phase(before.get("phase"), conditions)
-    if entries == (before.get("conditions") or []) and written.get("phase") == before.get("phase"):
-        return None, []
-    return written, news
+    return made, news
 
 
 def _phase(before: object, conditions: Iterable[Condition]) -> object:
@@ -156,7 +164,8 @@ def _served(how: str) -> Condition:
     return Condition(SERVED, Reason.SERVED, how, holds=True)
 
 
-def _carried_over(notes: list[Note]) -> Condition:
+def carried_over(notes: list[Note]) -> Condition:
+    """The condition that says whether everything was carried over, by what the conversion noted."""
     lost = [note for note in notes if note.kind is Kind.LOST]
     shown = (lost or notes)[:_NOTES_SHOWN]
     lines = [f"{note.path}: {note.text}" for note in shown]
@@ -164,10 +173,10 @@ def _carried_over(notes: list[Note]) -> Condition:
         lines.append(f"and {more} more: gpudask convert shows all")
     text = "; ".join(lines)
     if lost:
-        return Condition(CARRIED_OVER, Reason.NOT_CARRIED_OVER, quote(text, _MESSAGE_LENGTH))
+        return Condition(CARRIED_OVER, Reason.NOT_CARRIED_OVER, quote(text, MESSAGE_LENGTH))
     return Condition(
         CARRIED_OVER,
         Reason.CARRIED_OVER,
-        quote(f"assumed: {text}" if text else "", _MESSAGE_LENGTH),
+        quote(f"assumed: {text}" if text else "", MESSAGE_LENGTH),
         holds=True,
     )

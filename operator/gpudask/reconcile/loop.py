@@ -140,6 +140,8 @@ class Registry:
         self._closed: deque[str] = deque(maxlen=_CLOSED_KEPT)  # by key: of clusters whose record was closed here
         # Called with `namespace/name` of a cluster that changed, or one of whose objects did.
         self.on_cluster: Callable[[str], None] = lambda _name: None
+        # The GpuDaskJob of a `namespace/name`.
+        self.find_job: Callable[[str], Json | None] = lambda _name: None
         self._serving: Serving | None = None  # of DaskClusters that people made
         self._serving_task: asyncio.Task[None] | None = None
 
@@ -148,7 +150,8 @@ class Registry:
         self._context, self._definitions, self._leads = context, definitions, True
         self.start_loops()
         if definitions is not None:
-            self._serving = Serving(context, definitions, lambda key: self._bodies.get(self._named.get(key, "")))
+            known = lambda key: self._bodies.get(self._named.get(key, ""))  # noqa: E731 - of this registry
+            self._serving = Serving(context, definitions, known, self.find_job)
             self._serving_task = context.supervisor.start(self._serving.run, kind="stock", name="objects")
 
     def start_loops(self) -> None:
@@ -284,9 +287,10 @@ class Registry:
     def _cluster_changed(self, name: str) -> None:
         """Tell who serves a job or a DaskCluster by the cluster of this `namespace/name`."""
         self.on_cluster(name)
-        self._wake_serving(name)
+        self.wake_serving(name)
 
-    def _wake_serving(self, key: str) -> None:
+    def wake_serving(self, key: str) -> None:
+        """Look at what people made of the stock operator's kinds under this `namespace/name`."""
         if self._serving is not None:
             self._serving.wake(key)
 
@@ -302,7 +306,7 @@ class Registry:
     def mirror_changed(self, key: str) -> None:
         """An object in the mirror of the cluster `key`, as `namespace/name`, changed: wake its loop."""
         self.owned_changed(self._named.get(key, ""))
-        self._wake_serving(key)
+        self.wake_serving(key)
 
     def mirror_deleted(self, item: MirrorObject) -> None:
         """Somebody deleted an object of a cluster's mirror, or an autoscaler of theirs that was not yet part of it."""

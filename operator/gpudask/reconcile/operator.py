@@ -69,6 +69,7 @@ class Operator:
         self.registry = Registry()
         self.jobs = JobRegistry(self.registry)
         self.registry.on_cluster = self.jobs.cluster_changed
+        self.registry.find_job, self.jobs.on_job = self.jobs.find, self.registry.wake_serving
         self.supervisor = Supervisor()
         self.schema = ServedSchema()
         self.cannot_start = ""  # what somebody has to fix before it can start

@@ -210,15 +210,25 @@ def _template(
     if resources.gpu is not None:
         # As it was: the extended resource alone picks the nodes, and whatever labels the pod asks for.
         resources.gpu["nodeSelector"] = pod.pop("nodeSelector", None) or {}
-    if pod.get("serviceAccountName") or pod.get("serviceAccount"):
-        pod.setdefault("automountServiceAccountToken", True)
-    security = {**(pod.get("securityContext") or {}), **(main.get("securityContext") or {})}
-    if "runAsNonRoot" not in security and not security.get("runAsUser"):
-        pod["securityContext"] = {**(pod.get("securityContext") or {}), "runAsNonRoot": False}
+    if as_it_was(pod, main):
         notes.hint(source, f"{path}.spec.securityContext", "root stays allowed; remove runAsNonRoot: false if no need")
     containers = [{"name": MAIN, **main}] if main else []
     spec = {**pod, **({"containers": [*containers, *others]} if containers or others else {})}
     return {"spec": spec}
+
+
+def as_it_was(pod: Json, main: Json) -> bool:
+    """Set in `pod`, the rest of a stock pod, what our defaults would change; whether root stays allowed by it.
+
+    `main`: its main container.
+    """
+    if pod.get("serviceAccountName") or pod.get("serviceAccount"):
+        pod.setdefault("automountServiceAccountToken", True)
+    security = {**(pod.get("securityContext") or {}), **(main.get("securityContext") or {})}
+    if "runAsNonRoot" in security or security.get("runAsUser"):
+        return False
+    pod["securityContext"] = {**(pod.get("securityContext") or {}), "runAsNonRoot": False}
+    return True
 
 
 def _scheduler_parts(main: Json, source: str, where: str, notes: Notes) -> None:

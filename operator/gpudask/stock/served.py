@@ -77,7 +77,7 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
     """
     name = cluster["metadata"]["name"]
     _check(cluster)
-    cluster = _without_nulls(cluster)
+    cluster = without_nulls(cluster)
     _converted([cluster])
     named = sorted(groups, key=lambda group: str(group["metadata"]["name"]))
     good: list[Json] = []
@@ -89,7 +89,7 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
         rival = next((other for other, taken in pools.items() if taken == pool), None)
         broken = broken_limits(group.get("spec"))
         renamed = group | {"metadata": group["metadata"] | {"name": f"{name}-{pool}"}}
-        renamed = renamed if broken else _without_nulls(renamed)
+        renamed = renamed if broken else without_nulls(renamed)
         if broken:
             refused[its_name] = "; ".join(broken)
         elif rival is not None:
@@ -198,11 +198,11 @@ def _converted(documents: list[Json]) -> tuple[Json, Notes]:
     return body, notes
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """`value` without nulls, which mean in Kubernetes that nothing is set. It is not deep: its limits were checked."""
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _replaced(document: Json) -> list[str]:

@@ -44,7 +44,7 @@ _OPERATOR, _RIGHTS = "operator", "operator's rights"
 _NAMED_RIGHTS = 10
 _STOCK, _MIRROR = "stock Dask operator", "mirror"
 _NAME = "dask-kubernetes-operator"
-_PLURALS = {kind: f"{kind.lower()}s.{GROUP}" for kind in (*KINDS, "DaskJob")}
+_PLURALS = {kind: f"{kind.lower()}s.{GROUP}" for kind in KINDS}
 
 
 def definition(facts: Facts) -> list[Finding]:

@@ -60,7 +60,9 @@ MIRROR = (
         ("daskclusters", "daskworkergroups", "daskautoscalers"),
         *("list", "watch", "create", "patch", "delete"),
     ),
+    *_rights(objects.GROUP, ("daskjobs",), "list", "watch", "patch", "delete"),
     *_rights(GROUP, (PLURAL,), "create", "patch", "delete"),
+    *_rights(GROUP, (JOB_PLURAL,), "create"),
 )
 USER = {
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "get"), "get, wait, top of one cluster"),

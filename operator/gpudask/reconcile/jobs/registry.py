@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudask.api import Json
@@ -59,6 +60,9 @@ class JobRegistry:
         self._context: Context | None = None
         self._leads = False
         self._running: dict[str, _Job] = {}
+        self._named: dict[str, str] = {}  # by namespace/name: the key of the one that exists
+        # Called with `namespace/name` of a job that changed, or is gone.
+        self.on_job: Callable[[str], None] = lambda _name: None
         self._users: dict[str, set[str]] = {}  # namespace/name of a cluster -> keys of the jobs that look at it
         self.jobs = Caches([])
         self.runners = Caches([])
@@ -85,6 +89,7 @@ class JobRegistry:
     def job_changed(self, key: str) -> None:
         """A job was created, changed, or is gone."""
         copy = next(iter(self.jobs.owned(key)), None)
+        self._note_name(key, copy)
         running = self._running.get(key)
         if copy is None:
             if running is not None:
@@ -96,6 +101,21 @@ class JobRegistry:
                 running.passes.edited()
             self._note_cluster(key, running.reconciler)
             running.passes.wake()
+
+    def find(self, name: str) -> Json | None:
+        """The job of this `namespace/name`, as last seen."""
+        copy = next(iter(self.jobs.owned(self._named.get(name, ""))), None)
+        return None if copy is None else copy.body
+
+    def _note_name(self, key: str, copy: JobCopy | None) -> None:
+        if copy is not None:
+            name = f"{copy.body['metadata']['namespace']}/{copy.body['metadata']['name']}"
+            self._named[name] = key
+        else:
+            name = next((name for name, known in self._named.items() if known == key), "")
+            self._named.pop(name, None)
+        if name:
+            self.on_job(name)
 
     def runner_changed(self, key: str) -> None:
         """A pod of a job's changed."""

@@ -1,0 +1,196 @@
+"""DaskJobs that people and orchestrators make run to their end: on a real API server with played nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from gpudask.api import Json
+from gpudask.reconcile.operator import Operator
+from gpudask.settings import Settings
+from tests.conftest import ROOT
+from tests.mirror.stock import Stock
+from tests.mirror.test_served import make, tells
+from tests.reconcile.jobs import LONG, Jobs
+from tests.reconcile.proxy import Proxy
+from tests.reconcile.stage import Stage, eventually, operating, stays
+from tests.stock.test_job import a_job
+
+pytestmark = pytest.mark.api
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # as the stock operator writes it
+
+
+@pytest.fixture
+def jobs(stage: Stage) -> Jobs:
+    return Jobs(stage)
+
+
+def a_manifest(**pod: Any) -> Json:
+    body = a_job(**pod)
+    return {"apiVersion": "kubernetes.dask.org/v1", **body, "metadata": {"name": "sums"}}
+
+
+async def status(stock: Stock, name: str = "sums") -> Json:
+    return ((await stock.get("daskjob", name)) or {}).get("status") or {}
+
+
+async def becomes(stock: Stock, word: str, name: str = "sums") -> Json:
+    async def found() -> Any:
+        return (await status(stock, name)).get("jobStatus")
+
+    await eventually(found, lambda seen: seen == word, f"jobStatus {word}", seconds=LONG)
+    return await status(stock, name)
+
+
+async def test_a_job_runs_to_its_end_and_tells_it_as_the_stock_operator_does(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    made = await make(stock, a_manifest())
+    before = await becomes(stock, "Running")
+    assert before.keys() == {"jobStatus", "clusterName", "jobRunnerPodName", "startTime"}
+    assert (before["clusterName"], before["jobRunnerPodName"]) == ("sums", "sums-runner")
+    pod = await stage.get("pods", "sums-runner")
+    assert pod is not None
+    labels = pod["metadata"]["labels"]
+    assert (labels["dask.org/cluster-name"], labels["dask.org/component"]) == ("sums", "job-runner")
+    container = pod["spec"]["containers"][0]
+    assert (container["name"], container["args"]) == ("job", ["python", "sums.py"])
+    assert "DASK_SCHEDULER_ADDRESS" in {item["name"] for item in container["env"]}
+    assert [item["metadata"]["name"] for item in await stock.list("daskcluster")] == ["sums"]
+    stage.kubelet.exits["sums-runner"] = 0
+    stage.kubelet.look_again()
+    after = await becomes(stock, "Successful")
+    assert after.keys() == {"jobStatus", "clusterName", "jobRunnerPodName", "startTime", "endTime"}
+    assert TIME.fullmatch(after["startTime"])
+    assert TIME.fullmatch(after["endTime"])
+    await stage.becomes(jobs.clusters, [], "its cluster is deleted")
+    found, served = await stock.get("daskjob", "sums"), await jobs.get()
+    assert found is not None
+    assert served is not None
+    assert found["spec"] == made["spec"]
+    (owner,), (controller,) = found["metadata"]["ownerReferences"], served["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("GpuDaskJob", served["metadata"]["uid"])
+    assert (controller["kind"], controller["uid"]) == ("DaskJob", found["metadata"]["uid"])
+    assert [name for name, _ in stage.kubelet.runs] == ["sums-runner"]
+
+
+async def test_a_program_that_fails_is_told(stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs):
+    stage.kubelet.exits["sums-runner"] = 1
+    await make(stock, a_manifest(restartPolicy="OnFailure"))
+    after = await becomes(stock, "Failed")
+    assert after["endTime"]
+    await tells(stock, "CarriedOver", "False NotCarriedOver: spec.job.spec.restartPolicy", "sums", "daskjob")
+    await stage.becomes(jobs.clusters, [], "its cluster is deleted")
+    assert len(stage.kubelet.runs) == 1
+
+
+ORCHESTRATORS = {"flyte": "f3d1b8c0a5-n0-0", "polyaxon": "plx-operation-7c1e2d"}
+
+
+@pytest.mark.parametrize(("orchestrator", "code"), [("flyte", 0), ("flyte", 1), ("polyaxon", 0)])
+async def test_what_an_orchestrator_sends_runs_to_the_end_that_it_reads(
+    orchestrator: str, code: int, stage: Stage, mirroring: Operator, stock: Stock
+):
+    jobs, name = Jobs(stage), ORCHESTRATORS[orchestrator]
+    body = yaml.safe_load((ROOT / "tests" / "mirror" / "orchestrators" / f"{orchestrator}.yaml").read_text())
+    owners = body["metadata"]["ownerReferences"]
+    await make(stock, body)
+    before = await becomes(stock, "Running", name)
+    assert await stage.get("pods", before["jobRunnerPodName"]), "whose log and events it reads"
+    (scheduler,) = [
+        pod["metadata"]["name"]
+        for pod in await stage.list("pods")
+        if pod["metadata"]["name"].startswith(name) and "scheduler" in pod["metadata"]["name"]
+    ]
+    assert scheduler, "whose readiness it reads"
+    stage.kubelet.exits[before["jobRunnerPodName"]] = code
+    stage.kubelet.look_again()
+    after = await becomes(stock, "Failed" if code else "Successful", name)
+    assert after["endTime"]
+    await stage.becomes(jobs.clusters, [], "its cluster is deleted")
+    found = await stock.get("daskjob", name)
+    assert found is not None
+    assert found["metadata"]["ownerReferences"] == owners, "it goes with its owner alone"
+
+
+async def test_with_its_gpudaskjob_a_daskjob_that_others_own_is_deleted_and_runs_no_second_time(
+    stage: Stage, stock: Stock, jobs: Jobs, definitions: None
+):
+    body = a_manifest()
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": "1", "controller": True}
+    body["metadata"]["ownerReferences"] = [other]
+    stage.kubelet.exits["sums-runner"] = 0
+    settings = replace(stage.settings, mirror=True)
+    async with operating(settings):
+        await make(stock, body)
+        await becomes(stock, "Successful")
+    job = await jobs.get()
+    assert job is not None
+    await stage.api.delete_job(
+        stage.namespace, "sums", uid=job["metadata"]["uid"], version=job["metadata"]["resourceVersion"]
+    )
+    async with operating(settings):
+        await stage.becomes(lambda: stock.names("daskjob"), [])
+        await stays(jobs.get, None, 1.0)
+    assert len(stage.kubelet.runs) == 1
+
+
+async def test_what_cannot_be_served_fails_by_its_field_and_runs_once_it_is_mended(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    body = a_manifest()
+    image = body["spec"]["cluster"]["spec"]["worker"]["spec"]["containers"][0].pop("image")
+    await make(stock, body)
+    await becomes(stock, "Failed")
+    await tells(stock, "Served", "False Invalid: spec.cluster.spec.worker.spec.containers", "sums", "daskjob")
+    assert await jobs.get() is None
+    body["spec"]["cluster"]["spec"]["worker"]["spec"]["containers"][0]["image"] = image
+    await stock.patch("daskjob", "sums", {"spec": body["spec"]})
+    assert "conditions" not in await becomes(stock, "Running")
+
+
+async def test_a_job_that_another_operator_ran_to_its_end_is_not_run_again(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    await make(stock, a_manifest() | {"status": {"jobStatus": "Successful", "endTime": "2026-01-01T00:00:00Z"}})
+    await make(stock, a_manifest() | {"metadata": {"name": "next"}})
+    await becomes(stock, "Running", "next")
+    assert await jobs.get() is None
+
+
+async def test_a_name_that_is_taken_is_told_and_never_adopted(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    await jobs.apply(suspend=True)
+    await jobs.becomes("Suspended")
+    await make(stock, a_manifest())
+    await tells(stock, "Served", "False NameTaken: metadata.name", "sums", "daskjob")
+    assert (await status(stock))["jobStatus"] == "JobCreated"
+    found = await jobs.get()
+    assert found is not None
+    assert "ownerReferences" not in found["metadata"]
+
+
+@pytest.mark.parametrize("write", [("POST", "/gpudaskjobs"), ("PATCH", "/daskjobs/sums")], ids="-".join)
+async def test_an_operator_that_ended_before_a_write_is_gone_on_with_and_nothing_runs_twice(
+    write: tuple[str, str], stage: Stage, stock: Stock, proxy: Proxy, through: Settings
+):
+    jobs = Jobs(stage)
+    stage.kubelet.exits["sums-runner"] = 0
+    proxy.faults = [(*write, 503)] * 1000
+    await make(stock, a_manifest())
+    async with operating(replace(through, mirror=True)):
+
+        async def tried() -> str:
+            return "yes" if len(proxy.faults) < 1000 else "not yet"
+
+        await stage.becomes(tried, "yes", f"{write} was tried")
+    proxy.faults = []
+    async with operating(replace(through, mirror=True)):
+        await becomes(stock, "Successful")
+        await stage.becomes(jobs.clusters, [], "its cluster is deleted")
+    assert len(stage.kubelet.runs) == 1
