@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpudask.api import Json
 from gpudask.api.resource import MAX_SPEC_BYTES
 from gpudask.api.spec import MAX_POOLS, Spec
+from gpudask.stock import served as module
 from gpudask.stock.notes import Kind
 from gpudask.stock.served import UnservableError, merged_spec, pool_of_group, same_spec, serve, sizes
 
@@ -174,3 +175,37 @@ def test_whatever_a_tenant_writes_has_an_answer(spoiled: list[tuple[tuple[Any, .
     assert Spec.model_validate(served.spec).pools
     assert set(served.pools) | set(served.refused) == {"demo-more"}
     assert same_spec(merged_spec(served.spec, served.spec), served.spec)
+
+
+def test_the_pool_of_a_group_that_an_edit_spoiled_stays_as_it_was() -> None:
+    good = serve(a_cluster(), [a_group("demo-a"), a_group("demo-b")])
+    spoilt = a_group("demo-a")
+    spoilt["spec"]["worker"]["spec"]["containers"] = []
+    served = serve(a_cluster(), [spoilt, a_group("demo-b")])
+    present = good.spec | {"overrides": [{"pool": "a", "replicas": 3, "by": "x"}]}
+    merged = merged_spec(served.spec, present, served.kept)
+    pools_by_name = {pool["name"]: pool for pool in merged["pools"]}
+    assert pools_by_name["a"] == next(pool for pool in good.spec["pools"] if pool["name"] == "a")
+    assert merged["overrides"] == present["overrides"]
+    assert "spec.worker.spec.containers" in served.refused["demo-a"]
+    gone = serve(a_cluster(), [a_group("demo-b")])
+    assert [pool["name"] for pool in merged_spec(gone.spec, merged, gone.kept)["pools"]] == ["default", "b"]
+
+
+def test_of_many_bad_groups_some_are_converted_and_all_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = [a_group(f"demo-bad{n}") for n in range(10 * MAX_POOLS)]
+    for group in bad:
+        group["spec"]["worker"]["spec"]["containers"] = []
+    looked_at = 0
+    convert = module._converted
+
+    def counted(documents: list[Json]) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return convert(documents)
+
+    monkeypatch.setattr(module, "_converted", counted)
+    served = serve(a_cluster(), bad)
+    assert len(served.refused) == len(bad)
+    assert looked_at <= MAX_POOLS + 2
+    assert sum("not looked at" in why for why in served.refused.values()) == len(bad) - MAX_POOLS

@@ -231,7 +231,7 @@ class Serving:
         api, cluster = self._context.api, stock.cluster
         if stock.body is not None:
             metadata = stock.body["metadata"]
-            spec = merged_spec(served.spec, stock.body["spec"])
+            spec = merged_spec(served.spec, stock.body["spec"], served.kept)
             if "deletionTimestamp" in metadata or same_spec(spec, stock.body["spec"]):
                 return stock.body
             return await api.replace_spec(stock.body, spec)

@@ -17,6 +17,7 @@ from gpudask.api import Json
 from gpudask.api.pool import POOL_NAME
 from gpudask.api.resource import (
     CLUSTER_NAME,
+    DEFAULT_GROUP,
     MAX_CLUSTER_NAME,
     NAME_ADVICE,
     NAME_LENGTH_ADVICE,
@@ -37,6 +38,7 @@ _SUCCESSORS = {
     "dask-worker": "dask worker",
     "dask-cuda-worker": "dask cuda worker",
 }
+_MAX_FAULTS = MAX_POOLS  # each costs a conversion; groups beyond them are not looked at
 _DIGITS = 5  # of a digest, in the name of a pool whose group's name is too long
 
 
@@ -53,6 +55,7 @@ class Served:
         metadata: its labels and annotations.
         pools: the pool of each worker group, by the object's name.
         refused: why an object is no pool, by the worker group's name.
+        kept: the pools that refused groups may have had before an edit: these stay as they are.
         notes: fields that were left out, and what was assumed of others.
         replaced: commands that are started by another name.
     """
@@ -61,6 +64,7 @@ class Served:
     metadata: Json
     pools: dict[str, str]
     refused: dict[str, str]
+    kept: frozenset[str]
     notes: tuple[Note, ...]
     replaced: tuple[str, ...]
 
@@ -83,6 +87,7 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
     good: list[Json] = []
     pools: dict[str, str] = {}
     refused: dict[str, str] = {}
+    faults = 0
     for group in named:
         its_name = group["metadata"]["name"]
         pool = pool_of_group(name, its_name)
@@ -96,8 +101,11 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
             refused[its_name] = f"metadata.name: its pool would be called {pool}, as that of {rival}: choose another"
         elif len(pools) >= MAX_POOLS - 1:
             refused[its_name] = f"metadata.name: a cluster has {MAX_POOLS} pools at most, and {name} has as many"
+        elif faults >= _MAX_FAULTS:
+            refused[its_name] = f"spec: not looked at: {_MAX_FAULTS} others of {name} are invalid: mend them first"
         elif why := _fault(cluster, renamed):
             refused[its_name] = why
+            faults += 1
         else:
             pools[its_name] = pool
             good.append(renamed)
@@ -106,7 +114,8 @@ def serve(cluster: Json, groups: Iterable[Json]) -> Served:
     told = tuple(replace(note, source=sources.get(note.source, note.source)) for note in notes.counted)
     metadata = {key: body["metadata"][key] for key in ("labels", "annotations") if key in body["metadata"]}
     replaced = tuple(word for document in (cluster, *good) for word in _replaced(document))
-    return Served(body["spec"], metadata, pools, refused, told, replaced)
+    kept = frozenset(pool_of_group(name, its_name) for its_name in refused) - {*pools.values(), DEFAULT_GROUP}
+    return Served(body["spec"], metadata, pools, refused, kept, told, replaced)
 
 
 def pool_of_group(cluster: str, group: str) -> str:
@@ -118,11 +127,11 @@ def pool_of_group(cluster: str, group: str) -> str:
     return pool_name(own)[: POOL_LENGTH - _DIGITS] + hashlib.sha256(own.encode()).hexdigest()[:_DIGITS]
 
 
-def merged_spec(served: Json, present: Json) -> Json:
+def merged_spec(served: Json, present: Json, kept: frozenset[str] = frozenset()) -> Json:
     """The GpuDaskCluster's spec: what stock objects say is as in `served`, all else as it is at `present`.
 
-    So are the sizes of pools that are there. What was set on one that goes, goes with it: another one may be called so
-    later.
+    So are the sizes of pools that are there, and the pools `kept`, whose worker groups cannot be read any more. What
+    was set on one that goes, goes with it: another one may be called so later.
     """
     merged = {key: value for key, value in present.items() if key not in _SAID and key != "idle"}
     merged |= {key: served[key] for key in _SAID if key in served}
@@ -135,8 +144,9 @@ def merged_spec(served: Json, present: Json) -> Json:
     merged["pools"] = [
         _with_size(pool, known[pool["name"]]) if pool["name"] in known else pool for pool in served["pools"]
     ]
+    merged["pools"] += [known[name] for name in known if name in kept][: MAX_POOLS - len(merged["pools"])]
     if isinstance(overrides := merged.get("overrides"), list):
-        removed = known.keys() - {pool["name"] for pool in served["pools"]}
+        removed = known.keys() - {pool["name"] for pool in merged["pools"]}
         merged["overrides"] = [entry for entry in overrides if _object(entry).get("pool") not in removed]
     return merged
 
