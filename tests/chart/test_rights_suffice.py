@@ -53,6 +53,8 @@ UNUSED = {
     ("create", "gpudaskclusters"),  # for DaskClusters that people make, where the mirror is on
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
     ("get", "gpudaskjobs"),  # for one that seems to be out of date
+    ("create", "gpudaskjobs"),  # for DaskJobs that people make, where the mirror is on
+    *((verb, "daskjobs") for verb in ("patch", "delete")),  # their owner and their status; with their job
     *((verb, "daskautoscalers") for verb in ("create", "patch", "delete")),  # which the stock client makes
 }
 ACCOUNT = f"system:serviceaccount:{HOME}:gpudask"

@@ -402,3 +402,32 @@ async def test_another_controller_of_a_daskcluster_stays_its_controller(
     assert owners == {"DaskJob": True}, "with another owner it would stay when the job goes"
     await stock.delete("daskcluster", "demo")
     await nothing_left(stage, stock)
+
+
+async def test_an_owner_that_comes_later_takes_both_along(stage: Stage, mirroring: Operator, stock: Stock):
+    await make(stock, a_cluster(n_workers=0))
+    await stage.becomes(lambda: phase(stock), "Running")
+    found = await stock.get("daskcluster", "demo")
+    assert found
+    flow = {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": "1"}
+    await stock.patch(
+        "daskcluster", "demo", {"metadata": {"ownerReferences": [*found["metadata"]["ownerReferences"], flow]}}
+    )
+
+    async def owners() -> list[str]:
+        body = await stock.get("daskcluster", "demo")
+        return [item["kind"] for item in (body or {"metadata": {}})["metadata"].get("ownerReferences", [])]
+
+    await stage.becomes(owners, ["ConfigMap"], "Kubernetes deletes it with its other owner")
+    await stage.delete_cluster()
+    await nothing_left(stage, stock)
+
+
+async def test_an_edit_that_spoils_a_group_leaves_its_pods(stage: Stage, mirroring: Operator, stock: Stock):
+    await make(stock, a_cluster(n_workers=0))
+    await make(stock, a_group())
+    await stage.becomes(lambda: stage.names(pool="more"), workers("more", 1))
+    await stock.patch("daskworkergroup", "demo-more", {"spec": {"worker": {"spec": {"containers": []}}}})
+    await tells(stock, "Served", "False Invalid: spec.worker.spec.containers", "demo-more", "daskworkergroup")
+    await stays(lambda: stage.names(pool="more"), workers("more", 1), 1)
+    assert [pool["name"] for pool in (await stage.cluster())["spec"]["pools"]] == ["default", "more"]

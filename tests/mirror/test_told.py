@@ -102,3 +102,30 @@ def test_a_daskcluster_that_others_own_notes_what_serves_it_and_keeps_its_owners
 def test_the_note_on_a_copy_says_nothing_of_the_copy():
     noted = told.owned(an_object(ownerReferences=[FLOW]), SERVING, "2")
     assert an_object(uid="v", annotations=noted["annotations"]).owners == ()
+
+
+OTHER: Json = {"apiVersion": "v1", "kind": "ConfigMap", "name": "flow", "uid": "flow"}
+OURS: Json = {"apiVersion": "gpudask.dev/v1alpha1", "kind": "GpuDaskCluster", "name": "demo", "uid": "c"}
+
+
+def an_owned(kind: str, *references: Json, owners: tuple[str, ...] = ()) -> MirrorObject:
+    known: Json = {"uid": "u", "name": "demo", "kind": kind, "owner": "default/demo", "controller": "", "version": "1"}
+    return MirrorObject(**known, references=references, owners=owners)
+
+
+def test_an_owner_that_comes_after_ours_is_left_alone_with_the_daskcluster() -> None:
+    item = an_owned(objects.CLUSTER, OURS, OTHER, owners=("default/c",))
+    assert not told.is_settled(item, "default/c", "c")
+    metadata = told.owned(item, {"name": "demo", "uid": "c"}, "1")
+    assert metadata["ownerReferences"] == [OTHER]
+    assert metadata["annotations"]["gpudask.dev/served-by"] == "u/c"
+    assert told.is_settled(an_owned(objects.CLUSTER, OTHER, owners=("default/c",)), "default/c", "c")
+    assert told.is_settled(an_owned(objects.CLUSTER, OURS, owners=("default/c",)), "default/c", "c")
+    assert told.is_settled(an_owned(objects.WORKER_GROUP, OURS, OTHER, owners=("default/c",)), "default/c", "c")
+
+
+def test_of_a_group_with_many_owners_none_is_lost() -> None:
+    many = [OTHER | {"uid": f"{n}"} for n in range(17)]
+    assert told.has_too_many_owners(an_owned(objects.WORKER_GROUP, *many))
+    assert not told.has_too_many_owners(an_owned(objects.WORKER_GROUP, *many[:16]))
+    assert not told.has_too_many_owners(an_owned(objects.WORKER_GROUP, *many, owners=("default/c",)))

@@ -81,8 +81,9 @@ def owned(item: MirrorObject, job: Json) -> Json:
 
     Kubernetes deletes what has no owner left, so these two would keep each other once the others are gone.
     """
-    if item.references:
-        return {"annotations": {ANNOTATION_SERVED_BY: f"{item.uid}/{job['uid']}"}}
+    if others := told.others_of(item, job["uid"]):
+        owners = {"ownerReferences": others} if len(others) < len(item.references) else {}
+        return {"annotations": {ANNOTATION_SERVED_BY: f"{item.uid}/{job['uid']}"}, **owners}
     reference = {"apiVersion": API_VERSION, "kind": JOB_KIND, "name": job["name"], "uid": job["uid"]}
     return {"ownerReferences": [reference | {"controller": True}]}
 

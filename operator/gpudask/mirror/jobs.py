@@ -110,7 +110,8 @@ class JobServing:
         """
         status = parse_job_status(body)
         conditions = [*job_status.wrong(status), *([carried_over] if carried_over is not None else _kept(item))]
-        metadata = None if _key(body) in item.owners else job_status.owned(item, body["metadata"])
+        is_settled = told.is_settled(item, _key(body), body["metadata"]["uid"])
+        metadata = None if is_settled else job_status.owned(item, body["metadata"])
         await self._tell(item, job_status.rendered(status, item.name), conditions, metadata=metadata)
         if carried_over is not None and carried_over.holds:
             words = carried_over.message or "everything of it"

@@ -125,9 +125,12 @@ class Serving:
         if self._definitions.refusal or not self._definitions.know(namespace_of(key)):
             return None
         made = [item for item in self._definitions.at(key) if item.source is not None and not item.deleting]
-        groups = tuple(item for item in made if item.kind == objects.WORKER_GROUP)
+        crowded = [item for item in made if told.has_too_many_owners(item)]
+        groups = tuple(item for item in made if item.kind == objects.WORKER_GROUP and item not in crowded)
         cluster = next((item for item in made if item.kind == objects.CLUSTER), None)
         job = next((item for item in made if item.kind == objects.JOB), None)
+        for item in crowded:
+            await self._tell(item, told.refused(Reason.INVALID, told.TOO_MANY_OWNERS))
         delay = None if job is None else await self._jobs.serve(job)
         if cluster is None:
             self._converted.pop(key, None)
@@ -276,10 +279,12 @@ class Serving:
 
         What differs from that size later, somebody set.
         """
-        if _key(body) in item.owners:
+        if told.is_settled(item, _key(body), body["metadata"]["uid"]):
             await self._tell(item, conditions)
             return
         shown = item.value if size is None else objects.size_value(size)
+        if _key(body) in item.owners:  # it is no longer new: what was written last holds
+            shown = item.written or ""
         await self._tell(item, conditions, metadata=told.owned(item, body["metadata"], shown))
 
     async def _refuse(self, stock: _Stock, reason: Reason, why: str) -> None:

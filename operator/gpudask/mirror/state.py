@@ -23,7 +23,7 @@ _OURS = "gpudask"
 ERROR = "Error"  # the phase, as the stock operator writes it
 _RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
 _JOB_STATUS = ("jobStatus", "clusterName", "jobRunnerPodName", "startTime", "endTime")
-_MAX_REFERENCES = _MAX_CONDITIONS = 16
+MAX_REFERENCES = _MAX_CONDITIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class MirrorObject:
     `source`: where somebody else made it, who wants it served, its `metadata` and `spec`; None: it mirrors a cluster.
     `owners`: the `Identity.owner_key`s of the clusters, of a DaskJob those of the jobs, of the name it has, or gives,
     that own it, or would if nobody else did (`told.owned`): not of others, with which somebody wants it to end.
-    `references`: to all its owners, as they are. `told`: its phase and conditions, or a job's status. `deleting`: it is
-    being deleted.
+    `references`: to its owners, at most one more than MAX_REFERENCES. `told`: its phase and conditions, or a job's
+    status. `deleting`: it is being deleted.
     """
 
     uid: str
@@ -163,7 +163,7 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         foreign=_is_foreign(annotations, fields.strings(meta, "finalizers")),
         source=None if kind == objects.AUTOSCALER or "mirrors" in spec else _source(kind, meta, spec),
         owners=_owners(meta, cluster, resource.JOB_KIND if kind == objects.JOB else resource.KIND),
-        references=tuple(fields.items(meta, "ownerReferences")[:_MAX_REFERENCES]),
+        references=tuple(fields.items(meta, "ownerReferences")[: MAX_REFERENCES + 1]),
         told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
         deleting="deletionTimestamp" in meta,
     )

@@ -21,7 +21,7 @@ from gpudask.api.resource import (
 from gpudask.api.status import iso
 from gpudask.api.untrusted_text import quote
 from gpudask.mirror import objects
-from gpudask.mirror.state import ERROR, MirrorObject
+from gpudask.mirror.state import ERROR, MAX_REFERENCES, MirrorObject
 from gpudask.stock.notes import Kind, Note
 from gpudask.stock.served import Served
 
@@ -56,6 +56,14 @@ def name_taken(name: str) -> str:
         f"metadata.name: there is a GpuDaskCluster {name} already, which this DaskCluster did not make: choose another"
         " name, or delete that one. Programs find it with KubeCluster.from_name once this DaskCluster is deleted"
     )
+
+
+TOO_MANY_OWNERS = f"metadata.ownerReferences: more than {MAX_REFERENCES}: its cluster has to become one: remove some"
+
+
+def has_too_many_owners(item: MirrorObject) -> bool:
+    """Whether one more owner cannot be added to a worker group: of its references not all are known."""
+    return item.kind == objects.WORKER_GROUP and not item.owners and len(item.references) > MAX_REFERENCES
 
 
 def orphan(key: str, *, has_ours: bool) -> str:
@@ -107,14 +115,31 @@ def owned(item: MirrorObject, cluster: Json, size: str) -> Json:
     component = {LABEL_DASK_COMPONENT: "workergroup"} if item.kind == objects.WORKER_GROUP else {}
     annotations = {ANNOTATION_MIRRORED: size}
     owners: Json = {"ownerReferences": [*item.references, reference]}
-    if item.kind == objects.CLUSTER and item.references:
+    if item.kind == objects.CLUSTER and (others := others_of(item, cluster["uid"])):
         annotations[ANNOTATION_SERVED_BY] = f"{item.uid}/{cluster['uid']}"
-        owners = {}
+        owners = {"ownerReferences": others} if len(others) < len(item.references) else {}
     return {
         "labels": {LABEL_CLUSTER: cluster["name"], LABEL_DASK_CLUSTER: cluster["name"], **component},
         "annotations": annotations,
         **owners,
     }
+
+
+def others_of(item: MirrorObject, uid: str) -> list[Json]:
+    """The references of `item` to its owners, but for the one with this uid."""
+    return [reference for reference in item.references if reference.get("uid") != uid]
+
+
+def is_settled(item: MirrorObject, owner: str, uid: str) -> bool:
+    """Whether what serves `item`, with this `owner_key` and uid, owns it as it should.
+
+    Not where somebody else became an owner beside it, of what is no part of a cluster: these two would keep each other.
+    """
+    if owner not in item.owners:
+        return False
+    others = others_of(item, uid)
+    is_shared = bool(others) and len(others) < len(item.references) <= MAX_REFERENCES
+    return item.kind == objects.WORKER_GROUP or not is_shared
 
 
 def status(item: MirrorObject, conditions: Iterable[Condition], now: float) -> tuple[Json | None, list[Condition]]:
