@@ -153,6 +153,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [gpudask.dev]
   resources: [gpudaskjobs]
   verbs: [create]
+# What the stock operator made for a DaskCluster is deleted once that is taken over.
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [list, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [delete]
 {{- end }}
 {{- end -}}
 

@@ -80,6 +80,7 @@ class Reason(StrEnum):
     CARRIED_OVER = "CarriedOver"
     NOT_CARRIED_OVER = "NotCarriedOver"
     COMMAND_REPLACED = "CommandReplaced"
+    WORK_IN_PROGRESS = "WorkInProgress"
 
 
 class Cause(StrEnum):

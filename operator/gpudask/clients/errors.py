@@ -102,3 +102,8 @@ class SchedulerError(Exception):
     def __init__(self, trouble: SchedulerTrouble, message: str) -> None:
         super().__init__(message)
         self.trouble = trouble
+
+    @classmethod
+    def without_address(cls) -> SchedulerError:
+        """The error of a scheduler whose pod does not run."""
+        return cls(SchedulerTrouble.UNREACHABLE, "its pod does not run")

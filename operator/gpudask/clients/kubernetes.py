@@ -10,7 +10,7 @@ from gpudask.api import Json
 from gpudask.api.resource import API_VERSION, JOB_PLURAL, PLURAL, RECORD_PLURAL, STOCK_MANAGER, Identity
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
-from gpudask.clients.transport import ApiServer
+from gpudask.clients.transport import JSON, ApiServer
 from gpudask.desired.pod import MAIN_CONTAINER
 
 Marks = dict[str, str | None]
@@ -235,6 +235,27 @@ class Kubernetes(ApiServer):
         preconditions = {"uid": uid, "resourceVersion": version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         await self.request("DELETE", f"{collection(body)}/{body['metadata']['name']}", body=options)
+
+    async def delete_tree(self, body: Json, *, uid: str) -> None:
+        """Delete this very object of `body`'s kind and name, and what it owns after it."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        await self.request("DELETE", f"{collection(body)}/{body['metadata']['name']}", body=options)
+
+    async def list_labelled(self, path: str, selector: str, *, pages: int, metadata_only: bool = True) -> list[Json]:
+        """The objects at `path` that fit the label selector, of so many pages at most."""
+        query, found = {"limit": _PAGE, "labelSelector": selector}, list[Json]()
+        for _ in range(pages):
+            page = await self.list_page(path, query=query, accept=METADATA_LIST if metadata_only else JSON)
+            found += page.get("items") or ()
+            if not (proceed := page["metadata"].get("continue")):
+                break
+            query = query | {"continue": proceed}
+        return found
 
     async def write_status(
         self, namespace: str, name: str, *, uid: str, version: str, status: Json, plural: str = PLURAL

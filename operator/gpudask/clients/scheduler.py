@@ -119,6 +119,21 @@ class SchedulerClient:
         except UnknownProtocolError as error:
             raise SchedulerError(SchedulerTrouble.PROTOCOL, str(error)) from error
 
+    async def counts(self, base: str, *, namespace: str) -> tuple[int, int]:
+        """How many tasks a scheduler without the preload knows, and how many clients are connected to it.
+
+        From a route of Dask's own. Its tasks are those that wait, run, failed, or whose results are in memory.
+
+        Raises:
+            SchedulerError: no answer, or none of that shape.
+        """
+        answer, _ = await self._request("GET", f"{base}/json/counts.json", "", _DESIRE_SECONDS, namespace=namespace)
+        found = [answer.get(key) if isinstance(answer, dict) else None for key in ("tasks", "clients")]
+        tasks, clients = (item if type(item) is int and item >= 0 else None for item in found)
+        if tasks is None or clients is None:
+            raise SchedulerError(SchedulerTrouble.PROTOCOL, "expected numbers of tasks and of clients")
+        return tasks, max(0, clients - 1)  # one of them is Dask's own, "fire-and-forget"
+
     async def write_report(self, base: str, token: str, *, name: str, namespace: str) -> str:
         """Have the scheduler write a performance report; a message on where it is, or why there is none.
 
@@ -147,7 +162,8 @@ class SchedulerClient:
         if self._session is None:
             self._session = new_session()
         timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS, sock_connect=_CONNECT_SECONDS)
-        kwargs |= {"headers": {"Authorization": f"Bearer {token}"}, "timeout": timeout, "allow_redirects": False}
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        kwargs |= {"headers": headers, "timeout": timeout, "allow_redirects": False}
         try:
             # One deadline for all of it, which bytes that trickle do not extend. Not aiohttp's own: it does not cover
             # the wait for the semaphore.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gpudask.clients.events import EventRecorder
 from gpudask.clients.kubernetes import Kubernetes
+from gpudask.clients.scheduler import SchedulerClient
 
 
 class Context(Protocol):
@@ -14,6 +15,8 @@ class Context(Protocol):
 
     @property
     def api(self) -> Kubernetes: ...  # noqa: D102
+    @property
+    def schedulers(self) -> SchedulerClient: ...  # noqa: D102
     @property
     def events(self) -> EventRecorder: ...  # noqa: D102
     @property

@@ -152,8 +152,9 @@ async def _find_refusal(api: Kubernetes) -> str:
     foreign = [kind for kind, item in kinds.items() if objects.CATEGORY not in item.get("categories", ())]
     if foreign:
         return (
-            f"{', '.join(sorted(foreign))} of {objects.GROUP} belong to the stock Dask operator: remove it and its"
-            " definitions, or switch the mirror off (mirror.enabled in the chart)"
+            f"{', '.join(sorted(foreign))} of {objects.GROUP} belong to the stock Dask operator: remove it and replace"
+            " its definitions, which keeps its objects (kubectl replace -f crds/mirror.yaml), or switch the mirror off"
+            " (mirror.enabled in the chart)"
         )
     if missing:
         return f"{', '.join(missing)} of {objects.GROUP} are missing: kubectl apply --server-side -f crds/mirror.yaml"

@@ -24,6 +24,7 @@ from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.jobs import JobServing
 from gpudask.mirror.state import MirrorObject
+from gpudask.mirror.takeover import Takeover
 from gpudask.mirror.told import Condition
 from gpudask.stock.served import Served, UnservableError, merged_spec, same_spec, serve, sizes
 
@@ -67,6 +68,7 @@ class Serving:
         self._definitions = definitions
         self._find = find
         self._jobs = JobServing(context, definitions, find_job)
+        self._takeover = Takeover(context, definitions)
         self._queue = _Queue(context.clock)
         self._failures: dict[str, int] = {}
         self._converted: dict[str, tuple[tuple[Json, ...], Served | UnservableError]] = {}
@@ -124,7 +126,9 @@ class Serving:
         """
         if self._definitions.refusal or not self._definitions.know(namespace_of(key)):
             return None
-        made = [item for item in self._definitions.at(key) if item.source is not None and not item.deleting]
+        every = self._definitions.at(key)
+        await self._takeover.release_ending(every)
+        made = [item for item in every if item.source is not None and not item.deleting]
         crowded = [item for item in made if told.has_too_many_owners(item)]
         groups = tuple(item for item in made if item.kind == objects.WORKER_GROUP and item not in crowded)
         cluster = next((item for item in made if item.kind == objects.CLUSTER), None)
@@ -143,18 +147,28 @@ class Serving:
     async def _pass_over(self, key: str, stock: _Stock) -> float | None:
         """`_pass`, where there is a DaskCluster."""
         cluster = stock.cluster
-        if cluster.foreign:
-            await self._refuse(stock, Reason.MIRROR_REFUSED, told.HANDLED_BY_ANOTHER)
-            return None
         if stock.body is not None and not stock.is_served:
             if not stock_uid(stock.body["metadata"]):
                 await self._refuse(stock, Reason.NAME_TAKEN, told.name_taken(cluster.name))
             return None  # else it serves an earlier DaskCluster, and is deleted with that
+        if cluster.foreign:
+            if stock.is_served:
+                await self._refuse(stock, Reason.MIRROR_REFUSED, told.HANDLED_BY_ANOTHER)
+                return None
+            return await self._take_over(key, stock)
         found = await self._convert(key, stock)
         if isinstance(found, UnservableError):
             await self._refuse(stock, Reason.INVALID, str(found))
             return None
         return await self._serve(stock, found)
+
+    async def _take_over(self, key: str, stock: _Stock) -> float:
+        """Go on with the takeover of a cluster that the stock operator ran."""
+        waiting = await self._takeover.look(stock.cluster, self._definitions.at(key))
+        if waiting.conditions is not None:
+            for item in (stock.cluster, *(group for group in stock.groups if not group.foreign)):
+                await self._tell(item, waiting.conditions)
+        return waiting.requeue_after
 
     async def _with_cluster(self, stock: _Stock) -> _Stock | None:
         """`stock` with the GpuDaskCluster as it is; None: that was deleted, and the DaskCluster with it."""

@@ -7,12 +7,20 @@ while it was down, which the names of field managers alone do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudask.api import Json, resource
 from gpudask.api.pool import Pool
-from gpudask.api.resource import ANNOTATION_MIRRORED, ANNOTATION_SERVED_BY, Cluster
+from gpudask.api.resource import (
+    ANNOTATION_MIRRORED,
+    ANNOTATION_SERVED_BY,
+    ANNOTATION_TAKE_OVER,
+    DEFAULT_GROUP,
+    STOCK_KIND,
+    Cluster,
+)
+from gpudask.desired import names
 from gpudask.mirror import objects
 from gpudask.planning.observed import fields
 from gpudask.planning.observed.parser import owner_key
@@ -24,6 +32,8 @@ ERROR = "Error"  # the phase, as the stock operator writes it
 _RESERVED = (f"{resource.GROUP}/", "dask.org/", _FOREIGN, "kubectl.kubernetes.io/")
 _JOB_STATUS = ("jobStatus", "clusterName", "jobRunnerPodName", "startTime", "endTime")
 MAX_REFERENCES = _MAX_CONDITIONS = 16
+_MAX_MARKS = 64
+TAKE_OVER_NOW = (ANNOTATION_TAKE_OVER, "now")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,9 @@ class MirrorObject:
     that own it, or would if nobody else did (`told.owned`): not of others, with which somebody wants it to end.
     `references`: to its owners, at most one more than MAX_REFERENCES. `told`: its phase and conditions, or a job's
     status. `deleting`: it is being deleted.
+
+    `kopf_marks`: the annotations by which it is `foreign`; `finalizers`: all of them; `take_over_now`: somebody wants
+    it taken over from the stock operator whatever it does.
     """
 
     uid: str
@@ -58,10 +71,18 @@ class MirrorObject:
     references: tuple[Json, ...] = ()
     told: Json | None = None
     deleting: bool = False
+    kopf_marks: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    take_over_now: bool = False
 
     def serves(self, cluster: Cluster) -> bool:
         """Whether it is somebody's that `cluster` serves, and says so: its owner is that cluster."""
         return self.source is not None and bool(cluster.stock_uid) and cluster.owner_key in self.owners
+
+    @property
+    def kopf_finalizers(self) -> tuple[str, ...]:
+        """The stock operator's finalizers."""
+        return tuple(name for name in self.finalizers if name.startswith(_FOREIGN))
 
     @property
     def is_refused(self) -> bool:
@@ -114,7 +135,9 @@ def refusal(cluster: Cluster, items: tuple[MirrorObject, ...]) -> str:
             if not cluster.stock_uid and _has_name_of_mirror(cluster, item):
                 return f"{item.kind} {item.name} is not the operator's: somebody made it. Delete it"
             continue
-        if item.controller not in ("", cluster.owner_key) and (item.kind == objects.CLUSTER or pool_of(cluster, item)):
+        if item.controller not in ("", cluster.owner_key, _stock_owner(cluster.stock_uid)) and (
+            item.kind == objects.CLUSTER or pool_of(cluster, item)
+        ):
             uid = item.controller.rpartition("/")[2]
             return f"{item.kind} {item.name} belongs to an object with uid {uid}: delete it"
     return ""
@@ -148,6 +171,7 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
     name = fields.identifier(meta, "name")
     cluster = name if kind in (objects.CLUSTER, objects.JOB) else fields.text(spec, "cluster")
     written = annotations.get(ANNOTATION_MIRRORED)
+    marks, finalizers = _kopf_marks(annotations), tuple(fields.strings(meta, "finalizers"))
     return MirrorObject(
         uid=fields.identifier(meta, "uid"),
         name=name,
@@ -160,26 +184,52 @@ def _reduce(kind: str, body: Json) -> MirrorObject:
         maximum=fields.number(spec, "maximum"),
         written=None if written is None else fields.text(annotations, ANNOTATION_MIRRORED),
         editor=_editor(meta),
-        foreign=_is_foreign(annotations, fields.strings(meta, "finalizers")),
-        source=None if kind == objects.AUTOSCALER or "mirrors" in spec else _source(kind, meta, spec),
+        foreign=bool(marks) or any(mark.startswith(_FOREIGN) for mark in finalizers),
+        source=None if _is_shown(kind, meta, spec, cluster) else _source(kind, meta, spec),
         owners=_owners(meta, cluster, resource.JOB_KIND if kind == objects.JOB else resource.KIND),
         references=tuple(fields.items(meta, "ownerReferences")[: MAX_REFERENCES + 1]),
         told=_told(body) if kind != objects.AUTOSCALER and "mirrors" not in spec else None,
         deleting="deletionTimestamp" in meta,
+        kopf_marks=marks,
+        finalizers=finalizers,
+        take_over_now=annotations.get(TAKE_OVER_NOW[0]) == TAKE_OVER_NOW[1],
     )
 
 
-def _is_foreign(annotations: Json, finalizers: Iterable[str]) -> bool:
-    """Whether another operator handles it: by its finalizer, what it handled last, or how far a handler came.
+def _is_shown(kind: str, meta: Json, spec: Json, cluster: str) -> bool:
+    """Whether it is the operator's to write: an autoscaler, or what shows a cluster of ours, or will.
+
+    The default worker group of a DaskCluster is the stock operator's own, made from it; ours takes its place, and the
+    size that it has.
+    """
+    if kind == objects.AUTOSCALER or "mirrors" in spec:
+        return True
+    return (
+        kind == objects.WORKER_GROUP
+        and fields.text(meta, "name") == names.worker_group(cluster, DEFAULT_GROUP)
+        and any(
+            (item.get("kind"), item.get("name"), item.get("controller")) == (STOCK_KIND, cluster, True)
+            for item in fields.items(meta, "ownerReferences")
+        )
+    )
+
+
+def _stock_owner(uid: str) -> str:
+    """A `controller` that is the DaskCluster with this uid, which the cluster serves; empty: it serves none."""
+    return f"{STOCK_KIND} {uid}" if uid else ""
+
+
+def _kopf_marks(annotations: Json) -> tuple[str, ...]:
+    """The annotations that another operator left: what it handled last, and how far a handler came.
 
     The last is a JSON object. Other annotations that begin so are people's, and no operator's.
     """
-    progress = (str(value) for key, value in annotations.items() if key.startswith(_FOREIGN))
-    return (
-        _HANDLED in annotations
-        or any(value.startswith("{") for value in progress)
-        or any(mark.startswith(_FOREIGN) for mark in finalizers)
+    found = (
+        key
+        for key, value in annotations.items()
+        if key == _HANDLED or (key.startswith(_FOREIGN) and str(value).startswith("{"))
     )
+    return tuple(sorted(found)[:_MAX_MARKS])
 
 
 def _source(kind: str, meta: Json, spec: Json) -> Json:

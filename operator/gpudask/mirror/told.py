@@ -25,7 +25,7 @@ from gpudask.mirror.state import ERROR, MAX_REFERENCES, MirrorObject
 from gpudask.stock.notes import Kind, Note
 from gpudask.stock.served import Served
 
-SERVED, CARRIED_OVER = "Served", "CarriedOver"
+SERVED, CARRIED_OVER, TAKEN_OVER = "Served", "CarriedOver", "TakenOver"
 PENDING = "Pending"
 HANDLED_BY_ANOTHER = (
     "another operator handles it, which left kopf.zalando.org/ on it: remove the stock Dask operator, or switch the"

@@ -1,0 +1,204 @@
+"""What the stock operator left of a cluster that it ran, and when it may be replaced: values in, a decision out.
+
+dask-kubernetes 2026.3.0 makes a Deployment for the scheduler and one for each worker, and the Service. They are taken
+for its own where their controller is the DaskCluster, or one of its worker groups: by uid, not by a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpudask.api import Json
+from gpudask.api.reasons import Reason
+from gpudask.api.resource import LABEL_DASK_COMPONENT
+from gpudask.mirror.state import TAKE_OVER_NOW, MirrorObject
+from gpudask.planning.observed import fields
+
+ANNOTATION_ADVICE = "kubectl -n {namespace} annotate daskcluster {name} " + "=".join(TAKE_OVER_NOW)
+# Two answers at least, so that the pause between a program's two tasks is none. A program that is connected may think
+# for longer; one that only keeps its connection open, as notebooks do, does not hold the cluster back for ever.
+IDLE_SECONDS = 10.0
+IDLE_WITH_CLIENTS_SECONDS = 600.0
+_SCHEDULER, _WORKER = "scheduler", "worker"
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """An object of the stock operator's. `ending`: it is being deleted."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    ending: bool
+
+    @property
+    def reference(self) -> Json:
+        """What names it in a request."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": {"name": self.name, "namespace": self.namespace},
+        }
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What is left of one cluster.
+
+    `schedulers`, `workers`: Deployments. `services`: the scheduler's. `pods`: how many there are. `address`: the IP of
+    the scheduler's pod; empty: it has none.
+    """
+
+    schedulers: tuple[Leftover, ...] = ()
+    workers: tuple[Leftover, ...] = ()
+    services: tuple[Leftover, ...] = ()
+    pods: int = 0
+    address: str = ""
+
+    @property
+    def all(self) -> tuple[Leftover, ...]:
+        """Every object but the pods, which go with them; in the order in which they are deleted."""
+        return (*self.schedulers, *self.workers, *self.services)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the old scheduler answered.
+
+    `tasks`: how many it knows, run, waiting and held in memory together; None: it did not answer. `clients`: programs
+    that are connected. `idle_seconds`: since when it was heard to have no task, without a break.
+    """
+
+    tasks: int | None = None
+    clients: int = 0
+    idle_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done now. `replace`: all that is left is deleted; else it stays, and `reason` and `message` say why."""
+
+    replace: bool
+    reason: Reason
+    message: str
+
+
+_GOES = Decision(replace=True, reason=Reason.TERMINATING, message="what the stock operator made for it ends")
+
+
+def needs_answer(cluster: MirrorObject, left: Leftovers) -> bool:
+    """Whether the old scheduler has to be asked before anything is deleted."""
+    return bool(left.schedulers) and not cluster.take_over_now and not any(item.ending for item in left.schedulers)
+
+
+def decide(cluster: MirrorObject, left: Leftovers, heard: Heard) -> Decision:
+    """Decide whether what is `left` of `cluster` may go; a scheduler that is gone, or goes, has nothing to lose."""
+    if not needs_answer(cluster, left):
+        return _GOES
+    if heard.tasks is None:
+        return Decision(
+            replace=False,
+            reason=Reason.SCHEDULER_UNREACHABLE,
+            message=(
+                "its scheduler, of the stock operator, does not say on its dashboard's port whether it is idle: it is"
+                f" replaced once it does, or at once after {_advice(cluster)}"
+            ),
+        )
+    return _busy(cluster, heard) or _GOES
+
+
+def _busy(cluster: MirrorObject, heard: Heard) -> Decision | None:
+    """Why the scheduler that was `heard` is not to be disturbed; None: it is idle."""
+    message = ""
+    if heard.tasks:
+        message = (
+            "its scheduler and workers, of the stock operator, have tasks, or results in memory: they go on, with the"
+            " size that they have, and are replaced once they have none"
+        )
+    elif heard.clients and cluster.references:
+        return _connected("the program of what owns it")
+    elif heard.clients and heard.idle_seconds < IDLE_WITH_CLIENTS_SECONDS:
+        return _connected(f"a program, and {IDLE_WITH_CLIENTS_SECONDS / 60:.0f} minutes have not passed without a task")
+    elif heard.idle_seconds < IDLE_SECONDS:
+        message = f"its scheduler has no task: it is replaced if that is still so in {IDLE_SECONDS:.0f} s"
+    return Decision(replace=False, reason=Reason.WORK_IN_PROGRESS, message=message) if message else None
+
+
+def _connected(who: str) -> Decision:
+    message = f"its scheduler, of the stock operator, has no task, but {who} is connected: it is replaced afterwards"
+    return Decision(replace=False, reason=Reason.CLIENTS_CONNECTED, message=message)
+
+
+def _advice(cluster: MirrorObject) -> str:
+    return ANNOTATION_ADVICE.format(namespace=cluster.owner.partition("/")[0], name=cluster.name)
+
+
+def read(
+    cluster: MirrorObject,
+    groups: Iterable[MirrorObject],
+    deployments: Iterable[Json],
+    services: Iterable[Json],
+    pods: Iterable[Json],
+) -> Leftovers:
+    """What is left of `cluster` among objects that carry its name in a label; what cannot be read is not its.
+
+    `deployments`, `services`: their metadata; `pods`: whole.
+    """
+    owners = {cluster.uid: "DaskCluster", **{group.uid: "DaskWorkerGroup" for group in groups}}
+    own = [found for body in deployments if (found := _controlled(body, "apps/v1", "Deployment", owners)) is not None]
+    of_cluster = {cluster.uid: "DaskCluster"}
+    found_services = [
+        found for body in services if (found := _controlled(body, "v1", "Service", of_cluster)) is not None
+    ]
+    name = f"{cluster.name}-{_SCHEDULER}"
+    old = [(component, address) for body in pods if (pod := _old_pod(body)) for component, address in (pod,)]
+    return Leftovers(
+        schedulers=tuple(item for item in own if item.name == name),
+        workers=tuple(item for item in own if item.name != name),
+        services=tuple(item for item in found_services if item.name == name),
+        pods=len(old),
+        address=next((address for component, address in old if component == _SCHEDULER and address), ""),
+    )
+
+
+def _controlled(body: Json, api_version: str, kind: str, owners: dict[str, str]) -> Leftover | None:
+    """`body` as a leftover; None: its controller is none of `owners`, kinds by uid."""
+    try:
+        meta = fields.mapping(body, "metadata")
+        controller = _controller(meta)
+        if owners.get(fields.text(controller, "uid")) != fields.text(controller, "kind"):
+            return None
+        return Leftover(
+            api_version,
+            kind,
+            fields.identifier(meta, "namespace"),
+            fields.identifier(meta, "name"),
+            fields.identifier(meta, "uid"),
+            fields.version(meta),
+            "deletionTimestamp" in meta,
+        )
+    except fields.UnreadableError:
+        return None
+
+
+def _old_pod(body: Json) -> tuple[str, str] | None:
+    """Component and IP of a pod that a Deployment made; None: it is another one, or none of a cluster's."""
+    try:
+        meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
+        component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
+        ended = fields.text(status, "phase") in ("Succeeded", "Failed")
+        if component not in (_SCHEDULER, _WORKER) or ended or _controller(meta).get("kind") != "ReplicaSet":
+            return None
+        running = fields.text(status, "phase") == "Running" and "deletionTimestamp" not in meta
+        return component, fields.text(status, "podIP") if running else ""
+    except fields.UnreadableError:
+        return None
+
+
+def _controller(meta: Json) -> Json:
+    found = [item for item in fields.items(meta, "ownerReferences") if item.get("controller") is True]
+    return found[0] if found else {}

@@ -1,0 +1,187 @@
+"""The takeover of clusters that the stock operator ran: they go on as they are, and are replaced once they are idle.
+
+`leftovers` has what is decided. Each pass begins with what is there, so an operator that ends in between goes on:
+
+1. Its finalizer is taken off, or nothing could be deleted any more. Where it comes back the stock operator still runs:
+   then everything is left to it, and tried again a minute later.
+2. Its Deployments and Service stay, and its scheduler is asked, until that has been idle for a while.
+3. They are deleted, the scheduler first; then, once their pods are gone, the stock operator's marks, the DaskCluster's
+   last. From there on it is served as any other (`serving`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpudask.api import Json
+from gpudask.api.addresses import DASHBOARD_PORT
+from gpudask.api.reasons import Reason
+from gpudask.api.resource import LABEL_DASK_CLUSTER
+from gpudask.clients.errors import ApiError, SchedulerError
+from gpudask.clients.flow_control import namespace_of
+from gpudask.mirror import leftovers, objects, told
+from gpudask.mirror.context import Context
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.leftovers import Heard, Leftovers
+from gpudask.mirror.state import MirrorObject
+from gpudask.mirror.told import Condition
+
+_LOG = logging.getLogger(__name__)
+SETTLE_SECONDS = 5.0  # in which the stock operator, where it runs, puts its finalizer back: it does so at once
+_RUNS_RETRY_SECONDS = 60.0
+_ASK_SECONDS = 6.0
+_ENDING_SECONDS = 1.0
+_DELETIONS = 50  # of one pass
+_PAGES = 20  # of Deployments: 10,000
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The cluster is not served yet. `conditions`: to tell, None: nothing new; `requeue_after`: seconds."""
+
+    conditions: tuple[Condition, ...] | None
+    requeue_after: float
+
+
+class Takeover:
+    """Takes over clusters, each when its own time has come."""
+
+    def __init__(self, context: Context, definitions: Definitions) -> None:
+        self._context = context
+        self._definitions = definitions
+        self._released: dict[str, float] = {}  # by uid: since when it was seen without the finalizer
+        self._refused: dict[str, float] = {}  # by uid: when the finalizer came back
+        self._idle: dict[str, float] = {}  # by uid: since when its scheduler was heard to be idle
+
+    async def release_ending(self, items: Iterable[MirrorObject]) -> None:
+        """Take the stock operator's finalizer off what is being deleted: else it stays for ever.
+
+        Raises:
+            ApiError: a request failed.
+        """
+        for item in items:
+            if item.deleting and item.kopf_finalizers:
+                await self._release(item)
+
+    async def look(self, cluster: MirrorObject, items: tuple[MirrorObject, ...]) -> Waiting:
+        """Go on with the takeover of `cluster`, which the stock operator ran; `items`: all that there is of its name.
+
+        Raises:
+            ApiError: a request failed, or what is there changed meanwhile.
+        """
+        own = tuple(item for item in items if not item.deleting)
+        if (waiting := await self._await_release(cluster, own)) is not None:
+            return waiting
+        groups = [item for item in own if item.kind == objects.WORKER_GROUP]
+        left = await self._read(cluster, groups)
+        if not left.all:
+            if left.pods:
+                return _waits(Reason.TERMINATING, "the stock operator's pods end", _ENDING_SECONDS)
+            await self._finish(cluster, own)
+            return Waiting(None, 0.0)
+        heard = await self._ask(cluster, left) if leftovers.needs_answer(cluster, left) else Heard()
+        decision = leftovers.decide(cluster, left, heard)
+        if not decision.replace:
+            return _waits(decision.reason, decision.message, _ASK_SECONDS)
+        await self._delete(cluster, left)
+        return _waits(decision.reason, decision.message, _ENDING_SECONDS)
+
+    def forget(self, uid: str) -> None:
+        """Forget a cluster that is served, or gone."""
+        for known in (self._released, self._refused, self._idle):
+            known.pop(uid, None)
+
+    async def _await_release(self, cluster: MirrorObject, own: tuple[MirrorObject, ...]) -> Waiting | None:
+        """Take off the finalizers; None: they are off, and nobody has put one back."""
+        uid, now = cluster.uid, self._context.clock()
+        held = [item for item in own if item.kopf_finalizers]
+        if held:
+            refused_at = self._refused.get(uid)
+            if refused_at is None and uid in self._released:
+                refused_at = self._refused[uid] = now
+                self._idle.pop(uid, None)
+            if refused_at is not None and now < refused_at + _RUNS_RETRY_SECONDS:
+                delay = refused_at + _RUNS_RETRY_SECONDS - now
+                return _waits(Reason.MIRROR_REFUSED, told.HANDLED_BY_ANOTHER, delay)
+            self._refused.pop(uid, None)
+            for item in held:
+                await self._release(item)
+            self._released[uid] = now
+            return Waiting(None, SETTLE_SECONDS)
+        settled_at = self._released.setdefault(uid, now) + SETTLE_SECONDS
+        return Waiting(None, settled_at - now) if now < settled_at else None
+
+    async def _read(self, cluster: MirrorObject, groups: Iterable[MirrorObject]) -> Leftovers:
+        namespace, api = namespace_of(cluster.owner), self._context.api
+        selector = f"{LABEL_DASK_CLUSTER}={cluster.name}"
+        where = f"namespaces/{namespace}"
+        found = await asyncio.gather(
+            api.list_labelled(f"/apis/apps/v1/{where}/deployments", selector, pages=_PAGES),
+            api.list_labelled(f"/api/v1/{where}/services", selector, pages=1),
+            api.list_labelled(f"/api/v1/{where}/pods", selector, pages=_PAGES, metadata_only=False),
+        )
+        return leftovers.read(cluster, groups, *found)
+
+    async def _ask(self, cluster: MirrorObject, left: Leftovers) -> Heard:
+        """Ask the old scheduler, on its dashboard's port, for what every Dask tells there."""
+        uid = cluster.uid
+        host = f"[{left.address}]" if ":" in left.address else left.address
+        try:
+            if not host:
+                raise SchedulerError.without_address()
+            tasks, clients = await self._context.schedulers.counts(
+                f"http://{host}:{DASHBOARD_PORT}", namespace=namespace_of(cluster.owner)
+            )
+        except SchedulerError as error:
+            _LOG.info("%s: its old scheduler: %s", cluster.owner, error)
+            self._idle.pop(uid, None)
+            return Heard()
+        now = self._context.clock()
+        if tasks:
+            self._idle.pop(uid, None)
+            return Heard(tasks, clients)
+        return Heard(0, clients, now - self._idle.setdefault(uid, now))
+
+    async def _delete(self, cluster: MirrorObject, left: Leftovers) -> None:
+        for item in [item for item in left.all if not item.ending][:_DELETIONS]:
+            try:
+                await self._context.api.delete_tree(item.reference, uid=item.uid)
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+            _LOG.info("%s: deleted %s %s of the stock operator", cluster.owner, item.kind, item.name)
+
+    async def _release(self, item: MirrorObject) -> None:
+        """Take the stock operator's finalizers off, and no other."""
+        kept = [name for name in item.finalizers if name not in item.kopf_finalizers]
+        await self._patch(item, {"finalizers": kept or None})
+        _LOG.info("%s: took off the stock operator's finalizer on %s %s", item.owner, item.kind, item.name)
+
+    async def _finish(self, cluster: MirrorObject, own: tuple[MirrorObject, ...]) -> None:
+        """Remove the stock operator's marks, the DaskCluster's last: they say that this is not done yet."""
+        for item in (*(item for item in own if item.kind != objects.CLUSTER and item.kopf_marks), cluster):
+            await self._patch(item, {"annotations": dict.fromkeys(item.kopf_marks)})
+        self.forget(cluster.uid)
+        _LOG.info("%s: taken over from the stock operator", cluster.owner)
+
+    async def _patch(self, item: MirrorObject, metadata: Json) -> None:
+        namespace = namespace_of(item.owner)
+        body: Json = {
+            "apiVersion": objects.API_VERSION,
+            "kind": item.kind,
+            "metadata": {**metadata, "name": item.name, "namespace": namespace},
+        }
+        try:
+            answer = await self._context.api.merge(body, version=item.version)
+        except ApiError as error:
+            if not error.not_found:  # the last finalizer went, and the object with it
+                raise
+            return
+        self._definitions.caches[item.kind].upsert(namespace, answer)
+
+
+def _waits(reason: Reason, message: str, seconds: float) -> Waiting:
+    return Waiting((Condition(told.TAKEN_OVER, reason, message),), seconds)

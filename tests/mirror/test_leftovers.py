@@ -1,0 +1,116 @@
+"""When what the stock operator left of a cluster may be replaced: tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpudask.api import Json
+from gpudask.api.reasons import Reason
+from gpudask.mirror import objects
+from gpudask.mirror.leftovers import IDLE_SECONDS, IDLE_WITH_CLIENTS_SECONDS, Heard, Leftovers, decide, read
+from gpudask.mirror.state import MirrorObject
+from tests.mirror.builders import group
+
+CLUSTER = MirrorObject(
+    uid="c", name="demo", kind=objects.CLUSTER, owner="default/demo", controller="", version="1", foreign=True
+)
+JOBS = replace(CLUSTER, references=({"kind": "DaskJob", "name": "demo", "uid": "j"},))
+LONG, SHORT = IDLE_SECONDS, IDLE_SECONDS - 1
+
+
+def owner(kind: str, uid: str, **more: Any) -> Json:
+    return {"apiVersion": "kubernetes.dask.org/v1", "kind": kind, "name": "demo", "uid": uid, "controller": True} | more
+
+
+def made(name: str, *owners: Json, **metadata: Any) -> Json:
+    """The metadata of an object, as a list has them."""
+    known = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
+    return {"metadata": known | {"ownerReferences": list(owners)} | metadata}
+
+
+def a_pod(component: str, kind: str = "ReplicaSet", **status: Any) -> Json:
+    labels = {"labels": {"dask.org/component": component}}
+    return made("p", owner(kind, "r"), **labels) | {"status": {"phase": "Running", "podIP": "10.0.0.1"} | status}
+
+
+SCHEDULER = made("demo-scheduler", owner("DaskCluster", "c"))
+WORKER = made("demo-default-worker-1", owner("DaskWorkerGroup", "uid-default"))
+GROUPS = (group("default", 2),)
+LEFT = read(CLUSTER, GROUPS, [SCHEDULER, WORKER], [SCHEDULER], [a_pod("scheduler")])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "heard", "reason"),
+    [
+        (CLUSTER, Heard(), Reason.SCHEDULER_UNREACHABLE),
+        (CLUSTER, Heard(3, 0), Reason.WORK_IN_PROGRESS),
+        (CLUSTER, Heard(0, 0, SHORT), Reason.WORK_IN_PROGRESS),
+        (CLUSTER, Heard(0, 0, LONG), None),
+        (CLUSTER, Heard(0, 1, LONG), Reason.CLIENTS_CONNECTED),
+        (CLUSTER, Heard(0, 1, IDLE_WITH_CLIENTS_SECONDS), None),
+        (JOBS, Heard(0, 1, IDLE_WITH_CLIENTS_SECONDS), Reason.CLIENTS_CONNECTED),
+        (JOBS, Heard(0, 0, LONG), None),
+        (replace(CLUSTER, take_over_now=True), Heard(3, 1), None),
+    ],
+)
+def test_a_cluster_is_replaced_once_it_is_idle_for_a_while(cluster: MirrorObject, heard: Heard, reason: Reason | None):
+    decision = decide(cluster, LEFT, heard)
+    assert decision.replace == (reason is None)
+    assert reason is None or decision.reason == reason
+    assert decision.message
+
+
+def test_without_a_scheduler_there_is_nothing_to_lose():
+    assert decide(CLUSTER, replace(LEFT, schedulers=()), Heard()).replace
+    ending = replace(LEFT.schedulers[0], ending=True)
+    assert decide(CLUSTER, replace(LEFT, schedulers=(ending,)), Heard()).replace
+
+
+def test_what_cannot_be_asked_says_how_it_is_confirmed():
+    message = decide(CLUSTER, LEFT, Heard()).message
+    assert "kubectl -n default annotate daskcluster demo gpudask.dev/take-over=now" in message
+
+
+def test_the_scheduler_is_deleted_first():
+    assert [item.name for item in LEFT.all] == ["demo-scheduler", "demo-default-worker-1", "demo-scheduler"]
+    assert [item.kind for item in LEFT.all] == ["Deployment", "Deployment", "Service"]
+    assert (LEFT.pods, LEFT.address) == (1, "10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        made("demo-scheduler"),
+        made("demo-scheduler", owner("DaskCluster", "of another name")),
+        made("demo-scheduler", owner("DaskWorkerGroup", "c")),
+        made("demo-scheduler", owner("DaskCluster", "c", controller=False)),
+        made("demo-scheduler", owner("DaskCluster", "c"), uid=7),
+        made("demo-scheduler", owner("DaskCluster", "c"), resourceVersion="x"),
+        {"metadata": {"ownerReferences": "x"}},
+        {"metadata": []},
+        {},
+    ],
+)
+def test_what_is_somebody_elses_or_cannot_be_read_is_left_alone(body: Json):
+    assert read(CLUSTER, GROUPS, [body], [body], [body]) == Leftovers()
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod("scheduler", kind="GpuDaskCluster"),
+        a_pod("job-runner"),
+        a_pod("scheduler", phase="Failed"),
+        a_pod("scheduler", phase=3),
+    ],
+)
+def test_pods_that_no_deployment_made_hold_nothing_up(pod: Json):
+    assert read(CLUSTER, GROUPS, [], [], [pod]) == Leftovers()
+
+
+@pytest.mark.parametrize("status", [{"phase": "Pending"}, {"podIP": None}])
+def test_a_pod_that_does_not_run_has_no_address_and_is_waited_for(status: Json):
+    assert read(CLUSTER, GROUPS, [], [], [a_pod("scheduler", **status)]) == Leftovers(pods=1)
