@@ -278,7 +278,7 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             "mirror",
             Level.PROBLEM,
             "DaskAutoscaler, DaskCluster, DaskJob, DaskWorkerGroup of kubernetes.dask.org are the stock",
-            "kubectl delete crd daskautoscalers.kubernetes.dask.org",
+            "kubectl replace -f crds/mirror.yaml",
         ),
         (
             {"deployments": [a_deployment(mirror=True)], "dask_kinds": {"DaskCluster": ["gpudask"]}},

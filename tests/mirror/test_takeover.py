@@ -15,6 +15,7 @@ from gpudask.api import Json
 from gpudask.api.addresses import DASHBOARD_PORT
 from local.clusters.api_server import ApiServer
 from tests.conftest import CRD
+from tests.eventually import eventually_async
 from tests.kubectl import Kubectl
 from tests.mirror.stock import Stock
 from tests.mirror.stock_operator import stock_operator
@@ -47,7 +48,16 @@ async def old() -> AsyncIterator[OldScheduler]:
     app.router.add_get("/json/counts.json", scheduler.counts)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, scheduler.address, DASHBOARD_PORT).start()
+
+    async def listens() -> bool:
+        try:  # another program may have the port of all addresses for a moment
+            await web.TCPSite(runner, scheduler.address, DASHBOARD_PORT).start()
+        except OSError:
+            scheduler.address = free_address()
+            return False
+        return True
+
+    await eventually_async(listens, bool, "a free address", seconds=SECONDS)
     yield scheduler
     await runner.cleanup()
 
@@ -65,6 +75,14 @@ async def own(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, Kub
             yield stage, kubectl
     finally:
         server.stop()
+
+
+def put_our_definitions_in_place(kubectl: Kubectl) -> None:
+    """As docs/from-dask-kubernetes.md says it."""
+    kubectl("replace", "-f", str(MIRROR))
+    ours = '[{"op": "add", "path": "/spec/names/categories", "value": ["gpudask"]}]'
+    kubectl("patch", "crd", "daskjobs.kubernetes.dask.org", "--type=json", "--patch", ours)
+    kubectl.await_served("-f", str(MIRROR))
 
 
 async def deployments(stage: Stage) -> list[str]:
@@ -119,8 +137,7 @@ async def test_a_cluster_of_the_stock_operator_goes_on_until_it_is_idle_and_is_t
     assert service
     await play_scheduler(stage, old.address)
     assert await finalizers(stock), "the stock operator left its finalizer"
-    kubectl("replace", "-f", str(MIRROR))
-    kubectl.await_served("-f", str(MIRROR))
+    put_our_definitions_in_place(kubectl)
     async with operating(replace(stage.settings, mirror=True), check_interval_seconds=1.0):
         await tells(stock, "TakenOver", "False WorkInProgress")
         assert await finalizers(stock) == [], "it could not be deleted any more"
@@ -147,8 +164,7 @@ async def test_a_size_that_was_set_and_a_deletion_are_kept(own: tuple[Stage, Kub
     stage, kubectl = own
     stock = Stock(stage)
     await made_by_the_stock_operator(stage, stock, tmp_path / "log")
-    kubectl("replace", "-f", str(MIRROR))
-    kubectl.await_served("-f", str(MIRROR))
+    put_our_definitions_in_place(kubectl)
     async with operating(replace(stage.settings, mirror=True), check_interval_seconds=1.0):
         await tells(stock, "TakenOver", "False SchedulerUnreachable")
         await stock.patch("daskcluster", "demo", {"metadata": {"annotations": {"gpudask.dev/take-over": "now"}}})
@@ -165,8 +181,7 @@ async def test_while_the_stock_operator_runs_all_is_left_to_it_and_a_deletion_go
     stock = Stock(stage)
     await made_by_the_stock_operator(stage, stock, tmp_path / "log")
     before = await deployments(stage)
-    kubectl("replace", "-f", str(MIRROR))
-    kubectl.await_served("-f", str(MIRROR))
+    put_our_definitions_in_place(kubectl)
     with stock_operator(stage.kubeconfig, stage.namespace, tmp_path / "log"):
         async with operating(replace(stage.settings, mirror=True), check_interval_seconds=1.0):
             await tells(stock, "TakenOver", "False MirrorRefused: another operator handles it")

@@ -44,7 +44,6 @@ _OPERATOR, _RIGHTS = "operator", "operator's rights"
 _NAMED_RIGHTS = 10
 _STOCK, _MIRROR = "stock Dask operator", "mirror"
 _NAME = "dask-kubernetes-operator"
-_PLURALS = {kind: f"{kind.lower()}s.{GROUP}" for kind in KINDS}
 
 
 def definition(facts: Facts) -> list[Finding]:
@@ -286,8 +285,7 @@ def mirror(facts: Facts) -> list[Finding]:
         return [Finding(_MIRROR, Level.PROBLEM, f"it is on, but {', '.join(missing)} of {GROUP} are missing", mend)]
     if foreign := facts.foreign_kinds:
         text = f"it is on, but {', '.join(foreign)} of {GROUP} are the stock Dask operator's"
-        listed = " ".join(_PLURALS.get(kind, f"{kind.lower()}s.{GROUP}") for kind in foreign)
-        mend = f"kubectl delete crd {listed} (which deletes all that is of them), or {off}"
+        mend = f"kubectl replace -f crds/mirror.yaml (which keeps all that is of them), or {off}"
         return [Finding(_MIRROR, Level.PROBLEM, text, mend)]
     return [Finding(_MIRROR, Level.OK, "on: the stock Dask client sees each cluster")]
 
