@@ -335,6 +335,7 @@ def test_what_the_chart_allows_is_allowed(walled: Cluster, helm: Helm) -> None:
     assert "but spec.overrides" in patch(walled, "gdc", "shown", {"metadata": {"labels": {"a": "b"}}})
     assert attempt(walled, "delete", body, "--wait=false") == ""
     with_stock_objects(walled)
+    with_leftovers(walled)
 
 
 def with_stock_objects(walled: Cluster) -> None:
@@ -363,6 +364,45 @@ def with_stock_objects(walled: Cluster) -> None:
     assert patch(walled, kind, "served", owned) == ""
     assert patch(walled, kind, "served", {"spec": {"worker": {"replicas": 5}}}) == ""
     assert attempt(walled, "delete", theirs, "--wait=false") == ""
+
+
+def with_leftovers(walled: Cluster) -> None:
+    """Of what the stock operator left its finalizer goes, and what it made; others' finalizers and Deployments stay."""
+    kopf, other = "kopf.zalando.org/KopfFinalizerMarker", "example.dev/kept"
+    stock = {
+        "apiVersion": "kubernetes.dask.org/v1",
+        "kind": "DaskCluster",
+        "name": "old",
+        "uid": "1",
+        "controller": True,
+    }
+    left = {"apiVersion": stock["apiVersion"], "kind": "DaskCluster", "spec": {"worker": {"replicas": 1}}}
+    left["metadata"] = {"name": "old", "finalizers": [kopf, other]}
+    labels = {"dask.org/cluster-name": "old"}
+    group = {"apiVersion": stock["apiVersion"], "kind": "DaskWorkerGroup", "spec": {"cluster": "old"}}
+    group["metadata"] = {"name": "old-default", "ownerReferences": [stock]}
+    pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "dask", "image": "x"}]}}
+    deployments = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": {"selector": {"matchLabels": labels}, "template": pods},
+        }
+        for name, owners in (("old-scheduler", [stock]), ("old-other", []))
+    ]
+    for body in (left, group, *deployments):
+        walled("create", "--namespace", TEAM, "-f", "-", stdin=yaml.safe_dump(body))
+    kind = "daskcluster"
+    assert "writes only objects" in patch(walled, kind, "old", {"metadata": {"finalizers": None}})
+    assert "writes only objects" in patch(walled, kind, "old", {"metadata": {"finalizers": [kopf, other, "a.b/c"]}})
+    assert patch(walled, kind, "old", {"metadata": {"finalizers": [other]}}) == ""
+    assert attempt(walled, "delete", deployments[0], "--wait=false") == ""
+    assert "writes only objects" in attempt(walled, "delete", deployments[1], "--wait=false")
+    assert "writes only objects" in patch(walled, "deployment", "old-other", {"spec": {"replicas": 2}})
+    ours = {"labels": {"gpudask.dev/cluster": "old"}, "ownerReferences": [OWNER | {"name": "old"}]}
+    shown = {"metadata": ours, "spec": {"mirrors": "default"}}
+    assert patch(walled, "daskworkergroup", "old-default", shown) == ""
 
 
 JOB_OWNER = OWNER | {"kind": "GpuDaskJob", "name": "sums"}

@@ -63,6 +63,8 @@ MIRROR = (
     *_rights(objects.GROUP, ("daskjobs",), "list", "watch", "patch", "delete"),
     *_rights(GROUP, (PLURAL,), "create", "patch", "delete"),
     *_rights(GROUP, (JOB_PLURAL,), "create"),
+    *_rights("apps", ("deployments",), "list", "delete"),
+    *_rights("", ("services",), "delete"),
 )
 USER = {
     **dict.fromkeys(_rights(GROUP, (PLURAL,), "get"), "get, wait, top of one cluster"),
