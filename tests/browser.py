@@ -96,19 +96,6 @@ class Browser:
         """Write where the cursor is."""
         await self.call("Input.insertText", text=text)
 
-    async def press(self, key: str, code: int, modifiers: int = 0) -> None:
-        """Press and release a key.
-
-        Args:
-            key: its name, such as `Enter`.
-            code: its number in Windows.
-            modifiers: 2: Control, 8: Shift, and sums of them.
-        """
-        for kind in ("rawKeyDown", "keyUp"):
-            await self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, modifiers=modifiers
-            )
-
     async def printed(self) -> bytes:
         """The page on paper, as PDF."""
         answer = await self.call("Page.printToPDF", printBackground=False)
