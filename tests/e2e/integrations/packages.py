@@ -22,12 +22,21 @@ PROGRAMS = Path(__file__).with_name("in_pods")
 SHARED = "/shared"  # a directory that all may write
 _MEMORY = "1Gi"  # what an orchestrator's imports take comes to Dask's own
 _PACKAGES, _MODULES = "/packages", "/modules"
-ENVIRONMENT = {"PYTHONPATH": f"{_PACKAGES}:{_MODULES}", "DAGSTER_HOME": SHARED, "OMP_NUM_THREADS": "1"}
+_LIBRARIES = "/libraries"
+ENVIRONMENT = {
+    "PYTHONPATH": f"{_PACKAGES}:{_MODULES}",
+    "LD_LIBRARY_PATH": _LIBRARIES,
+    "DAGSTER_HOME": SHARED,
+    "OMP_NUM_THREADS": "1",
+}
 
 
 def mounts(shared: Path | None = None) -> dict[str, Path]:
     """Path in a pod -> path on this machine."""
-    found = {_PACKAGES: Environment.ensure(RELEASE).packages, _MODULES: PROGRAMS}
+    packages = Environment.ensure(RELEASE).packages
+    # LightGBM's wheel has none, and the image neither; scikit-learn's has one under a name of its own.
+    openmp = next((packages / "scikit_learn.libs").glob("libgomp-*"))
+    found = {_PACKAGES: packages, _MODULES: PROGRAMS, f"{_LIBRARIES}/libgomp.so.1": openmp}
     return found | ({SHARED: shared} if shared else {})
 
 
