@@ -81,5 +81,5 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        prefect_server.terminate()
+        prefect_server.kill()  # it would first wait for those that listen to it, and nothing of it is kept
         prefect_server.wait()
