@@ -46,7 +46,7 @@ FOR_RAPIDS = {
 
 RAPIDS_PYTHON = "3.12"
 RAPIDS_ARCHITECTURE = 90
-"""Hopper's, H100 and H200: the code for other GPUs is left out, nine tenths of the largest library."""
+"""Hopper's, H100 and H200: the code for other GPUs is left out, 240 of 370 MB of libcudf."""
 
 _REDUCED = ("libcudf_cu13", "xgboost_cu13")
 """Wheels whose licence, Apache's, allows it."""
