@@ -24,7 +24,6 @@ from tests.mirror.stock_operator import stock_operator
 pytestmark = pytest.mark.alone  # it installs definitions, and the operator with other values
 
 DEFINITIONS = ROOT / "crds" / "mirror.yaml"
-OURS = '[{"op": "add", "path": "/spec/names/categories", "value": ["gpudask"]}]'
 # Else the stock client looks the Service's name up for 10 s, twice, before it forwards a port.
 FORWARDED = {"port_forward_cluster_ip": True}
 GPUS = {"plain": 0, "more": 0, "accelerated": 1}  # GPUs of each worker, by cluster
@@ -109,7 +108,6 @@ def test_no_task_is_lost_and_idle_clusters_are_replaced(
             futures = [clients[n % len(clients)].submit(work, n, SECONDS, pure=False) for n in range(TASKS)]
         before = {item["metadata"]["uid"] for item in space.get("deployments")}
         platform.kubectl("replace", "-f", str(DEFINITIONS))
-        platform.kubectl("patch", "crd", "daskjobs.kubernetes.dask.org", "--type=json", "--patch", OURS)
         platform.install("mirror.enabled=true", "mirror.definitions=false")
         for name in GPUS:
             space.wait(lambda name=name: condition(space, name, "TakenOver") == "False WorkInProgress", f"{name} waits")

@@ -134,7 +134,7 @@ class LabPage:
         """The text of the dialog that says what did not work, which is closed then."""
         await self._until("!!document.querySelector('.jp-Dialog')", "a dialog")
         text = str(await self.browser.value("document.querySelector('.jp-Dialog').innerText"))
-        await self._press(_OK)
+        await self._press(".jp-Dialog .jp-Dialog-button")
         return text
 
     async def _fill(self, number: int, value: int) -> None:
