@@ -35,6 +35,7 @@ _SHARE = 0.01
 _SAME_SECONDS = 0.5  # two watches hear of the same event at two times, some hundredths apart each
 # Of a pod: the stamps of its node and its end have whole seconds, and where news of it comes late nobody knows more.
 _SLACK_SECONDS = 0.5
+_RECORD_SLACK_SECONDS = 1.0  # besides, a record counts until a pod's container ends, and the pod goes after that
 
 
 @dataclass
@@ -150,7 +151,8 @@ def compare(
         by = "its record counted" if until == math.inf else "counted"
         words = f"{last.cluster}/{pool} {by} {last.held:.1f} GPU-seconds, and its pods lived"
         words = f"{words} {least:.1f} to {most:.1f}: {_course(pods, counts)}"
-        if off > _SHARE * most + _SLACK_SECONDS * max(1, sum(each.gpus for each in pods)):
+        slack = _RECORD_SLACK_SECONDS if until == math.inf else _SLACK_SECONDS
+        if off > _SHARE * most + slack * max(1, sum(each.gpus for each in pods)):
             wrong.append(words)
         elif off:
             differ.append((off, words))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -335,6 +336,34 @@ async def test_all_records_are_swept_over_however_much_news_there_is():
         seconds = time.monotonic() - began  # 1.2, or more where the machine is busy
         assert swept.count("busy") > 5
         assert 2 <= swept.count("") <= seconds / 0.3 + 1
+
+
+async def test_what_the_pods_held_is_told_of_before_the_end_that_nobody_saw_is_noted():
+    """The time at which a record was written says what is new since then."""
+    async with recording() as operated:
+        record = a_record(operated, "demo")
+        record.note_status(cluster(), Status(), demand(erred=1), Ledger(NOW), {})
+        await write(record)
+        (path,) = [path for path in operated.server.objects if "gpudaskrecords" in path]
+        before = copy.deepcopy(operated.server.objects[path])
+
+        async def records(_namespace: str) -> AsyncIterator[Any]:
+            yield before
+
+        operated.server.records = records  # type: ignore[assignment, method-assign]
+        closed: list[Identity] = []
+        keeper = RecordKeeper(
+            operated.server,
+            records_of(operated),
+            lambda _: False,
+            lambda: True,
+            ("default",),
+            outlived=lambda _: True,
+            close_anew=lambda gone, _: closed.append(gone),
+        )
+        await keeper.sweep("default")
+        assert [each.name for each in closed] == ["demo"]
+        assert operated.server.objects[path] == before
 
 
 class Closing:

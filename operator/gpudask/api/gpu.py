@@ -99,7 +99,7 @@ class Gpu(Model):
         Rule(
             f"!has(self.kernelCache) || self.kernelCache.matches('{DIRECTORY}')",
             "a directory of the node begins with a slash and has no dots alone: write for example /var/lib/kernels",
-            lambda gpu: re.fullmatch(DIRECTORY, gpu.kernel_cache) is not None,
+            lambda gpu: re.fullmatch(DIRECTORY, gpu.kernel_cache or "") is not None,
             ".kernelCache",
         ),
     )
@@ -154,14 +154,14 @@ class Gpu(Model):
     ] = Field(default_factory=list)
 
     kernel_cache: Annotated[
-        str,
+        str | None,
         Field(
             max_length=256,
             description="a directory of the node, such as /var/lib/team-a-kernels, in which compiled kernels of CuPy,"
             " Numba and the driver outlive the pod. It has to exist, and the pods' user to be able to write there; who"
             " can write there can have these pods run other code",
         ),
-    ] = ""
+    ] = None
 
     @property
     def is_of_dask_cuda(self) -> bool:

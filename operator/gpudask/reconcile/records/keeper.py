@@ -126,10 +126,16 @@ class RecordKeeper:
             _LOG.info("record %s/%s: removed", kept.namespace, kept.name)
 
     async def _complete(self, kept: Kept, cluster: Identity) -> None:
-        """Note the end of a cluster that is gone, which nobody saw; where it is there after all, nothing."""
+        """Note the end of a cluster that is gone, which nobody saw; where it is there after all, nothing.
+
+        Who saw its pods tells of them what has come since the record was written, so nothing is written before that.
+        """
         await wait_for_turn(self._records.limiter, kept.namespace)
         try:
             if await self._exists(cluster):
+                return
+            if self._outlived(cluster):
+                self._close_anew(cluster, self._keep_seconds(kept))
                 return
             ended = iso(self._records.now(), to="seconds")
             why = "it was deleted while no operator watched: when is not known"
@@ -137,8 +143,6 @@ class RecordKeeper:
             await self._records.go_on(Subject(cluster, "", self._keep_seconds(kept)), notes, only_existing=True)
         except ApiError as error:
             _LOG.info("record %s/%s: %s", kept.namespace, kept.name, error)
-        else:
-            await self._finish(kept, cluster)
 
     async def _finish(self, kept: Kept, cluster: Identity) -> None:
         """Have written what pods that outlived their cluster came to, where an operator ended while it wrote that."""
