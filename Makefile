@@ -157,6 +157,7 @@ generate: setup ## write what is made from the models: crds/, the chart's copy, 
 	@$(PY) -m gpudask.api.crd > crds/gpudaskclusters.yaml
 	@$(PY) -m gpudask.api.crd record > crds/gpudaskrecords.yaml
 	@$(PY) -m gpudask.api.crd job > crds/gpudaskjobs.yaml
+	@$(PY) -m gpudask.api.crd cron-job > crds/gpudaskcronjobs.yaml
 	@$(PY) -m gpudask.api.crd reference > docs/reference.md
 	@$(PY) -m gpudask.cli.help_page > docs/cli.md
 	@$(PY) -m gpudask.metrics.reference docs/metrics.md

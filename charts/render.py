@@ -15,7 +15,7 @@ from pathlib import Path
 
 CHARTS = Path(__file__).resolve().parent
 CHART = CHARTS / "gpudask"
-CRDS = ("gpudaskclusters.yaml", "gpudaskrecords.yaml", "gpudaskjobs.yaml")
+CRDS = ("gpudaskclusters.yaml", "gpudaskrecords.yaml", "gpudaskjobs.yaml", "gpudaskcronjobs.yaml")
 CRD_SOURCES = CHARTS.parent / "crds"
 CRD_COPIES = CHART / "crds"
 MIRROR_SOURCE = CHARTS.parent / "crds" / "mirror.yaml"

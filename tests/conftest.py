@@ -33,6 +33,7 @@ from tests.releases.environment import RAN_ELSEWHERE  # noqa: E402
 CRD = ROOT / "crds" / "gpudaskclusters.yaml"
 RECORD_CRD = ROOT / "crds" / "gpudaskrecords.yaml"
 JOB_CRD = ROOT / "crds" / "gpudaskjobs.yaml"
+CRON_JOB_CRD = ROOT / "crds" / "gpudaskcronjobs.yaml"
 _REAL_DASK = {"preload", "kubecluster", "examples", "histories"}  # folders whose tests start schedulers and workers
 _MARKED_FOLDERS = {"dask": _REAL_DASK, "e2e": {"e2e"}}
 _UNWANTED, _ALL_UNWANTED = re.compile(r"not (\w+)"), re.compile(r"not \w+(?: and not \w+)*")
@@ -125,7 +126,7 @@ def kubectl(api_server: ApiServer) -> Kubectl:
 @pytest.fixture(scope="session")
 def with_crd(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that knows GpuDaskCluster, and what goes with it."""
-    for definition in (CRD, RECORD_CRD, JOB_CRD):
+    for definition in (CRD, RECORD_CRD, JOB_CRD, CRON_JOB_CRD):
         kubectl.define(definition)
     return kubectl
 

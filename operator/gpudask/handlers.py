@@ -21,7 +21,8 @@ from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.clients import json_parser
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile.operator import Operator, ResourceMissingError
+from gpudask.reconcile.operator import Operator
+from gpudask.reconcile.served_schema import ResourceMissingError
 from gpudask.settings import Settings
 
 _LOG = logging.getLogger(__name__)

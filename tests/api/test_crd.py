@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpudask.api.crd import dump, reference, render, render_job, render_record
+from gpudask.api.crd import dump, reference, render, render_cron_job, render_job, render_record
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = {
@@ -18,6 +18,8 @@ MADE = {
     "charts/gpudask/crds/gpudaskrecords.yaml": lambda: dump(render_record()),
     "crds/gpudaskjobs.yaml": lambda: dump(render_job()),
     "charts/gpudask/crds/gpudaskjobs.yaml": lambda: dump(render_job()),
+    "crds/gpudaskcronjobs.yaml": lambda: dump(render_cron_job()),
+    "charts/gpudask/crds/gpudaskcronjobs.yaml": lambda: dump(render_cron_job()),
     "docs/reference.md": reference,
 }
 
@@ -44,7 +46,7 @@ def _schema_of(definition: dict[str, Any]) -> dict[str, Any]:
     return definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
-EACH = pytest.mark.parametrize("made", [render, render_record, render_job])
+EACH = pytest.mark.parametrize("made", [render, render_record, render_job, render_cron_job])
 
 
 @EACH
@@ -78,7 +80,7 @@ def _is_bounded(node: dict[str, Any]) -> bool:
     return "additionalProperties" not in node or "maxProperties" in node
 
 
-@pytest.mark.parametrize("made", [render, render_job])
+@pytest.mark.parametrize("made", [render, render_job, render_cron_job])
 def test_every_list_map_and_string_of_the_spec_has_a_bound(made: Any):
     spec = _schema_of(made())["properties"]["spec"]
     assert [path for path, node in _nodes(spec) if not _is_bounded(node)] == []

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.builders import a_manifest, a_pool
-from tests.conftest import CRD, JOB_CRD, RECORD_CRD
+from tests.conftest import CRD, CRON_JOB_CRD, JOB_CRD, RECORD_CRD
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def walled(cluster: Cluster, helm: Helm) -> Cluster:
     cluster.define(CRD)
     cluster.define(RECORD_CRD)
     cluster.define(JOB_CRD)
+    cluster.define(CRON_JOB_CRD)
     for name in ("gpudask-system", TEAM):
         cluster("create", "namespace", name)
         cluster("create", "serviceaccount", "default", "--namespace", name)

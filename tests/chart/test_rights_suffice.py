@@ -21,7 +21,7 @@ from gpudask.settings import Settings
 from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
 from tests.chart.conftest import Cluster
-from tests.conftest import CRD, JOB_CRD, RECORD_CRD
+from tests.conftest import CRD, CRON_JOB_CRD, JOB_CRD, RECORD_CRD
 from tests.planning.builders import gpu_pool
 from tests.reconcile.jobs import Jobs
 from tests.reconcile.stage import Stage, operating, staged
@@ -53,8 +53,10 @@ UNUSED = {
     ("create", "gpudaskclusters"),  # for DaskClusters that people make, where the mirror is on
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
     ("get", "gpudaskjobs"),  # for one that seems to be out of date
-    ("create", "gpudaskjobs"),  # for DaskJobs that people make, where the mirror is on
+    ("create", "gpudaskjobs"),  # for DaskJobs that people make, where the mirror is on; at the times of a cron job
     *((verb, "daskjobs") for verb in ("patch", "delete")),  # their owner and their status; with their job
+    ("get", "gpudaskcronjobs"),  # the same
+    ("patch", "gpudaskcronjobs/status"),  # once a time of its schedule has come
     *((verb, "daskautoscalers") for verb in ("create", "patch", "delete")),  # which the stock client makes
 }
 ACCOUNT = f"system:serviceaccount:{HOME}:gpudask"
@@ -70,6 +72,7 @@ def audited() -> Iterator[ApiServer]:
         administrator.define(CRD.with_name("mirror.yaml"))
         administrator.define(RECORD_CRD)
         administrator.define(JOB_CRD)
+        administrator.define(CRON_JOB_CRD)
         for name in (HOME, *TEAMS.values()):
             administrator("create", "namespace", name)
         yield server

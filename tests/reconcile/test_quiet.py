@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from gpudask.desired.disruption import SAFE_TO_EVICT
-from gpudask.reconcile.operator import Operator, ResourceMissingError
+from gpudask.reconcile.operator import Operator
+from gpudask.reconcile.served_schema import ResourceMissingError
 from gpudask.settings import Settings
 from local.clusters.api_server import ApiServer
 from tests.builders import a_pool

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpudask.clients.errors import ApiError
-from gpudask.reconcile.operator import ResourceMissingError, _require_resource
+from gpudask.reconcile.served_schema import ResourceMissingError, require_resource
 
 
 class Answers:
@@ -24,19 +24,19 @@ class Answers:
 
 
 async def test_a_namespace_that_was_deleted_with_the_rights_in_it_hides_no_other():
-    await _require_resource(Answers(a=403), ("a", "b"))  # type: ignore[arg-type]
+    await require_resource(Answers(a=403), ("a", "b"))  # type: ignore[arg-type]
 
 
 async def test_no_namespace_that_answers_is_tried_again():
     with pytest.raises(ApiError, match="403"):
-        await _require_resource(Answers(a=403, b=403), ("a", "b"))  # type: ignore[arg-type]
+        await require_resource(Answers(a=403, b=403), ("a", "b"))  # type: ignore[arg-type]
 
 
 async def test_an_api_server_that_fails_is_tried_again():
     with pytest.raises(ApiError, match="500"):
-        await _require_resource(Answers(a=500), ("a", "b"))  # type: ignore[arg-type]
+        await require_resource(Answers(a=500), ("a", "b"))  # type: ignore[arg-type]
 
 
 async def test_a_missing_crd_is_told_also_by_the_second_namespace():
     with pytest.raises(ResourceMissingError, match="kubectl apply"):
-        await _require_resource(Answers(a=403, b=404), ("a", "b"))  # type: ignore[arg-type]
+        await require_resource(Answers(a=403, b=404), ("a", "b"))  # type: ignore[arg-type]

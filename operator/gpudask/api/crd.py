@@ -1,7 +1,8 @@
 """The CustomResourceDefinition and the reference page of the resource, rendered from the models.
 
 `python -m gpudask.api.crd` prints the definition, with `record` that of GpuDaskRecord, with `job` that of GpuDaskJob,
-with `reference` the page. `make generate` writes them to crds/ and docs/reference.md, and a test fails on drift.
+with `cron-job` that of GpuDaskCronJob, with `reference` the page. `make generate` writes them to crds/ and
+docs/reference.md, and a test fails on drift.
 Descriptions of fields belong into the models, not here.
 """
 
@@ -15,11 +16,18 @@ from typing import Any
 
 import yaml
 
+from gpudask.api.cron_job import CronJobSpec, CronJobStatus
 from gpudask.api.job import JobSpec, JobStatus
 from gpudask.api.record import Record
 from gpudask.api.resource import (
     API_VERSION,
     CLUSTER_NAME,
+    CRON_JOB_KIND,
+    CRON_JOB_NAME_ADVICE,
+    CRON_JOB_NAME_LENGTH_ADVICE,
+    CRON_JOB_PLURAL,
+    CRON_JOB_SHORT,
+    CRON_JOB_SINGULAR,
     GROUP,
     JOB_KIND,
     JOB_NAME_ADVICE,
@@ -29,6 +37,7 @@ from gpudask.api.resource import (
     JOB_SINGULAR,
     KIND,
     MAX_CLUSTER_NAME,
+    MAX_CRON_JOB_NAME,
     NAME_ADVICE,
     NAME_LENGTH_ADVICE,
     PLURAL,
@@ -97,6 +106,17 @@ _JOB_COLUMNS = (
     ("Cluster", "string", ".status.cluster", 1),
     ("Runner", "string", ".status.runner.pod", 1),
     ("Reason", "string", ".status.reason", 1),
+)
+_CRON_JOB_COLUMNS = (
+    ("Schedule", "string", ".spec.schedule", 0),
+    ("Zone", "string", ".spec.timeZone", 0),
+    ("Suspend", "boolean", ".spec.suspend", 0),
+    ("Active", "integer", ".status.activeJobs", 0),
+    ("Last", "date", ".status.lastScheduleTime", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Next", "string", ".status.nextScheduleTime", 1),
+    ("Missed", "integer", ".status.missed", 1),
+    ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].reason", 1),
 )
 _HEAD = f"""\
 <!-- Made by `make generate` from operator/gpudask/api. Do not edit. -->
@@ -193,6 +213,15 @@ def render_job() -> Schema:
     return _definition(names, {"subresources": {"status": {}}}, _JOB_COLUMNS, _root(spec, status, _JOB_ROOT))
 
 
+def render_cron_job() -> Schema:
+    """The CRD of GpuDaskCronJob as an object."""
+    spec = _without_defaults_in_items(structural(CronJobSpec.model_json_schema(by_alias=True)))
+    status = structural(CronJobStatus.model_json_schema(by_alias=True, mode="serialization"))
+    names = _names(CRON_JOB_KIND, CRON_JOB_PLURAL, CRON_JOB_SINGULAR, CRON_JOB_SHORT) | {"categories": ["dask"]}
+    root = _root(spec, status, _CRON_JOB_ROOT)
+    return _definition(names, {"subresources": {"status": {}}}, _CRON_JOB_COLUMNS, root)
+
+
 def render_record() -> Schema:
     """The CRD of GpuDaskRecord as an object. All of it has defaults, which are the operator's to know."""
     record = _without_defaults(structural(Record.model_json_schema(by_alias=True, mode="serialization")))
@@ -261,6 +290,7 @@ class _Root:
     description: str
     name_length_advice: str
     name_advice: str
+    name_length: int = MAX_CLUSTER_NAME
 
 
 _CLUSTER_ROOT = _Root(
@@ -274,6 +304,14 @@ _JOB_ROOT = _Root(
     "A program that runs to its end beside a Dask cluster, which is its own or one that is there.",
     JOB_NAME_LENGTH_ADVICE,
     JOB_NAME_ADVICE,
+)
+
+_CRON_JOB_ROOT = _Root(
+    CRON_JOB_KIND,
+    "Makes a GpuDaskJob at each time of a schedule.",
+    CRON_JOB_NAME_LENGTH_ADVICE,
+    CRON_JOB_NAME_ADVICE,
+    MAX_CRON_JOB_NAME,
 )
 
 
@@ -291,7 +329,7 @@ def _root(spec: Schema, status: Schema, root: _Root) -> Schema:
         },
         "x-kubernetes-validations": [
             {
-                "rule": f"self.metadata.name.size() <= {MAX_CLUSTER_NAME}",
+                "rule": f"self.metadata.name.size() <= {root.name_length}",
                 "message": root.name_length_advice,
                 "fieldPath": ".metadata.name",
             },
@@ -428,6 +466,8 @@ if __name__ == "__main__":
             made = dump(render_record())
         case ["job"]:
             made = dump(render_job())
+        case ["cron-job"]:
+            made = dump(render_cron_job())
         case _:
             made = dump(render())
     sys.stdout.write(made)

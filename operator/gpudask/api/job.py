@@ -76,6 +76,7 @@ class JobReason(StrEnum):
     SUSPENDED = "Suspended"
     RESUMED = "Resumed"
     NOT_SUSPENDED = "NotSuspended"
+    NOT_RECORDED = "NotRecorded"
     LIMIT = "LimitExceeded"
     CLUSTER_MISSING = "ClusterMissing"
     CLUSTER_NAME_IN_USE = "ClusterNameInUse"
@@ -355,7 +356,7 @@ def parse_job(body: Json) -> Job:
     """
     metadata, written = body["metadata"], body.get("spec")
     _check_name(metadata["name"])
-    if broken := _broken_limits(written):
+    if broken := broken_limits_of_job(written):
         raise InvalidSpecError("; ".join(broken))
     try:
         spec = JobSpec.model_validate(written or {})
@@ -436,7 +437,7 @@ def _check_name(name: str) -> None:
         raise InvalidSpecError(f"metadata.name: {JOB_NAME_ADVICE}")
 
 
-def _broken_limits(spec: Any) -> list[str]:
+def broken_limits_of_job(spec: Any) -> list[str]:
     """As `resource.broken_limits`, of a job's spec."""
     spec = spec if isinstance(spec, dict) else {}
     template = too_large("spec.runner", spec.get("runner"), MAX_TEMPLATE_BYTES)

@@ -64,6 +64,14 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 GATE_RECORDED = f"{GROUP}/recorded"  # of a runner's pod: until the job's status has its uid
 
+# Of cron jobs, whose models are `cron_job`'s. The label and the annotation are on the jobs that they make.
+CRON_JOB_KIND = "GpuDaskCronJob"
+CRON_JOB_PLURAL = "gpudaskcronjobs"
+CRON_JOB_SINGULAR = "gpudaskcronjob"
+CRON_JOB_SHORT = "gdcj"
+LABEL_CRON_JOB = f"{GROUP}/cron-job"
+ANNOTATION_SCHEDULED = f"{GROUP}/scheduled-time"
+
 # Conventions of the stock Dask client: the labels that it looks for, and the pool that is meant where none is named.
 LABEL_DASK_CLUSTER = "dask.org/cluster-name"
 LABEL_DASK_COMPONENT = "dask.org/component"
@@ -101,6 +109,16 @@ JOB_NAME_LENGTH_ADVICE = (
 JOB_NAME_ADVICE = (
     "a job's name is lower-case letters, digits and hyphens, a letter first and no hyphen last:"
     " it becomes the name of its cluster"
+)
+
+MAX_CRON_JOB_NAME = 26  # <cron job>-<minutes since the epoch, 8 digits> is the name of a job
+CRON_JOB_NAME_LENGTH_ADVICE = (
+    f"a cron job's name has at most {MAX_CRON_JOB_NAME} characters, because its jobs' names carry it and their time:"
+    " choose a shorter one"
+)
+CRON_JOB_NAME_ADVICE = (
+    "a cron job's name is lower-case letters, digits and hyphens, a letter first and no hyphen last:"
+    " it becomes part of the names of its jobs"
 )
 
 

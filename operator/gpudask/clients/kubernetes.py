@@ -7,7 +7,15 @@ from collections.abc import AsyncGenerator
 from typing import Any, NoReturn
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, JOB_PLURAL, PLURAL, RECORD_PLURAL, STOCK_MANAGER, Identity
+from gpudask.api.resource import (
+    API_VERSION,
+    CRON_JOB_PLURAL,
+    JOB_PLURAL,
+    PLURAL,
+    RECORD_PLURAL,
+    STOCK_MANAGER,
+    Identity,
+)
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
 from gpudask.clients.transport import JSON, ApiServer
@@ -153,6 +161,10 @@ class Kubernetes(ApiServer):
     async def get_job(self, namespace: str, name: str) -> Json:
         """Get a GpuDaskJob."""
         return await self.request("GET", _jobs(namespace, name))
+
+    async def get_cron_job(self, namespace: str, name: str) -> Json:
+        """Get a GpuDaskCronJob."""
+        return await self.request("GET", f"/apis/{API_VERSION}/namespaces/{namespace}/{CRON_JOB_PLURAL}/{name}")
 
     async def delete_job(self, namespace: str, name: str, *, uid: str, version: str) -> None:
         """Delete this very GpuDaskJob, if it did not change since, and what it owns after it."""

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpudask.api import Json
 from gpudask.api.limits import Limits
 from gpudask.api.resource import Identity
 from gpudask.clients.clock import Clock
@@ -44,6 +45,7 @@ class Context:
     - `reapply_limiter`: for applying again the objects beside the pods that an earlier leader applied.
 
     `dependents`: the objects beside the pods, by kind. `runners`: the pods of jobs' programs.
+    `job_waits_for`: by a job's metadata, what has to happen before its first attempt; empty: nothing.
     `starts`: how long pods took to start, in all clusters.
     `random`: numbers from 0 to 1, the jitter of back-offs. `recheck_seconds`: how long after a 404 of a cluster it is
     asked for again. `deadline_seconds`: as `Retries`. `key`: empty until this operator leads for the first time.
@@ -61,6 +63,7 @@ class Context:
     preloads: Preloads
     key: bytes
     runners: Caches = field(default_factory=lambda: Caches([]))
+    job_waits_for: Callable[[Json], str] = lambda _metadata: ""
     operator_namespace: str = "default"
     network_policies: bool = True
     limits: Limits = field(default_factory=Limits)

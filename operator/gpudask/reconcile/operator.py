@@ -12,7 +12,16 @@ from functools import partial
 from typing import Any
 
 from gpudask.api import Json
-from gpudask.api.resource import API_VERSION, JOB_KIND, JOB_PLURAL, LABEL_CLUSTER, LABEL_JOB, LABEL_PRELOAD, PLURAL
+from gpudask.api.resource import (
+    API_VERSION,
+    CRON_JOB_KIND,
+    CRON_JOB_PLURAL,
+    JOB_KIND,
+    JOB_PLURAL,
+    LABEL_CLUSTER,
+    LABEL_JOB,
+    LABEL_PRELOAD,
+)
 from gpudask.clients.clock import Clock
 from gpudask.clients.errors import ApiError
 from gpudask.clients.events import EventRecorder
@@ -34,12 +43,13 @@ from gpudask.preload import files
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.drift_repair import KINDS, observe_owned
 from gpudask.reconcile.election import Election
+from gpudask.reconcile.jobs.cron.registry import CronJobRegistry
 from gpudask.reconcile.jobs.registry import JobRegistry, observe_job
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.preload_configmaps import Preloads, observe_shared
 from gpudask.reconcile.records.keeper import RecordKeeper
 from gpudask.reconcile.records.store import Records
-from gpudask.reconcile.served_schema import ServedSchema
+from gpudask.reconcile.served_schema import ServedSchema, require_resource
 from gpudask.reconcile.supervisor import Supervisor
 from gpudask.settings import Settings
 
@@ -53,10 +63,6 @@ _KEY = "key"
 _KEY_BYTES = 16
 
 
-class ResourceMissingError(Exception):
-    """The CRD is not installed; the message says what to do."""
-
-
 class KeyRefusedError(Exception):
     """The Secret with the operator's key has no usable one; the message says what to do."""
 
@@ -68,6 +74,7 @@ class Operator:
         self.settings = settings
         self.registry = Registry()
         self.jobs = JobRegistry(self.registry)
+        self.cron_jobs = CronJobRegistry(self.jobs)
         self.registry.on_cluster = self.jobs.cluster_changed
         self.registry.find_job, self.jobs.on_job = self.jobs.find, self.registry.wake_serving
         self.supervisor = Supervisor()
@@ -154,7 +161,7 @@ class Operator:
             raise
 
     async def _start(self, api: Kubernetes) -> None:
-        await _require_resource(api, self.settings.watch_namespaces)
+        await require_resource(api, self.settings.watch_namespaces)
         await self.schema.read(api)
         self.metrics.clock = api.clock.now
         pods = self._caches(
@@ -183,7 +190,14 @@ class Operator:
         self._watch_jobs(api)
         every = [
             reflector
-            for caches in (pods, preloads, *dependents.values(), self.jobs.jobs, self.jobs.runners)
+            for caches in (
+                pods,
+                preloads,
+                *dependents.values(),
+                self.jobs.jobs,
+                self.jobs.runners,
+                self.cron_jobs.cron_jobs,
+            )
             for reflector in caches.reflectors
         ]
         self._reflectors = every
@@ -212,6 +226,7 @@ class Operator:
             dependents=dependents,
             preloads=Preloads(api, preloads, files(), api.clock.now),
             runners=self.jobs.runners,
+            job_waits_for=self.cron_jobs.waits_for,
             key=b"",
             clock=api.clock.now,
             server_ahead=api.clock.server_ahead,
@@ -258,19 +273,26 @@ class Operator:
                 await asyncio.sleep(_RETRY_SECONDS)
         self._key_problem = ""
         self.registry.lead(self._context, self._mirror.definitions if self._mirror is not None else None)
-        self.jobs.lead(self._context)
+        self.cron_jobs.lead(self._context)
 
     async def _stand_by(self) -> None:
         """End all loops."""
-        await self.jobs.stand_by()
+        await self.cron_jobs.stand_by()
         await self.registry.stand_by()
 
     def _watch_jobs(self, api: Kubernetes) -> None:
-        """Make the caches of jobs, and of their runners' pods. Where the kind is not installed, there are none."""
-        jobs: dict[str, Any] = {"label": "", "on_change": self.jobs.job_changed, "on_synced": self.jobs.start_loops}
-        self.jobs.jobs = self._caches(
-            api, JOB_KIND, JOB_PLURAL, observe_job, metadata_only=False, version=f"apis/{API_VERSION}", **jobs
-        )
+        """Make the caches of jobs, cron jobs, and runners' pods. Of a kind that is not installed there are none."""
+        options: dict[str, Any] = {"metadata_only": False, "version": f"apis/{API_VERSION}", "label": ""}
+        jobs: dict[str, Any] = options | {
+            "on_change": self.cron_jobs.job_changed,
+            "on_synced": self.cron_jobs.start_loops,
+        }
+        self.jobs.jobs = self._caches(api, JOB_KIND, JOB_PLURAL, observe_job, **jobs)
+        crons: dict[str, Any] = options | {
+            "on_change": self.cron_jobs.cron_job_changed,
+            "on_synced": self.cron_jobs.start_loops,
+        }
+        self.cron_jobs.cron_jobs = self._caches(api, CRON_JOB_KIND, CRON_JOB_PLURAL, observe_job, **crons)
         runners: dict[str, Any] = {
             "label": LABEL_JOB,
             "on_change": self.jobs.runner_changed,
@@ -419,34 +441,6 @@ def merge_pods(clock: Clock) -> Callable[[Pod, Pod | None, float], Pod]:
         return on_operator_clock(pod, before, now=clock.now(), server_ahead=clock.server_ahead(), since=since)
 
     return merge
-
-
-async def _require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:
-    """Check that the resource exists: kopf, with the rights that we have, would wait for it without a message.
-
-    Checked in one namespace after another: one that was deleted, with our rights in it, means nothing for the others.
-
-    Raises:
-        ApiError: no namespace answers.
-        ResourceMissingError: the CRD is not installed.
-    """
-    refusal: ApiError | None = None
-    for where in [f"namespaces/{name}/" for name in namespaces] or [""]:
-        try:
-            await api.request("GET", f"/apis/{API_VERSION}/{where}{PLURAL}", query={"limit": "1"})
-        except ApiError as error:
-            if error.not_found:
-                raise ResourceMissingError(
-                    f"the API server knows no {PLURAL} of {API_VERSION}: install the chart's CRD,"
-                    " kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml"
-                ) from error
-            if not error.forbidden:
-                raise
-            refusal = error
-        else:
-            return
-    if refusal is not None:
-        raise refusal
 
 
 async def _operator_key(api: Kubernetes, namespace: str, name: str) -> bytes:

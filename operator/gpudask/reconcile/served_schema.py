@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpudask.api import Json, crd
-from gpudask.api.resource import API_VERSION, KIND
+from gpudask.api.resource import API_VERSION, KIND, PLURAL
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
 
 _LOG = logging.getLogger(__name__)
+
+
+class ResourceMissingError(Exception):
+    """The CRD is not installed; the message says what to do."""
 
 
 class ServedSchema:
@@ -154,3 +158,31 @@ def _fitting_items(items: list[Any], schema: Json) -> Iterator[Any]:
             yield _fit(item, schema)
         except _RefusedError:
             continue
+
+
+async def require_resource(api: Kubernetes, namespaces: tuple[str, ...]) -> None:
+    """Check that the resource exists: kopf, with the rights that we have, would wait for it without a message.
+
+    Checked in one namespace after another: one that was deleted, with our rights in it, means nothing for the others.
+
+    Raises:
+        ApiError: no namespace answers.
+        ResourceMissingError: the CRD is not installed.
+    """
+    refusal: ApiError | None = None
+    for where in [f"namespaces/{name}/" for name in namespaces] or [""]:
+        try:
+            await api.request("GET", f"/apis/{API_VERSION}/{where}{PLURAL}", query={"limit": "1"})
+        except ApiError as error:
+            if error.not_found:
+                raise ResourceMissingError(
+                    f"the API server knows no {PLURAL} of {API_VERSION}: install the chart's CRD,"
+                    " kubectl apply --server-side --force-conflicts -f crds/gpudaskclusters.yaml"
+                ) from error
+            if not error.forbidden:
+                raise
+            refusal = error
+        else:
+            return
+    if refusal is not None:
+        raise refusal

@@ -188,8 +188,13 @@ class JobReconciler:
             never_ran=frozenset(self._never_ran),
             wanted=cluster_hash(job),
             wanted_runner=runner_hash(job),
-            problem=self._beyond_limits(job) or self._executor.problem(),
+            problem=self._not_recorded() or self._beyond_limits(job) or self._executor.problem(),
         )
+
+    def _not_recorded(self) -> Problem | None:
+        """Of a cron job's: it runs once its cron job's status has its uid."""
+        text = self._context.job_waits_for(self._body["metadata"]) if self._status.attempts == 0 else ""
+        return Problem(JobReason.NOT_RECORDED, text, wait_seconds=_LIMIT_SECONDS) if text else None
 
     def _beyond_limits(self, job: Job) -> Problem | None:
         template = Template(spec=job.spec.runner.template.spec)

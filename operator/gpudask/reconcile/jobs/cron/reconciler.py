@@ -1,0 +1,301 @@
+"""One pass over a cron job: observe, plan, execute, write the status. Run twice, a pass changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gpudask.api import Json
+from gpudask.api.cron_job import (
+    CronJob,
+    CronJobConditionType,
+    CronJobReason,
+    CronJobStatus,
+    parse_cron_job,
+    parse_cron_job_status,
+)
+from gpudask.api.limits import runner_violations
+from gpudask.api.pod_template import Template
+from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, CRON_JOB_PLURAL, Identity, InvalidSpecError
+from gpudask.api.status import iso
+from gpudask.clients.errors import ApiError, ClusterGoneError
+from gpudask.clients.flow_control import Backoff
+from gpudask.clients.reflector import Caches
+from gpudask.desired.scheduled_job import scheduled_job
+from gpudask.jobs.cron.observation import (
+    Action,
+    CreateJob,
+    CronJobObservation,
+    DeleteJob,
+    Problem,
+    SeenJob,
+    controller_key,
+    job_name,
+    seen_job,
+)
+from gpudask.jobs.cron.plan import plan, with_condition
+from gpudask.reconcile.context import Context
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+
+_LOG = logging.getLogger(__name__)
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
+_LIMIT_SECONDS = 60.0  # how soon a cron job beyond the limits is looked at again
+# A copy older than this is refreshed before something is made for it: the cron job may be deleted, or suspended.
+_FRESH_SECONDS = 5.0
+_WARNED = (CronJobReason.MISSED, CronJobReason.TOO_MANY_MISSED)
+
+
+class CronJobReconciler:
+    """Makes the passes of one cron job. `jobs_of`: the jobs that it controls. `wake` has another pass made."""
+
+    def __init__(
+        self,
+        context: Context,
+        jobs: Caches,
+        cron_jobs: Caches,
+        body: Json,
+        *,
+        jobs_of: Callable[[], list[Json]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._jobs = jobs
+        self._cron_jobs = cron_jobs
+        self._jobs_of = jobs_of
+        self._wake = wake
+        metadata = body["metadata"]
+        self._identity = Identity(metadata["name"], metadata["namespace"], metadata["uid"])
+        self._backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, context.random)
+        self._problem: Problem | None = None
+        self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
+        self._keep(body)
+
+    def changed(self, body: Json) -> bool:
+        """Keep a newer copy; whether it was edited. Our own status writes come back here, too."""
+        if int(body["metadata"]["resourceVersion"]) <= int(self._version):
+            return False
+        before = self._body["metadata"].get("generation")
+        self._keep(body)
+        is_edited = bool(before != body["metadata"].get("generation"))
+        if is_edited:
+            self._problem, self._refusals = None, 0
+        return is_edited
+
+    def _keep(self, body: Json) -> None:
+        self._body, self._version = body, str(body["metadata"]["resourceVersion"])
+        self._status, self._seen_at = parse_cron_job_status(body), self._context.clock()
+
+    async def reconcile(self) -> float:
+        """Make a pass; its requeue_after, in seconds.
+
+        Raises:
+            ApiError: a request failed; what did not depend on it was done.
+            ClusterGoneError: the cron job does not exist any more.
+        """
+        try:
+            cron_job = parse_cron_job(self._body)
+        except InvalidSpecError as error:
+            await self._report(CronJobReason.INVALID, str(error))
+            return RESYNC_SECONDS
+        seen = await self._observe(cron_job)
+        planned = plan(seen)
+        makes = any(isinstance(action, CreateJob) for action in planned.actions)
+        if makes and self._context.clock() - self._seen_at > _FRESH_SECONDS:
+            version = self._version
+            await self._refresh()
+            if version != self._version:
+                self._wake()
+                return RESYNC_SECONDS
+        failure = await self._execute(seen, planned.actions)
+        if planned.status != seen.status:
+            await self._write(planned.status)
+        if failure is not None:
+            raise failure
+        waits = [planned.requeue_after, self._retry_in()]
+        return max(0.01, min([RESYNC_SECONDS, *(each for each in waits if each)]))
+
+    async def report_defect(self, error: Exception) -> None:
+        """Write to the status that a pass failed by a defect. The log has its traceback."""
+        text = f"the operator fails on this cron job ({type(error).__name__}): it tries again; see its log"
+        try:
+            await self._report(CronJobReason.OPERATOR_FAILED, text)
+        except (ApiError, ClusterGoneError, ValueError) as failure:
+            _LOG.warning("%s: its status was not written: %s", self._identity.name, failure)
+
+    async def _report(self, reason: CronJobReason, message: str) -> None:
+        told = (False, reason, message)
+        status = with_condition(self._status, self._now(), CronJobConditionType.ACCEPTED, told)
+        generation = self._body["metadata"].get("generation", 0)
+        status = status.model_copy(update={"observed_generation": generation})
+        if status != self._status:
+            await self._write(status)
+
+    def _now(self) -> float:
+        return self._context.clock() + self._context.server_ahead()
+
+    async def _observe(self, cron_job: CronJob) -> CronJobObservation:
+        """Observe it. Of a job that its status has, and the caches have not, the API server is asked."""
+        known = {body["metadata"]["uid"] for body in self._jobs_of()}
+        for item in self._status.active:
+            if item.uid not in known:
+                await self._find(item.name, item.uid)
+        jobs = (seen_job(body, cron_job.name) for body in self._jobs_of())
+        ordered = tuple(sorted(jobs, key=lambda job: job.name))
+        return CronJobObservation(cron_job, self._status, ordered, self._now(), self._trouble(cron_job))
+
+    def _trouble(self, cron_job: CronJob) -> Problem | None:
+        template = Template(spec=cron_job.spec.job_template.spec.runner.template.spec)
+        if beyond := runner_violations(template, cron_job.namespace, self._context.limits):
+            return Problem(CronJobReason.LIMIT, "; ".join(beyond), _LIMIT_SECONDS)
+        if self._problem is None:
+            return None
+        return Problem(self._problem.reason, self._problem.message, self._retry_in() or 0.0)
+
+    def _retry_in(self) -> float | None:
+        return None if self._problem is None else max(0.0, self._next_try - self._context.clock())
+
+    async def _find(self, name: str, uid: str) -> None:
+        try:
+            body = await self._context.api.get_job(self._identity.namespace, name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            return
+        if body["metadata"]["uid"] == uid:
+            self._jobs.upsert(self._identity.namespace, body)
+
+    async def _execute(self, seen: CronJobObservation, actions: tuple[Action, ...]) -> ApiError | None:
+        """Execute the actions, each on its own; the first failure."""
+        failure: ApiError | None = None
+        for action in actions:
+            try:
+                match action:
+                    case CreateJob(time):
+                        await self._create(seen.cron_job, time)
+                    case DeleteJob(job):
+                        await self._delete(job)
+            except ApiError as error:
+                if error.ending:
+                    raise
+                failure = failure or error
+        return failure
+
+    async def _create(self, cron_job: CronJob, time: float) -> None:
+        name = job_name(cron_job.name, time)
+        try:
+            body = await self._context.api.create(scheduled_job(cron_job, name, iso(time, to="seconds")))
+        except ApiError as error:
+            if not error.conflict:
+                self._refused(error)
+                return
+            body = await self._context.api.get_job(cron_job.namespace, name)
+            if controller_key(body["metadata"]) != cron_job.owner_key:
+                text = f"a GpuDaskJob {name} is there that is not this cron job's: delete it"
+                self._remember(CronJobReason.NAME_IN_USE, text)
+                return
+        self._problem, self._refusals = None, 0
+        self._jobs.upsert(cron_job.namespace, body)
+        self._wake()
+
+    def _refused(self, error: ApiError) -> None:
+        """Remember a refusal.
+
+        Raises:
+            ApiError: `error`, where it is no refusal.
+        """
+        if error.ending or not error.refused:
+            raise error
+        _LOG.warning("%s/%s: %s", self._identity.namespace, self._identity.name, error)
+        reason = CronJobReason.TEMPLATE_REFUSED if error.invalid else CronJobReason.REFUSED
+        self._remember(reason, f"no job can be made: {error.message}")
+
+    def _remember(self, reason: CronJobReason, message: str) -> None:
+        self._refusals += 1
+        self._next_try = self._context.clock() + self._backoff.delay(self._refusals)
+        self._problem = Problem(reason, message)
+        self._wake()
+
+    async def _delete(self, job: SeenJob) -> None:
+        namespace = self._identity.namespace
+        try:
+            await self._context.api.delete_job(namespace, job.name, uid=job.uid, version=job.version)
+        except ApiError as error:
+            if not (error.object_not_found or error.conflict):
+                raise
+            self._jobs.forget(namespace, job.uid)
+            if error.conflict:  # it has changed, or is another one: the next pass decides anew
+                await self._find(job.name, job.uid)
+        else:
+            _LOG.info("%s/%s: deleted job %s", namespace, self._identity.name, job.name)
+            self._jobs.forget(namespace, job.uid)
+        self._wake()
+
+    async def _write(self, status: CronJobStatus) -> None:
+        """Write the status to the version that it was made from; of a newer one another pass makes its own."""
+        of, before = self._identity, self._status
+        body = {
+            key: value
+            for key, value in status.model_dump(mode="json", by_alias=True, exclude_none=True).items()
+            if value != ""
+        }
+        try:
+            answer = await self._context.api.write_status(
+                of.namespace, of.name, uid=of.uid, version=self._version, status=body, plural=CRON_JOB_PLURAL
+            )
+        except ApiError as error:
+            if error.conflict or error.not_found or error.invalid:  # invalid: the test of the uid fails
+                version = self._version
+                await self._refresh()
+                if version == self._version and not error.conflict:
+                    raise
+                self._wake()
+                return
+            raise
+        self._keep(answer)
+        self._cron_jobs.upsert(of.namespace, answer)  # the jobs that wait for it look there
+        self._wake()
+        await self._tell(before, status)
+
+    async def _tell(self, before: CronJobStatus, status: CronJobStatus) -> None:
+        starting = status.condition(CronJobConditionType.STARTING)
+        told: list[tuple[str, str, bool]] = []
+        if status.last_schedule_time != before.last_schedule_time and status.active:
+            job = status.active[-1]
+            told.append((CronJobReason.BEGUN, f"began {job.name}, of {job.scheduled_time}", False))
+        if status.missed != before.missed and starting is not None and starting.reason in _WARNED:
+            told.append((starting.reason, starting.message, True))
+        for reason, message, is_warning in told:
+            await self._context.events.record(
+                self._identity,
+                reason,
+                message,
+                series=status.decided_time,
+                warning=is_warning,
+                now=self._context.clock(),
+                regarding=(API_VERSION, CRON_JOB_KIND),
+            )
+
+    async def _refresh(self) -> None:
+        """Get the cron job as it is now.
+
+        Raises:
+            ClusterGoneError: it was deleted, and no event came.
+            ApiError: the API server refuses, or could not be reached.
+        """
+        of = self._identity
+        try:
+            body = await self._context.api.get_cron_job(of.namespace, of.name)
+        except ApiError as error:
+            if not error.object_not_found:
+                raise
+            await asyncio.sleep(self._context.recheck_seconds)  # an API server that starts answers so, too
+            try:
+                body = await self._context.api.get_cron_job(of.namespace, of.name)
+            except ApiError as again:
+                if again.object_not_found:
+                    raise ClusterGoneError from again
+                raise
+        if body["metadata"]["uid"] != of.uid:
+            raise ClusterGoneError
+        self._keep(body)

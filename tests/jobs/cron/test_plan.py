@@ -1,0 +1,162 @@
+"""Which time is due, and what is done about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpudask.api.cron_job import CronJobConditionType, CronJobReason, parse_cron_job_status
+from gpudask.api.status import iso
+from gpudask.jobs.cron.observation import CreateJob, CronJobPlan, DeleteJob, Problem, job_name
+from gpudask.jobs.cron.plan import plan
+from tests.jobs.cron.builders import NOON, cron_job, decided, job, seen, status
+
+TEN = 600.0
+
+
+def said(planned: CronJobPlan, kind: CronJobConditionType = CronJobConditionType.STARTING) -> str:
+    """A condition in one line."""
+    condition = planned.status.condition(kind)
+    return f"{condition.status} {condition.reason}: {condition.message}" if condition is not None else ""
+
+
+def test_a_job_has_the_name_of_its_minute():
+    assert job_name("nightly", NOON) == f"nightly-{int(NOON) // 60}"
+    assert job_name("nightly", NOON) == job_name("nightly", NOON + 59.0)
+
+
+def test_a_time_that_comes_is_made_and_then_recorded():
+    of = cron_job()
+    planned = plan(seen(of))
+    assert planned.actions == (CreateJob(NOON),)
+    assert not planned.status.active
+    planned = plan(seen(of, job(NOON), status=planned.status))
+    assert planned.actions == ()
+    assert [item.name for item in planned.status.active] == [job_name("nightly", NOON)]
+    assert planned.status.last_schedule_time == planned.status.decided_time == iso(NOON, to="seconds")
+    assert planned.status.next_schedule_time == iso(NOON + TEN, to="seconds")
+    assert planned.requeue_after == TEN
+
+
+def test_before_its_first_time_it_waits():
+    planned = plan(seen(cron_job(), at=NOON - 30))
+    assert (planned.actions, planned.requeue_after) == ((), 30.0)
+
+
+def test_of_missed_times_only_the_newest_is_begun():
+    at, of = NOON + 3 * TEN + 5, cron_job()
+    known = decided(NOON)
+    planned = plan(seen(of, at=at, status=known))
+    assert planned.actions == (CreateJob(NOON + 3 * TEN),)
+    planned = plan(seen(of, job(NOON + 3 * TEN), at=at, status=known))
+    assert planned.status.missed == 2
+    assert said(planned).startswith("True MissedSchedule: 2 times were before")
+
+
+def test_more_than_a_hundred_missed_times_are_told():
+    at = NOON + 200 * TEN
+    planned = plan(seen(cron_job(), job(at), at=at, status=decided(NOON)))
+    assert planned.status.missed == 101
+    assert "TooManyMissedTimes: more than 100 times" in said(planned)
+
+
+def test_a_time_beyond_its_deadline_is_passed_over_and_counted_once():
+    of = cron_job(startingDeadline="1m")
+    planned = plan(seen(of, at=NOON + 120, status=decided(NOON - TEN)))
+    assert planned.actions == ()
+    assert planned.status.missed == 1
+    assert said(planned).startswith("False MissedSchedule: 1 time was up to")
+    assert plan(seen(of, at=NOON + 121, status=planned.status)).status.missed == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "actions", "why"),
+    [
+        ("Allow", (CreateJob(NOON + TEN),), ""),
+        ("Forbid", (), "False JobAlreadyActive"),
+        ("Replace", (DeleteJob(job(NOON, begun=True)),), ""),
+    ],
+)
+def test_what_becomes_of_a_time_while_a_job_runs(policy: str, actions: Any, why: str):
+    before = job(NOON, begun=True)
+    planned = plan(seen(cron_job(concurrencyPolicy=policy), before, at=NOON + TEN, status=decided(NOON, before)))
+    assert planned.actions == actions
+    assert said(planned).startswith(why)
+
+
+def test_replaced_the_next_one_is_made_once_the_old_one_is_gone():
+    of, before = cron_job(concurrencyPolicy="Replace"), job(NOON, begun=True)
+    planned = plan(seen(of, at=NOON + TEN, status=decided(NOON, before)))
+    assert planned.actions == (CreateJob(NOON + TEN),)
+    assert not planned.status.active
+
+
+def test_forbidden_it_is_begun_when_the_other_has_ended():
+    of, before = cron_job(concurrencyPolicy="Forbid"), job(NOON, begun=True, ended_at=NOON + TEN + 60, succeeded=True)
+    planned = plan(seen(of, before, at=NOON + TEN + 61, status=decided(NOON, before)))
+    assert planned.actions == (CreateJob(NOON + TEN),)
+    assert planned.status.last_successful_time == iso(NOON + TEN + 60, to="seconds")
+
+
+def test_suspended_it_makes_nothing_and_resumed_the_newest_without_counting_the_others():
+    of = cron_job(suspend=True)
+    planned = plan(seen(of, at=NOON + 5 * TEN, status=decided(NOON)))
+    assert (planned.actions, planned.status.next_schedule_time) == ((), "")
+    resumed = plan(seen(cron_job(), job(NOON + 5 * TEN), at=NOON + 5 * TEN, status=planned.status))
+    assert (resumed.status.missed, resumed.status.suspended, len(resumed.status.active)) == (0, False, 1)
+
+
+def test_a_job_that_was_never_recorded_and_is_not_due_is_deleted():
+    old, other = job(NOON - TEN), job(NOON, uid="other")
+    planned = plan(seen(cron_job(), old, other, status=decided(NOON, job(NOON))))
+    assert planned.actions == (DeleteJob(old), DeleteJob(other))
+
+
+def test_without_a_status_the_time_of_a_job_that_began_is_decided():
+    planned = plan(seen(cron_job(), job(NOON, begun=True), status=status()))
+    assert planned.actions == ()
+    assert not planned.status.active
+
+
+def test_nobody_stops_it_by_a_job_of_the_year_3000():
+    planned = plan(seen(cron_job(), job(NOON * 10, begun=True)))
+    assert planned.actions == (CreateJob(NOON),)
+
+
+def test_the_history_keeps_the_newest():
+    good = [job(NOON - n * TEN, ended_at=NOON - n, succeeded=True) for n in range(1, 6)]
+    bad = [job(NOON - n * TEN, ended_at=NOON - n) for n in range(11, 14)]
+    planned = plan(seen(cron_job(), *good, *bad, status=decided(NOON)))
+    assert {action.job for action in planned.actions if isinstance(action, DeleteJob)} == {*good[3:], *bad[1:]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [({"schedule": "61 * * * *"}, "InvalidSchedule: spec.schedule"), ({"timeZone": "Moon"}, "UnknownTimeZone: spec")],
+)
+def test_a_schedule_without_meaning_is_a_condition_that_names_the_field(spec: dict[str, str], reason: str):
+    planned = plan(seen(cron_job(**spec)))
+    assert (planned.actions, planned.requeue_after) == ((), None)
+    assert said(planned, CronJobConditionType.ACCEPTED).startswith(f"False {reason}")
+
+
+def test_what_was_refused_is_tried_again_in_its_time():
+    problem = Problem(CronJobReason.REFUSED, "no job can be made: exceeded quota", 5.0)
+    planned = plan(seen(cron_job(), problem=problem))
+    assert (planned.actions, planned.requeue_after) == ((), 5.0)
+    assert "exceeded quota" in said(planned, CronJobConditionType.ACCEPTED)
+    assert plan(seen(cron_job(), problem=replace(problem, wait_seconds=0.0))).actions == (CreateJob(NOON),)
+
+
+def test_twice_it_says_the_same():
+    before = job(NOON)
+    planned = plan(seen(cron_job(), before))
+    again = plan(seen(cron_job(), before, at=NOON + 1, status=planned.status))
+    assert (again.actions, again.status) == ((), planned.status)
+
+
+@pytest.mark.parametrize("hostile", [{"active": "x"}, {"missed": -1}, [1], {"active": [{"name": 1}]}])
+def test_a_foreign_status_is_none(hostile: Any):
+    assert parse_cron_job_status({"status": hostile}) == status()

@@ -1,0 +1,130 @@
+"""Cron jobs on an API server: their jobs are made once, recorded, run, and kept as long as their history says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpudask.api import Json
+from gpudask.api.resource import API_VERSION, CRON_JOB_PLURAL, JOB_PLURAL
+from gpudask.clients.errors import ApiError
+from gpudask.reconcile.operator import Operator
+from tests.jobs.cron.builders import a_cron_job
+from tests.reconcile.jobs import LONG, Jobs
+from tests.reconcile.stage import Stage, eventually, operating, stays
+
+pytestmark = pytest.mark.api
+EVERY_MINUTE = "* * * * *"
+
+
+class CronJobs:
+    """What a person does with cron jobs on a stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._path = f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{CRON_JOB_PLURAL}"
+
+    async def apply(self, schedule: str = EVERY_MINUTE, name: str = "nightly", **spec: Any) -> None:
+        body = a_cron_job(schedule, **spec) | {"metadata": {"name": name}}
+        query = {"fieldManager": "test", "force": "true"}
+        kind = "application/apply-patch+yaml"
+        await self._stage.api.request("PATCH", f"{self._path}/{name}", query=query, body=body, content_type=kind)
+
+    async def make_due(self, name: str = "nightly") -> None:
+        """As if it had been there for some minutes: a time is due now."""
+        body = {"status": {"decidedTime": "2020-06-01T00:00:00Z"}}
+        kind = "application/merge-patch+json"
+        await self._stage.api.request("PATCH", f"{self._path}/{name}/status", body=body, content_type=kind)
+
+    async def status(self, name: str = "nightly") -> Json:
+        return dict((await self._stage.api.request("GET", f"{self._path}/{name}")).get("status", {}))
+
+    async def accepted(self, name: str = "nightly") -> str:
+        conditions = (await self.status(name)).get("conditions", [])
+        item = next((item for item in conditions if item["type"] == "Accepted"), {})
+        return f"{item.get('status')} {item.get('reason')}: {item.get('message', '')}"
+
+    async def jobs(self) -> list[str]:
+        found = await self._stage.list(JOB_PLURAL, API_VERSION)
+        return sorted(item["metadata"]["name"] for item in found)
+
+
+@pytest.fixture
+def crons(stage: Stage) -> CronJobs:
+    """The stage's cron jobs."""
+    return CronJobs(stage)
+
+
+async def test_a_time_that_is_due_runs_once_and_is_told(stage: Stage, crons: CronJobs, operator: Operator):
+    jobs = Jobs(stage)
+    # Once a year: nothing comes in between.
+    await crons.apply("0 0 1 1 *")
+    await crons.make_due()
+    (name,) = await eventually(crons.jobs, bool, "a job is made", seconds=LONG)
+    await jobs.becomes("Running", name)
+    status = await crons.status()
+    assert [item["name"] for item in status["active"]] == [name]
+    stage.kubelet.exits[f"{name}-runner-1"] = 0
+    stage.kubelet.look_again()
+    await jobs.becomes("Complete", name)
+    status = await eventually(crons.status, lambda found: not found.get("active"), "it has ended", seconds=LONG)
+    assert status["lastSuccessfulTime"]
+    assert (await crons.accepted()).startswith("True Accepted")
+    assert jobs.twice() == {}
+    assert operator.unreadable == 0
+
+
+async def test_a_job_that_the_status_does_not_have_never_begins_and_is_deleted(
+    stage: Stage, crons: CronJobs, operator: Operator
+):
+    await crons.apply("0 0 1 1 *", suspend=True)
+    body = await stage.api.request("GET", f"/apis/{API_VERSION}/namespaces/{stage.namespace}/{CRON_JOB_PLURAL}/nightly")
+    reference = {"apiVersion": API_VERSION, "kind": "GpuDaskCronJob", "name": "nightly", "controller": True}
+    owner = {"ownerReferences": [reference | {"uid": body["metadata"]["uid"]}]}
+    metadata = {"name": "nightly-29000000", "namespace": stage.namespace} | owner
+    head = {"apiVersion": API_VERSION, "kind": "GpuDaskJob"}
+    await stage.api.create(head | {"metadata": metadata, "spec": body["spec"]["jobTemplate"]["spec"]})
+    await eventually(crons.jobs, lambda found: not found, "it is deleted", seconds=LONG)
+    assert stage.kubelet.runs == []
+    assert operator.leads
+
+
+async def test_begun_once_by_whichever_operator(stage: Stage, crons: CronJobs):
+    await crons.apply("0 0 1 1 *")
+    await crons.make_due()
+    async with operating(stage.settings):
+        (name,) = await eventually(crons.jobs, bool, "a job is made", seconds=LONG)
+    async with operating(stage.settings):
+        await Jobs(stage).becomes("Running", name)
+        await stays(crons.jobs, [name], 1.0)
+    assert Jobs(stage).twice() == {}
+
+
+async def test_a_schedule_without_meaning_is_told(crons: CronJobs, operator: Operator):
+    await crons.apply("61 * * * *")
+    await eventually(
+        crons.accepted, lambda told: told.startswith("False InvalidSchedule: spec.schedule"), "told", seconds=LONG
+    )
+    await crons.apply("0 0 1 1 *", timeZone="Moon")
+    await eventually(crons.accepted, lambda told: "False UnknownTimeZone" in told, "told", seconds=LONG)
+    assert operator.leads
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"schedule": "TZ=Europe/Vienna 0 0 * * *"}, "spec.timeZone"),
+        ({"schedule": "* * * *"}, "five fields"),
+        ({"startingDeadline": "0s"}, "at least 1s"),
+        ({"concurrencyPolicy": "Never"}, "concurrencyPolicy"),
+    ],
+)
+async def test_what_cannot_be_is_refused_at_once(crons: CronJobs, spec: dict[str, str], words: str):
+    with pytest.raises(ApiError, match=words):
+        await crons.apply(**spec)
+
+
+async def test_a_name_that_leaves_its_jobs_no_room_is_refused(crons: CronJobs):
+    with pytest.raises(ApiError, match="at most 26 characters"):
+        await crons.apply(name="a" * 27)
