@@ -53,9 +53,9 @@ UNUSED = {
     ("create", "gpudaskclusters"),  # for DaskClusters that people make, where the mirror is on
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
     ("get", "gpudaskjobs"),  # for one that seems to be out of date
+    ("get", "gpudaskcronjobs"),  # the same
     ("create", "gpudaskjobs"),  # for DaskJobs that people make, where the mirror is on; at the times of a cron job
     *((verb, "daskjobs") for verb in ("patch", "delete")),  # their owner and their status; with their job
-    ("get", "gpudaskcronjobs"),  # the same
     ("patch", "gpudaskcronjobs/status"),  # once a time of its schedule has come
     *((verb, "daskautoscalers") for verb in ("create", "patch", "delete")),  # which the stock client makes
 }

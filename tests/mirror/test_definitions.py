@@ -149,7 +149,6 @@ async def test_beside_the_stock_operator_nothing_is_mirrored_even_where_our_defi
         assert "DaskJob of kubernetes.dask.org belong to the stock Dask operator" in operator.notes()[0]
     assert own("get", "daskclusters", "-o", "name").stdout == ""
     await stage.delete_cluster("argo")
-    own("delete", "crd", "daskjobs.kubernetes.dask.org", "--timeout=30s")
     own("delete", "-f", str(DEFINITIONS), "--timeout=60s")
 
 
