@@ -54,6 +54,8 @@ UNUSED = {
     ("patch", "gpudaskclusters"),  # for sizes that are set through the mirror
     ("get", "gpudaskjobs"),  # for one that seems to be out of date
     ("get", "gpudaskcronjobs"),  # the same
+    *((verb, "deployments") for verb in ("list", "delete")),  # of the stock operator, whose clusters are taken over
+    ("delete", "services"),  # the same
     ("create", "gpudaskjobs"),  # for DaskJobs that people make, where the mirror is on; at the times of a cron job
     *((verb, "daskjobs") for verb in ("patch", "delete")),  # their owner and their status; with their job
     ("patch", "gpudaskcronjobs/status"),  # once a time of its schedule has come

@@ -13,7 +13,7 @@ from tests.builders import a_manifest, a_pool
 
 VERSION = "0.1.0"
 MIRROR_ON = {"name": "GPUDASK_MIRROR", "value": "true"}
-OURS = {kind: ["gpudask"] for kind in ("DaskCluster", "DaskWorkerGroup", "DaskAutoscaler")}
+OURS = {kind: ["gpudask"] for kind in ("DaskCluster", "DaskWorkerGroup", "DaskAutoscaler", "DaskJob")}
 STOCK: dict[str, list[str]] = {kind: [] for kind in (*OURS, "DaskJob")}
 
 

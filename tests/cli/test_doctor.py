@@ -284,7 +284,7 @@ ACCEPTED = {"type": "Accepted", "status": "False", "reason": "TemplateRefused", 
             {"deployments": [a_deployment(mirror=True)], "dask_kinds": {"DaskCluster": ["gpudask"]}},
             "mirror",
             Level.PROBLEM,
-            "DaskWorkerGroup, DaskAutoscaler of kubernetes.dask.org are missing",
+            "DaskWorkerGroup, DaskAutoscaler, DaskJob of kubernetes.dask.org are missing",
             "kubectl apply --server-side -f crds/mirror.yaml",
         ),
         (

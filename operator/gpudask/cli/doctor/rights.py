@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpudask.api import Json
-from gpudask.api.resource import GROUP, JOB_PLURAL, PLURAL, RECORD_PLURAL
+from gpudask.api.resource import CRON_JOB_PLURAL, GROUP, JOB_PLURAL, PLURAL, RECORD_PLURAL
 from gpudask.mirror import objects
 
 
@@ -36,9 +36,10 @@ def _rights(group: str, resources: tuple[str, ...], *verbs: str) -> tuple[Right,
 
 OPERATOR = (
     *_rights(GROUP, (PLURAL,), "get", "list", "watch"),
-    *_rights(GROUP, (f"{PLURAL}/status", f"{JOB_PLURAL}/status"), "patch"),
+    *_rights(GROUP, (f"{PLURAL}/status", f"{JOB_PLURAL}/status", f"{CRON_JOB_PLURAL}/status"), "patch"),
     *_rights(GROUP, (PLURAL,), "create", "patch", "delete"),
-    *_rights(GROUP, (JOB_PLURAL,), "get", "list", "watch", "delete"),
+    *_rights(GROUP, (JOB_PLURAL,), "get", "list", "watch", "create", "delete"),
+    *_rights(GROUP, (CRON_JOB_PLURAL,), "get", "list", "watch"),
     *_rights("", ("pods/log",), "get"),
     *_rights("", ("pods",), "get", "list", "watch", "create", "patch", "delete"),
     *_rights("", ("services",), "list", "watch", "create", "patch"),
@@ -62,7 +63,6 @@ MIRROR = (
     ),
     *_rights(objects.GROUP, ("daskjobs",), "list", "watch", "patch", "delete"),
     *_rights(GROUP, (PLURAL,), "create", "patch", "delete"),
-    *_rights(GROUP, (JOB_PLURAL,), "create"),
     *_rights("apps", ("deployments",), "list", "delete"),
     *_rights("", ("services",), "delete"),
 )
