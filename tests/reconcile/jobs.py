@@ -58,6 +58,12 @@ class Jobs:
         found = await self._stage.list("gpudaskclusters", API_VERSION)
         return [item["metadata"]["name"] for item in found]
 
+    async def hold_cluster(self, finalizers: list[str], name: str = "sums") -> None:
+        """Let the deletion of a cluster wait for these."""
+        path = f"/apis/{API_VERSION}/namespaces/{self._stage.namespace}/gpudaskclusters/{name}"
+        body, kind = {"metadata": {"finalizers": finalizers}}, "application/merge-patch+json"
+        await self._stage.api.request("PATCH", path, body=body, content_type=kind)
+
     async def left(self) -> list[str]:
         """What an ended job should not have left: its cluster, and pods of it that are not being deleted."""
         return [*await self.clusters(), *await self._stage.names("sums")]

@@ -154,6 +154,33 @@ async def test_the_workers_of_a_job_do_not_take_the_room_of_its_runner(stage: St
         await stage.becomes(jobs.left, [], "nothing is left", seconds=LONG)
 
 
+async def test_an_image_that_is_mended_while_the_job_waits_is_its_runners_too(
+    stage: Stage, jobs: Jobs, operator: Operator
+):
+    stage.kubelet.idle.add("")  # the scheduler's image cannot be pulled
+    spec = a_manifest(a_pool(replicas=1))["spec"]
+    await jobs.apply(cluster={"spec": spec | {"image": "example.org/dask:broken"}})
+    await jobs.becomes("Pending ClusterPending")
+    # Its deletion takes a while.
+    await jobs.hold_cluster(["example.org/slow"])
+    broken = await stage.get("pods", "sums-runner-1")
+    assert broken is not None
+    await jobs.patch(cluster={"spec": spec | {"image": "example.org/dask:mended"}})
+
+    async def is_made_anew() -> bool:
+        pod = await stage.get("pods", "sums-runner-1")
+        return pod is not None and pod["metadata"]["uid"] != broken["metadata"]["uid"]
+
+    await eventually(is_made_anew, bool, "the runner is made anew", seconds=LONG)
+    await jobs.hold_cluster([])
+    stage.kubelet.idle.clear()
+    await jobs.becomes("Running")
+    pod = await stage.get("pods", "sums-runner-1")
+    assert pod is not None
+    assert pod["spec"]["containers"][0]["image"] == "example.org/dask:mended"
+    assert operator.leads
+
+
 @pytest.mark.parametrize("fault", ["failing", "losing"])
 async def test_pods_whose_creation_is_answered_with_5xx_run_once(
     fault: str, stage: Stage, jobs: Jobs, proxy: Proxy, through: Settings

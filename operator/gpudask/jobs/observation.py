@@ -74,3 +74,9 @@ class JobObservation:
     def own(self) -> SeenCluster | None:
         """The cluster that this job made, whatever its spec says now."""
         return self.named if self.named is not None and self.named.is_own else None
+
+    def own_fits(self, attempt: int) -> bool:
+        """Whether the cluster that this job made is the one that its spec has now, for this attempt."""
+        own = self.own
+        is_current = own is not None and own.attempt == attempt and own.made_of == self.wanted
+        return self.job.has_own_cluster and is_current

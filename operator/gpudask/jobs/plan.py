@@ -243,8 +243,7 @@ def _stale_cluster(seen: JobObservation, attempt: int) -> tuple[Action, ...]:
     own = seen.own
     if own is None or own.deleting:
         return ()
-    fits = seen.job.has_own_cluster and own.attempt == attempt and own.made_of == seen.wanted
-    return () if fits else (DeleteCluster(own),)
+    return () if seen.own_fits(attempt) else (DeleteCluster(own),)
 
 
 def _in_the_way(seen: JobObservation, pod: RunnerPod | None) -> tuple[Action, ...]:

@@ -89,7 +89,7 @@ class JobExecutor:
             case CreateCluster(attempt):
                 await self._create_cluster(seen.job, attempt)
             case CreateRunner(attempt):
-                await self._create_runner(seen.job, attempt)
+                await self._create_runner(seen, attempt)
             case LiftGate(pod):
                 await self._of_pod(pod, self._lift(pod))
             case DeleteRunner(pod):
@@ -115,9 +115,10 @@ class JobExecutor:
         self.forget_problem()
         self._clusters.cluster_changed(body)
 
-    async def _create_runner(self, job: Job, attempt: int) -> None:
+    async def _create_runner(self, seen: JobObservation, attempt: int) -> None:
+        job = seen.job
         try:
-            cluster = await self._cluster(job, attempt)
+            cluster = await self._cluster(seen, attempt)
             # Its template is the runner's, too, and may have been edited since its scheduler started.
             if beyond := violations(cluster.spec, job.namespace, self._context.limits):
                 self._remember(JobReason.LIMIT, f"the cluster {job.cluster_name}: {'; '.join(beyond)}")
@@ -149,14 +150,17 @@ class JobExecutor:
         _LOG.info("%s: created pod %s", job.key, name)
         self._runners.upsert(job.namespace, made)
 
-    async def _cluster(self, job: Job, attempt: int) -> Cluster:
+    async def _cluster(self, seen: JobObservation, attempt: int) -> Cluster:
         """The cluster that the program uses, with its image; one of the job's own as it will be.
+
+        What is left of an older spec or of an earlier attempt may still be there, and has another image.
 
         Raises:
             InvalidSpecError: nobody can act on its spec.
         """
+        job = seen.job
         body = self._clusters.find(job.namespace, job.cluster_name)
-        if body is None and job.has_own_cluster:
+        if job.has_own_cluster and (body is None or not seen.own_fits(attempt)):
             body = job_cluster(job, attempt)
             body["metadata"]["uid"] = ""
         elif body is None:
