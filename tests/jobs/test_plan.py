@@ -365,3 +365,13 @@ def test_a_job_that_is_being_deleted_is_left_alone():
     planned = plan(seen(replace(job(), deleting=True), running(), status=open_attempt()))
     assert planned.actions == ()
     assert planned.status == open_attempt()
+
+
+def test_the_deadline_of_a_cron_jobs_job_begins_once_it_is_recorded():
+    of = job(activeDeadline="1m")
+    problem = Problem(JobReason.NOT_RECORDED, "its GpuDaskCronJob has not recorded it", wait_seconds=60.0)
+    waits = plan(seen(of, problem=problem))
+    assert (waits.status.reason, waits.status.start_time) == (JobReason.NOT_RECORDED, "")
+    later = plan(seen(of, at=NOW + 3600.0, status=waits.status))
+    assert not later.status.has_ended
+    assert later.status.start_time == iso(NOW + 3600.0)

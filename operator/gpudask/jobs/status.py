@@ -98,6 +98,7 @@ def _now(
     message: str,
     conditions: list[JobCondition],
 ) -> JobStatus:
+    is_held = phase == JobPhase.SUSPENDED or reason == JobReason.NOT_RECORDED
     return status.model_copy(
         update={
             "observed_generation": seen.job.generation,
@@ -106,8 +107,9 @@ def _now(
             "message": quote(message, _MESSAGE_LENGTH),
             "cluster": seen.job.cluster_name,
             "conditions": conditions,
-            # As of a batch/v1 Job: its deadline does not go on while it is suspended, and begins anew afterwards.
-            "start_time": "" if phase == JobPhase.SUSPENDED else status.start_time or iso(seen.now),
+            # As of a batch/v1 Job: its deadline does not go on while it is suspended, and begins anew afterwards. Nor
+            # does that of a cron job's before it may begin: it would fail without a run, and its time be lost.
+            "start_time": "" if is_held else status.start_time or iso(seen.now),
         }
     )
 
