@@ -160,3 +160,11 @@ def test_twice_it_says_the_same():
 @pytest.mark.parametrize("hostile", [{"active": "x"}, {"missed": -1}, [1], {"active": [{"name": 1}]}])
 def test_a_foreign_status_is_none(hostile: Any):
     assert parse_cron_job_status({"status": hostile}) == status()
+
+
+def test_nothing_that_can_only_be_refused_replaces_a_job_that_runs():
+    of, running = cron_job(concurrencyPolicy="Replace"), job(NOON, begun=True)
+    problem = Problem(CronJobReason.LIMIT, "too many GPUs", 60.0)
+    at, known = NOON + TEN, decided(NOON, running)
+    assert plan(seen(of, running, at=at, status=known)).actions == (DeleteJob(running),)
+    assert plan(seen(of, running, at=at, status=known, problem=problem)).actions == ()

@@ -93,14 +93,16 @@ def _due(
         return strays, _passed_over(seen, schedule, status, decided)
     if why := _waits(status, seen, time):
         return strays, with_condition(status, seen.now, CronJobConditionType.STARTING, (False, *why))
+    is_refused = seen.problem is not None and seen.problem.wait_seconds > 0
     blocking = [item.uid for item in status.active if not _is_deleting(seen, item)]
     if blocking and spec.concurrency_policy == ConcurrencyPolicy.REPLACE:
+        if is_refused:  # nothing would come in its place
+            return strays, status
         return (*strays, *(DeleteJob(job) for job in seen.jobs if job.uid in blocking)), status
     job = next((job for job in seen.jobs if job.name == job_name(seen.cron_job.name, time)), None)
     if job is not None and not job.deleting:
         passed = 0 if status.suspended else schedule.count(decided, time)
         return strays, _begun(seen, status, job, time, passed)
-    is_refused = seen.problem is not None and seen.problem.wait_seconds > 0
     return (strays if job is not None or is_refused else (*strays, CreateJob(time))), status
 
 
