@@ -9,7 +9,7 @@ import pytest
 
 from gpudask.api.cron_job import CronJobConditionType, CronJobReason, parse_cron_job_status
 from gpudask.api.status import iso
-from gpudask.jobs.cron.observation import CreateJob, CronJobPlan, DeleteJob, Problem, job_name
+from gpudask.jobs.cron.observation import CreateJob, CronJobPlan, DeleteJob, Problem, job_name, seen_job
 from gpudask.jobs.cron.plan import plan
 from tests.jobs.cron.builders import NOON, cron_job, decided, job, seen, status
 
@@ -160,6 +160,16 @@ def test_twice_it_says_the_same():
 @pytest.mark.parametrize("hostile", [{"active": "x"}, {"missed": -1}, [1], {"active": [{"name": 1}]}])
 def test_a_foreign_status_is_none(hostile: Any):
     assert parse_cron_job_status({"status": hostile}) == status()
+
+
+def test_a_job_whose_status_cannot_be_read_is_one_that_may_have_run_and_goes_on():
+    body = {"metadata": {"name": job_name("nightly", NOON), "uid": "u"}, "status": {"attempts": "many"}}
+    unreadable = seen_job(body, "nightly")
+    assert (unreadable.begun, unreadable.ended_at) == (True, None)
+    planned = plan(seen(cron_job(), unreadable, status=decided(NOON, unreadable)))
+    assert planned.actions == ()
+    assert [item.uid for item in planned.status.active] == ["u"]
+    assert plan(seen(cron_job(), unreadable)).actions == ()  # nor is its time begun again
 
 
 def test_nothing_that_can_only_be_refused_replaces_a_job_that_runs():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json
 from gpudask.api.cron_job import CronJob, CronJobReason, CronJobStatus
-from gpudask.api.job import JobConditionType, parse_job_status
+from gpudask.api.job import JobConditionType, JobStatus, UnreadableStatusError, parse_job_status
 from gpudask.api.resource import CRON_JOB_KIND
 from gpudask.api.status import epoch
 from gpudask.jobs.cron.schedule import MINUTE_SECONDS
@@ -96,8 +96,16 @@ def controller_key(metadata: Json) -> str:
 
 
 def seen_job(body: Json, cron_job: str) -> SeenJob:
-    """A job of the API server, as the cron job of this name sees it."""
-    metadata, status = body["metadata"], parse_job_status(body)
+    """A job of the API server, as the cron job of this name sees it.
+
+    One whose status cannot be read may have run, and goes on: it holds up itself, and no other job of the schedule.
+    """
+    metadata, status = body["metadata"], JobStatus.model_validate({})
+    is_readable = True
+    try:
+        status = parse_job_status(body)
+    except UnreadableStatusError:
+        is_readable = False
     prefix, _, minute = metadata["name"].rpartition("-")
     is_timed = prefix == cron_job and minute.isascii() and minute.isdecimal() and len(minute) <= _MINUTE_DIGITS
     ended_at = epoch(status.completion_time)
@@ -106,7 +114,7 @@ def seen_job(body: Json, cron_job: str) -> SeenJob:
         uid=metadata["uid"],
         version=str(metadata.get("resourceVersion", "")),
         time=int(minute) * MINUTE_SECONDS if is_timed else None,
-        begun=status.attempts > 0,
+        begun=status.attempts > 0 or not is_readable,
         ended_at=(ended_at or 0.0) if status.has_ended else None,
         succeeded=status.holds(JobConditionType.COMPLETE),
         deleting="deletionTimestamp" in metadata,
