@@ -96,9 +96,9 @@ def _due(
     is_refused = seen.problem is not None and seen.problem.wait_seconds > 0
     blocking = [item.uid for item in status.active if not _is_deleting(seen, item)]
     if blocking and spec.concurrency_policy == ConcurrencyPolicy.REPLACE:
-        if is_refused:  # nothing would come in its place
-            return strays, status
-        return (*strays, *(DeleteJob(job) for job in seen.jobs if job.uid in blocking)), status
+        # Where none can be made, nothing would come in its place.
+        replaced = () if is_refused else tuple(DeleteJob(job) for job in seen.jobs if job.uid in blocking)
+        return (*strays, *replaced), status
     job = next((job for job in seen.jobs if job.name == job_name(seen.cron_job.name, time)), None)
     if job is not None and not job.deleting:
         passed = 0 if status.suspended else schedule.count(decided, time)
