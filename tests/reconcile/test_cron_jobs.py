@@ -31,9 +31,9 @@ class CronJobs:
         kind = "application/apply-patch+yaml"
         await self._stage.api.request("PATCH", f"{self._path}/{name}", query=query, body=body, content_type=kind)
 
-    async def make_due(self, name: str = "nightly") -> None:
+    async def make_due(self, name: str = "nightly", decided: str = "2020-06-01T00:00:00Z") -> None:
         """As if it had been there for some minutes: a time is due now."""
-        body = {"status": {"decidedTime": "2020-06-01T00:00:00Z"}}
+        body = {"status": {"decidedTime": decided}}
         kind = "application/merge-patch+json"
         await self._stage.api.request("PATCH", f"{self._path}/{name}/status", body=body, content_type=kind)
 
@@ -99,6 +99,24 @@ async def test_begun_once_by_whichever_operator(stage: Stage, crons: CronJobs):
         await Jobs(stage).becomes("Running", name)
         await stays(crons.jobs, [name], 1.0)
     assert Jobs(stage).twice() == {}
+
+
+async def test_a_status_that_cannot_be_read_is_told_and_begins_nothing_until_it_is_mended(
+    stage: Stage, crons: CronJobs, operator: Operator
+):
+    await crons.apply("0 0 1 1 *")
+    await crons.make_due(decided="no time")
+
+    async def reasons() -> set[str]:
+        return {event["reason"] for event in await stage.list("events")}
+
+    await eventually(reasons, lambda found: "StatusUnreadable" in found, "it is told", seconds=LONG)
+    assert (await crons.status())["decidedTime"] == "no time"
+    assert await crons.jobs() == []
+    await crons.make_due()
+    (name,) = await eventually(crons.jobs, bool, "a job is made", seconds=LONG)
+    await Jobs(stage).becomes("Running", name)
+    assert operator.leads
 
 
 async def test_a_schedule_without_meaning_is_told(crons: CronJobs, operator: Operator):

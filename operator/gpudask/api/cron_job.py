@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from gpudask.api import Json
 from gpudask.api.base import DURATION_PATTERN, Duration, Model, Rule, seconds
-from gpudask.api.job import JobSpec, broken_limits_of_job
+from gpudask.api.job import JobSpec, UnreadableStatusError, broken_limits_of_job
 from gpudask.api.pod_template import TemplateMetadata
 from gpudask.api.resource import (
     API_VERSION,
@@ -261,11 +261,23 @@ def parse_cron_job(body: Json) -> CronJob:
 
 
 def parse_cron_job_status(body: Json) -> CronJobStatus:
-    """The status as last written; empty where it is missing or of a foreign shape."""
-    try:
-        return CronJobStatus.model_validate(body.get("status") or {})
-    except ValidationError:
+    """The status as last written; empty where there is none.
+
+    It is never guessed: read as empty, a time that was begun would be begun again.
+
+    Raises:
+        UnreadableStatusError: it is there, and cannot be read.
+    """
+    written = body.get("status")
+    if written is None:
         return CronJobStatus.model_validate({})
+    try:
+        status = CronJobStatus.model_validate(written)
+    except ValidationError as error:
+        raise UnreadableStatusError(advice(error, root="status")) from error
+    if status.decided_time and epoch(status.decided_time) is None:
+        raise UnreadableStatusError(f"status.decidedTime: {status.decided_time!r} is no time")
+    return status
 
 
 def _object(value: Any) -> Json:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpudask.api.cron_job import CronJobConditionType, CronJobReason, parse_cron_job_status
+from gpudask.api.job import UnreadableStatusError
 from gpudask.api.status import iso
 from gpudask.jobs.cron.observation import CreateJob, CronJobPlan, DeleteJob, Problem, job_name, seen_job
 from gpudask.jobs.cron.plan import plan
@@ -157,9 +158,18 @@ def test_twice_it_says_the_same():
     assert (again.actions, again.status) == ((), planned.status)
 
 
-@pytest.mark.parametrize("hostile", [{"active": "x"}, {"missed": -1}, [1], {"active": [{"name": 1}]}])
-def test_a_foreign_status_is_none(hostile: Any):
-    assert parse_cron_job_status({"status": hostile}) == status()
+@pytest.mark.parametrize(
+    "hostile", [{"active": "x"}, {"missed": -1}, [1], {"active": [{"name": 1}]}, {"decidedTime": "no time"}]
+)
+def test_a_status_that_does_not_say_what_was_begun_is_refused(hostile: Any):
+    """Read as empty it would begin a time again whose job is gone."""
+    with pytest.raises(UnreadableStatusError, match="status"):
+        parse_cron_job_status({"status": hostile})
+
+
+@pytest.mark.parametrize("none", [None, {}])
+def test_a_cron_job_without_a_status_has_begun_nothing(none: Any):
+    assert parse_cron_job_status({"status": none}) == status()
 
 
 def test_a_job_whose_status_cannot_be_read_is_one_that_may_have_run_and_goes_on():

@@ -15,6 +15,7 @@ from gpudask.api.cron_job import (
     parse_cron_job,
     parse_cron_job_status,
 )
+from gpudask.api.job import JobReason, UnreadableStatusError
 from gpudask.api.limits import runner_violations
 from gpudask.api.pod_template import Template
 from gpudask.api.resource import API_VERSION, CRON_JOB_KIND, CRON_JOB_PLURAL, Identity, InvalidSpecError
@@ -69,6 +70,7 @@ class CronJobReconciler:
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS, context.random)
         self._problem: Problem | None = None
         self._refusals, self._next_try = 0, 0.0  # in a row; on the operator's clock
+        self._status = CronJobStatus.model_validate({})
         self._keep(body)
 
     def changed(self, body: Json) -> bool:
@@ -84,7 +86,12 @@ class CronJobReconciler:
 
     def _keep(self, body: Json) -> None:
         self._body, self._version = body, str(body["metadata"]["resourceVersion"])
-        self._status, self._seen_at = parse_cron_job_status(body), self._context.clock()
+        self._seen_at = self._context.clock()
+        self._unreadable = ""
+        try:
+            self._status = parse_cron_job_status(body)
+        except UnreadableStatusError as error:
+            self._unreadable = str(error)
 
     async def reconcile(self) -> float:
         """Make a pass; its requeue_after, in seconds.
@@ -93,6 +100,8 @@ class CronJobReconciler:
             ApiError: a request failed; what did not depend on it was done.
             ClusterGoneError: the cron job does not exist any more.
         """
+        if self._unreadable:
+            return await self._leave_alone()
         try:
             cron_job = parse_cron_job(self._body)
         except InvalidSpecError as error:
@@ -115,6 +124,19 @@ class CronJobReconciler:
         waits = [planned.requeue_after, self._retry_in()]
         return max(0.01, min([RESYNC_SECONDS, *(each for each in waits if each)]))
 
+    async def _leave_alone(self) -> float:
+        """Tell that nothing is known of what was begun: nothing is, and the status is not written over."""
+        await self._context.events.record(
+            self._identity,
+            JobReason.STATUS_UNREADABLE,
+            f"no jobs are made, since {self._unreadable}: mend status, or upgrade the operator",
+            series=self._version,
+            warning=True,
+            now=self._context.clock(),
+            regarding=(API_VERSION, CRON_JOB_KIND),
+        )
+        return RESYNC_SECONDS
+
     async def report_defect(self, error: Exception) -> None:
         """Write to the status that a pass failed by a defect. The log has its traceback."""
         text = f"the operator fails on this cron job ({type(error).__name__}): it tries again; see its log"
@@ -124,6 +146,8 @@ class CronJobReconciler:
             _LOG.warning("%s: its status was not written: %s", self._identity.name, failure)
 
     async def _report(self, reason: CronJobReason, message: str) -> None:
+        if self._unreadable:
+            return
         told = (False, reason, message)
         status = with_condition(self._status, self._now(), CronJobConditionType.ACCEPTED, told)
         generation = self._body["metadata"].get("generation", 0)

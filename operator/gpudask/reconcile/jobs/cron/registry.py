@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json
 from gpudask.api.cron_job import parse_cron_job_status
+from gpudask.api.job import UnreadableStatusError
 from gpudask.clients.reflector import Caches
 from gpudask.jobs.cron.observation import controller_key
 from gpudask.reconcile.context import Context
@@ -67,8 +68,11 @@ class CronJobRegistry:
         if not key:
             return ""
         copy = next(iter(self.cron_jobs.owned(key)), None)
-        if copy is not None and parse_cron_job_status(copy.body).is_active(metadata["uid"]):
-            return ""
+        try:
+            if copy is not None and parse_cron_job_status(copy.body).is_active(metadata["uid"]):
+                return ""
+        except UnreadableStatusError as error:
+            return f"of its GpuDaskCronJob {error}: nobody can tell whether it has recorded it"
         return "its GpuDaskCronJob has not recorded it: it begins a job once for each time, and deletes any other"
 
     def cron_job_changed(self, key: str) -> None:
