@@ -179,15 +179,18 @@ class CronJobReconciler:
     def _retry_in(self) -> float | None:
         return None if self._problem is None else max(0.0, self._next_try - self._context.clock())
 
-    async def _find(self, name: str, uid: str) -> None:
+    async def _find(self, name: str, uid: str) -> bool:
+        """Have the API server's copy of a job; whether it is there."""
         try:
             body = await self._context.api.get_job(self._identity.namespace, name)
         except ApiError as error:
             if not error.object_not_found:
                 raise
-            return
-        if body["metadata"]["uid"] == uid:
-            self._jobs.upsert(self._identity.namespace, body)
+            return False
+        if body["metadata"]["uid"] != uid:
+            return False
+        self._jobs.upsert(self._identity.namespace, body)
+        return True
 
     async def _execute(self, seen: CronJobObservation, actions: tuple[Action, ...]) -> ApiError | None:
         """Execute the actions, each on its own; the first failure."""
@@ -247,9 +250,9 @@ class CronJobReconciler:
         except ApiError as error:
             if not (error.object_not_found or error.conflict):
                 raise
-            self._jobs.forget(namespace, job.uid)
-            if error.conflict:  # it has changed, or is another one: the next pass decides anew
-                await self._find(job.name, job.uid)
+            # One that has changed is kept: what is forgotten does not come back in the version that is known already.
+            if error.object_not_found or not await self._find(job.name, job.uid):
+                self._jobs.forget(namespace, job.uid)
         else:
             _LOG.info("%s/%s: deleted job %s", namespace, self._identity.name, job.name)
             self._jobs.forget(namespace, job.uid)
