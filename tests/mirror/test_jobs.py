@@ -14,7 +14,7 @@ from gpudask.reconcile.operator import Operator
 from gpudask.settings import Settings
 from tests.conftest import ROOT
 from tests.mirror.stock import Stock
-from tests.mirror.test_served import make, tells
+from tests.mirror.test_served import a_cluster, make, tells
 from tests.reconcile.jobs import LONG, Jobs
 from tests.reconcile.proxy import Proxy
 from tests.reconcile.stage import Stage, eventually, operating, stays
@@ -160,6 +160,35 @@ async def test_a_job_that_another_operator_ran_to_its_end_is_not_run_again(
     await make(stock, a_manifest() | {"metadata": {"name": "next"}})
     await becomes(stock, "Running", "next")
     assert await jobs.get() is None
+
+
+HANDLED = {"kopf.zalando.org/last-handled-configuration": "{}"}
+
+
+async def test_a_job_of_the_stock_operator_keeps_its_status_and_is_not_run_again_once_its_cluster_is_taken_over(
+    stage: Stage, mirroring: Operator, stock: Stock, jobs: Jobs
+):
+    before = {"jobStatus": "Running", "jobRunnerPodName": "sums-runner", "startTime": "2026-01-01T00:00:00Z"}
+    made = await make(
+        stock, a_manifest() | {"metadata": {"name": "sums", "annotations": HANDLED}, "status": {**before}}
+    )
+    owner = {key: made[key] for key in ("apiVersion", "kind")} | {"name": "sums", "uid": made["metadata"]["uid"]}
+    cluster = a_cluster("sums")
+    cluster["metadata"] |= {"annotations": HANDLED, "ownerReferences": [owner | {"controller": True}]}
+    await make(stock, cluster)
+    await tells(stock, "Served", "False MirrorRefused", "sums", "daskjob")
+
+    async def marks() -> list[str]:
+        found = await stock.get("daskcluster", "sums")
+        return list((found or {})["metadata"].get("annotations", {}).keys() & HANDLED.keys())
+
+    await stage.becomes(marks, [], "its cluster is taken over", seconds=LONG)
+    await stays(jobs.get, None, 2.0)
+    assert before.items() <= (await status(stock)).items()
+    unmarked: Json = {"annotations": dict.fromkeys(HANDLED)}
+    await stock.patch("daskjob", "sums", {"metadata": unmarked, "status": {"jobStatus": "Successful"}})
+    await stays(jobs.get, None, 2.0)
+    assert stage.kubelet.runs == []
 
 
 async def test_a_name_that_is_taken_is_told_and_never_adopted(

@@ -20,6 +20,7 @@ from gpudask.mirror.told import Condition
 
 CREATED, CLUSTER_CREATED, RUNNING = "JobCreated", "ClusterCreated", "Running"
 SUCCESSFUL, FAILED = "Successful", "Failed"
+_NOT_OF_JOB = {"phase", "conditions"}
 # What keeps a job from going on, though it waits: somebody has to mend it.
 _WRONG = frozenset(
     {
@@ -55,10 +56,18 @@ def wrong(status: JobStatus) -> tuple[Condition, ...]:
     return told.refused(Reason.INVALID, status.message) if status.reason in _WRONG else ()
 
 
+def kept(item: MirrorObject) -> Json:
+    """The status of a DaskJob that another operator runs: what that wrote."""
+    return {key: value for key, value in (item.told or {}).items() if key not in _NOT_OF_JOB}
+
+
 def has_ended_elsewhere(item: MirrorObject) -> bool:
     """Whether another operator ran it to its end: it is not run again."""
     before = item.told or {}
-    is_ours = bool(item.owners) or any(entry.get("type") == told.SERVED for entry in before.get("conditions") or ())
+    is_ours = bool(item.owners) or any(
+        entry.get("type") == told.SERVED and entry.get("reason") != Reason.MIRROR_REFUSED
+        for entry in before.get("conditions") or ()
+    )
     return not is_ours and before.get("jobStatus") in (SUCCESSFUL, FAILED)
 
 
@@ -70,7 +79,7 @@ def changes(
     known = {str(entry.get("type")): entry for entry in before.get("conditions") or ()}
     entries, news = told.entries(known, (each for each in conditions if not each.holds), now)
     merged: Json = {key: value for key, value in wanted.items() if before.get(key) != value}
-    merged |= dict.fromkeys(before.keys() - wanted.keys() - {"phase", "conditions"})
+    merged |= dict.fromkeys(before.keys() - wanted.keys() - _NOT_OF_JOB)
     if entries != (before.get("conditions") or []):
         merged["conditions"] = entries or None
     return merged, news

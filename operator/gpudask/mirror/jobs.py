@@ -43,10 +43,11 @@ class JobServing:
         Raises:
             ApiError: a request failed, or what is there changed meanwhile.
         """
-        if item.foreign:
-            await self._tell(item, {}, told.refused(Reason.MIRROR_REFUSED, told.HANDLED_BY_ANOTHER))
-            return None
         if job_status.has_ended_elsewhere(item):
+            return None
+        if item.foreign:
+            refused = told.refused(Reason.MIRROR_REFUSED, told.HANDLED_BY_ANOTHER)
+            await self._tell(item, job_status.kept(item), refused)
             return None
         body = self._find(item.owner)
         if item.owners and (body is None or _key(body) not in item.owners):

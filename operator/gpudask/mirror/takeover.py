@@ -72,7 +72,8 @@ class Takeover:
         Raises:
             ApiError: a request failed, or what is there changed meanwhile.
         """
-        own = tuple(item for item in items if not item.deleting)
+        # A DaskJob keeps its marks: they say that its program ran, and is not to be run again.
+        own = tuple(item for item in items if not item.deleting and item.kind != objects.JOB)
         if (waiting := await self._await_release(cluster, own)) is not None:
             return waiting
         groups = [item for item in own if item.kind == objects.WORKER_GROUP]
