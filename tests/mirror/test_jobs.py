@@ -174,7 +174,8 @@ async def test_a_job_of_the_stock_operator_keeps_its_status_and_is_not_run_again
     )
     owner = {key: made[key] for key in ("apiVersion", "kind")} | {"name": "sums", "uid": made["metadata"]["uid"]}
     cluster = a_cluster("sums")
-    cluster["metadata"] |= {"annotations": HANDLED, "ownerReferences": [owner | {"controller": True}]}
+    cluster["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    cluster["metadata"]["annotations"] = HANDLED | {"gpudask.dev/take-over": "now"}
     await make(stock, cluster)
     await tells(stock, "Served", "False MirrorRefused", "sums", "daskjob")
 
@@ -189,6 +190,44 @@ async def test_a_job_of_the_stock_operator_keeps_its_status_and_is_not_run_again
     await stock.patch("daskjob", "sums", {"metadata": unmarked, "status": {"jobStatus": "Successful"}})
     await stays(jobs.get, None, 2.0)
     assert stage.kubelet.runs == []
+
+
+@pytest.mark.parametrize(("phase", "word"), [("Succeeded", "Successful"), ("Failed", "Failed")])
+async def test_the_cluster_of_a_job_of_the_stock_operator_ends_with_its_program_and_is_not_replaced(
+    phase: str, word: str, stage: Stage, mirroring: Operator, stock: Stock
+):
+    made = await make(
+        stock, a_manifest() | {"metadata": {"name": "sums", "annotations": HANDLED}, "status": {"jobStatus": "Running"}}
+    )
+    owner = {key: made[key] for key in ("apiVersion", "kind")} | {"name": "sums", "uid": made["metadata"]["uid"]}
+    owner["controller"] = True
+    labels = {"dask.org/cluster-name": "sums", "dask.org/component": "job-runner"}
+    runner = {
+        "metadata": {"name": "sums-runner", "labels": labels, "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "job", "image": "x"}], "nodeName": "node-1"},
+    }
+    await stage.create("pods", runner)
+    cluster = a_cluster("sums")
+    cluster["metadata"] |= {"annotations": HANDLED, "ownerReferences": [owner]}
+    uid = (await make(stock, cluster))["metadata"]["uid"]
+    scheduler = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskCluster", "name": "sums", "uid": uid}
+    await stage.create(
+        "services",
+        {
+            "metadata": {
+                "name": "sums-scheduler",
+                "labels": {"dask.org/cluster-name": "sums"},
+                "ownerReferences": [scheduler | {"controller": True}],
+            },
+            "spec": {"ports": [{"port": 8786}]},
+        },
+    )
+    await tells(stock, "TakenOver", "False WorkInProgress: the program of its DaskJob", "sums")
+    await stage.patch("pods", "sums-runner/status", {"status": {"phase": phase}})
+    assert (await becomes(stock, word))["endTime"]
+    await tells(stock, "TakenOver", "False NoClient: the program of its DaskJob", "sums")
+    assert await stage.list("services") == []
+    assert await stage.list("gpudaskclusters", "gpudask.dev/v1alpha1") == []
 
 
 async def test_a_name_that_is_taken_is_told_and_never_adopted(

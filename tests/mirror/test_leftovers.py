@@ -10,7 +10,15 @@ import pytest
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.mirror import objects
-from gpudask.mirror.leftovers import IDLE_SECONDS, IDLE_WITH_CLIENTS_SECONDS, Heard, Leftovers, decide, read
+from gpudask.mirror.leftovers import (
+    IDLE_SECONDS,
+    IDLE_WITH_CLIENTS_SECONDS,
+    Heard,
+    Leftovers,
+    decide,
+    needs_answer,
+    read,
+)
 from gpudask.mirror.state import MirrorObject
 from tests.mirror.builders import group
 
@@ -31,9 +39,9 @@ def made(name: str, *owners: Json, **metadata: Any) -> Json:
     return {"metadata": known | {"ownerReferences": list(owners)} | metadata}
 
 
-def a_pod(component: str, kind: str = "ReplicaSet", **status: Any) -> Json:
+def a_pod(component: str, kind: str = "ReplicaSet", uid: str = "r", **status: Any) -> Json:
     labels = {"labels": {"dask.org/component": component}}
-    return made("p", owner(kind, "r"), **labels) | {"status": {"phase": "Running", "podIP": "10.0.0.1"} | status}
+    return made("p", owner(kind, uid), **labels) | {"status": {"phase": "Running", "podIP": "10.0.0.1"} | status}
 
 
 SCHEDULER = made("demo-scheduler", owner("DaskCluster", "c"))
@@ -61,6 +69,28 @@ def test_a_cluster_is_replaced_once_it_is_idle_for_a_while(cluster: MirrorObject
     assert decision.replace == (reason is None)
     assert reason is None or decision.reason == reason
     assert decision.message
+
+
+OF_JOB = replace(CLUSTER, references=(owner("DaskJob", "j"),))
+
+
+@pytest.mark.parametrize(
+    ("pods", "goes"),
+    [
+        ([a_pod("job-runner", kind="DaskJob", uid="j")], False),
+        ([a_pod("job-runner", kind="DaskJob", uid="j", phase="Pending")], False),
+        ([a_pod("job-runner", kind="DaskJob", uid="j", phase="")], False),
+        ([a_pod("job-runner", kind="DaskJob", uid="j", phase="Succeeded")], True),
+        ([a_pod("job-runner", kind="DaskJob", uid="j", phase="Failed")], True),
+        ([a_pod("job-runner", kind="DaskJob", uid="of another")], True),
+        ([a_pod("job-runner", kind="DaskJob", uid="j", phase=3)], True),
+        ([], True),
+    ],
+)
+def test_the_cluster_of_a_job_goes_with_its_program_whatever_the_scheduler_does(pods: list[Json], goes: bool):
+    left = read(OF_JOB, GROUPS, [SCHEDULER, WORKER], [SCHEDULER], [a_pod("scheduler"), *pods])
+    assert not needs_answer(OF_JOB, left)
+    assert decide(OF_JOB, left, Heard()).replace == goes
 
 
 def test_without_a_scheduler_there_is_nothing_to_lose():

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gpudask.api import Json
 from gpudask.api.job import parse_job_status
 from gpudask.api.reasons import Reason
 from gpudask.api.resource import API_VERSION, JOB_KIND, STOCK_JOB_KIND, Identity, owner_key, stock_uid
+from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import namespace_of
-from gpudask.mirror import job_status, objects, told
+from gpudask.mirror import job_status, leftovers, objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.state import MirrorObject
@@ -61,6 +62,21 @@ class JobServing:
             return await self._name_taken(item)
         await self._show(item, body)
         return None
+
+    async def end(self, cluster: MirrorObject, items: Iterable[MirrorObject], runner: str) -> None:
+        """Tell the DaskJob of `cluster` among `items` that its program, which the stock operator began, has ended.
+
+        `runner`: the phase of its pod.
+
+        Raises:
+            ApiError: a request failed, or what is there changed meanwhile.
+        """
+        uids = {reference.get("uid") for reference in cluster.references}
+        word = job_status.SUCCESSFUL if runner == leftovers.SUCCEEDED else job_status.FAILED
+        for item in items:
+            if item.kind == objects.JOB and item.uid in uids and not job_status.has_ended_elsewhere(item):
+                end = {"jobStatus": word, "endTime": iso(self._now(), to="seconds")}
+                await self._tell(item, job_status.kept(item) | end, ())
 
     async def _make(self, item: MirrorObject) -> float | None:
         """Create the GpuDaskJob."""

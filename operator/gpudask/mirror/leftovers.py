@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
-from gpudask.api.resource import LABEL_DASK_COMPONENT
+from gpudask.api.resource import LABEL_DASK_COMPONENT, STOCK_GROUP, STOCK_JOB_KIND
 from gpudask.mirror.state import TAKE_OVER_NOW, MirrorObject
 from gpudask.planning.observed import fields
 
@@ -20,7 +20,8 @@ ANNOTATION_ADVICE = "kubectl -n {namespace} annotate daskcluster {name} " + "=".
 # for longer; one that only keeps its connection open, as notebooks do, does not hold the cluster back for ever.
 IDLE_SECONDS = 10.0
 IDLE_WITH_CLIENTS_SECONDS = 600.0
-_SCHEDULER, _WORKER = "scheduler", "worker"
+_SCHEDULER, _WORKER, _RUNNER = "scheduler", "worker", "job-runner"
+SUCCEEDED, FAILED = ENDED = ("Succeeded", "Failed")  # phases of a pod
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Leftovers:
     """What is left of one cluster.
 
     `schedulers`, `workers`: Deployments. `services`: the scheduler's. `pods`: how many there are. `address`: the IP of
-    the scheduler's pod; empty: it has none.
+    the scheduler's pod; empty: it has none. `runner`: the phase of the pod that runs the program of the DaskJob for
+    which the cluster was made; empty: there is none.
     """
 
     schedulers: tuple[Leftover, ...] = ()
@@ -58,6 +60,7 @@ class Leftovers:
     services: tuple[Leftover, ...] = ()
     pods: int = 0
     address: str = ""
+    runner: str = ""
 
     @property
     def all(self) -> tuple[Leftover, ...]:
@@ -90,13 +93,23 @@ class Decision:
 _GOES = Decision(replace=True, reason=Reason.TERMINATING, message="what the stock operator made for it ends")
 
 
+def ends_with_job(cluster: MirrorObject) -> bool:
+    """Whether `cluster` was made for the program of a DaskJob, and ends with that: nothing replaces it."""
+    return bool(_job_uid(cluster)) and not cluster.take_over_now
+
+
 def needs_answer(cluster: MirrorObject, left: Leftovers) -> bool:
     """Whether the old scheduler has to be asked before anything is deleted."""
-    return bool(left.schedulers) and not cluster.take_over_now and not any(item.ending for item in left.schedulers)
+    if cluster.take_over_now or ends_with_job(cluster):
+        return False
+    return bool(left.schedulers) and not any(item.ending for item in left.schedulers)
 
 
 def decide(cluster: MirrorObject, left: Leftovers, heard: Heard) -> Decision:
     """Decide whether what is `left` of `cluster` may go; a scheduler that is gone, or goes, has nothing to lose."""
+    if ends_with_job(cluster) and left.runner not in ("", *ENDED):
+        message = "the program of its DaskJob, of the stock operator, has not ended: it goes on, and ends with that"
+        return Decision(replace=False, reason=Reason.WORK_IN_PROGRESS, message=message)
     if not needs_answer(cluster, left):
         return _GOES
     if heard.tasks is None:
@@ -148,6 +161,7 @@ def read(
 
     `deployments`, `services`: their metadata; `pods`: whole.
     """
+    pods, job = list(pods), _job_uid(cluster)
     owners = {cluster.uid: "DaskCluster", **{group.uid: "DaskWorkerGroup" for group in groups}}
     own = [found for body in deployments if (found := _controlled(body, "apps/v1", "Deployment", owners)) is not None]
     of_cluster = {cluster.uid: "DaskCluster"}
@@ -162,6 +176,7 @@ def read(
         services=tuple(item for item in found_services if item.name == name),
         pods=len(old),
         address=next((address for component, address in old if component == _SCHEDULER and address), ""),
+        runner=next((phase for body in pods if job and (phase := _phase_of_runner(body, job))), ""),
     )
 
 
@@ -190,13 +205,38 @@ def _old_pod(body: Json) -> tuple[str, str] | None:
     try:
         meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
         component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
-        ended = fields.text(status, "phase") in ("Succeeded", "Failed")
+        ended = fields.text(status, "phase") in ENDED
         if component not in (_SCHEDULER, _WORKER) or ended or _controller(meta).get("kind") != "ReplicaSet":
             return None
         running = fields.text(status, "phase") == "Running" and "deletionTimestamp" not in meta
         return component, fields.text(status, "podIP") if running else ""
     except fields.UnreadableError:
         return None
+
+
+def _phase_of_runner(body: Json, job: str) -> str:
+    """The phase of a pod that runs the program of the DaskJob with the uid `job`; empty: it is another one."""
+    try:
+        meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
+        component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
+        if component != _RUNNER or fields.text(_controller(meta), "uid") != job:
+            return ""
+        return fields.text(status, "phase") or "Unknown"
+    except fields.UnreadableError:
+        return ""
+
+
+def _job_uid(cluster: MirrorObject) -> str:
+    """The uid of the DaskJob that controls `cluster`; empty: none does."""
+    controllers = (item for item in cluster.references if item.get("controller") is True)
+    return next(
+        (
+            str(item.get("uid"))
+            for item in controllers
+            if item.get("kind") == STOCK_JOB_KIND and str(item.get("apiVersion")).startswith(f"{STOCK_GROUP}/")
+        ),
+        "",
+    )
 
 
 def _controller(meta: Json) -> Json:

@@ -164,7 +164,10 @@ class Serving:
 
     async def _take_over(self, key: str, stock: _Stock) -> float:
         """Go on with the takeover of a cluster that the stock operator ran."""
-        waiting = await self._takeover.look(stock.cluster, self._definitions.at(key))
+        items = self._definitions.at(key)
+        waiting = await self._takeover.look(stock.cluster, items)
+        if waiting.runner:
+            await self._jobs.end(stock.cluster, items, waiting.runner)
         if waiting.conditions is not None:
             for item in (stock.cluster, *(group for group in stock.groups if not group.foreign)):
                 await self._tell(item, waiting.conditions)

@@ -7,6 +7,8 @@
 2. Its Deployments and Service stay, and its scheduler is asked, until that has been idle for a while.
 3. They are deleted, the scheduler first; then, once their pods are gone, the stock operator's marks, the DaskCluster's
    last. From there on it is served as any other (`serving`).
+
+The cluster of a DaskJob ends with the job's program, and nothing replaces it.
 """
 
 from __future__ import annotations
@@ -34,16 +36,22 @@ SETTLE_SECONDS = 5.0  # in which the stock operator, where it runs, puts its fin
 _RUNS_RETRY_SECONDS = 60.0
 _ASK_SECONDS = 6.0
 _ENDING_SECONDS = 1.0
+_ENDED_SECONDS = 60.0
 _DELETIONS = 50  # of one pass
 _PAGES = 20  # of Deployments: 10,000
+_JOB_ENDED = "the program of its DaskJob, of the stock operator, has ended, and nothing is made for it: delete that"
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The cluster is not served yet. `conditions`: to tell, None: nothing new; `requeue_after`: seconds."""
+    """The cluster is not served yet. `conditions`: to tell, None: nothing new; `requeue_after`: seconds.
+
+    `runner`: the phase of its DaskJob's pod, which has ended; empty: it has not, or is gone.
+    """
 
     conditions: tuple[Condition, ...] | None
     requeue_after: float
+    runner: str = ""
 
 
 class Takeover:
@@ -81,14 +89,17 @@ class Takeover:
         if not left.all:
             if left.pods:
                 return _waits(Reason.TERMINATING, "the stock operator's pods end", _ENDING_SECONDS)
-            await self._finish(cluster, own)
-            return Waiting(None, 0.0)
+            if not leftovers.ends_with_job(cluster):
+                await self._finish(cluster, own)
+                return Waiting(None, 0.0)
         heard = await self._ask(cluster, left) if leftovers.needs_answer(cluster, left) else Heard()
         decision = leftovers.decide(cluster, left, heard)
         if not decision.replace:
             return _waits(decision.reason, decision.message, _ASK_SECONDS)
+        if not left.all:
+            return _waits(Reason.NO_CLIENT, _JOB_ENDED, _ENDED_SECONDS, left.runner)
         await self._delete(cluster, left)
-        return _waits(decision.reason, decision.message, _ENDING_SECONDS)
+        return _waits(decision.reason, decision.message, _ENDING_SECONDS, left.runner)
 
     def forget(self, uid: str) -> None:
         """Forget a cluster that is served, or gone."""
@@ -184,5 +195,5 @@ class Takeover:
         self._definitions.caches[item.kind].upsert(namespace, answer)
 
 
-def _waits(reason: Reason, message: str, seconds: float) -> Waiting:
-    return Waiting((Condition(told.TAKEN_OVER, reason, message),), seconds)
+def _waits(reason: Reason, message: str, seconds: float, runner: str = "") -> Waiting:
+    return Waiting((Condition(told.TAKEN_OVER, reason, message),), seconds, runner)
