@@ -262,3 +262,14 @@ async def test_an_operator_that_ended_before_a_write_is_gone_on_with_and_nothing
         await becomes(stock, "Successful")
         await stage.becomes(jobs.clusters, [], "its cluster is deleted")
     assert len(stage.kubelet.runs) == 1
+
+
+async def test_what_was_not_carried_over_is_told_though_the_write_after_the_creation_failed(
+    stage: Stage, stock: Stock, proxy: Proxy, through: Settings
+):
+    proxy.faults = [("PATCH", "/daskjobs/sums", 409)]
+    async with operating(replace(through, mirror=True)):
+        await make(stock, a_manifest(restartPolicy="OnFailure"))
+        await becomes(stock, "Running")
+        assert proxy.faults == []
+        await tells(stock, "CarriedOver", "False NotCarriedOver: spec.job.spec.restartPolicy", "sums", "daskjob")

@@ -60,7 +60,7 @@ class JobServing:
             return await self._make(item)
         if stock_uid(body["metadata"], STOCK_JOB_KIND) != item.uid:
             return await self._name_taken(item)
-        await self._show(item, body)
+        await self._show(item, body, None if _key(body) in item.owners else await self._served_once(item))
         return None
 
     async def end(self, cluster: MirrorObject, items: Iterable[MirrorObject], runner: str) -> None:
@@ -80,25 +80,41 @@ class JobServing:
 
     async def _make(self, item: MirrorObject) -> float | None:
         """Create the GpuDaskJob."""
-        assert item.source is not None, "jobs mirror nothing"
         try:
-            served = await asyncio.to_thread(serve_job, item.source)
+            served = await self._convert(item)
         except UnservableError as error:
             await self._invalid(item, str(error))
-            return None
-        except Exception as error:  # noqa: BLE001 - it is told, and the next pass of others goes on
-            _LOG.exception("%s: it cannot be read: a defect", item.owner)
-            await self._invalid(item, f"spec: the operator fails on it ({type(error).__name__}); its log says more")
             return None
         try:
             made = await self._context.api.create(_job(item, served))
         except ApiError as error:
             return await self._not_made(item, error)
         _LOG.info("%s: created the job that serves the DaskJob of this name", item.owner)
-        await self._show(item, made, told.carried_over(list(served.notes)))
-        for words in served.replaced:
-            await self._record(item, Reason.COMMAND_REPLACED, words, warning=False)
+        await self._show(item, made, served)
         return None
+
+    async def _convert(self, item: MirrorObject) -> ServedJob:
+        """What serves it.
+
+        Raises:
+            UnservableError: nothing does.
+        """
+        assert item.source is not None, "jobs mirror nothing"
+        try:
+            return await asyncio.to_thread(serve_job, item.source)
+        except UnservableError:
+            raise
+        except Exception as error:
+            _LOG.exception("%s: it cannot be read: a defect", item.owner)
+            why = f"spec: the operator fails on it ({type(error).__name__}); its log says more"
+            raise UnservableError(why) from error
+
+    async def _served_once(self, item: MirrorObject) -> ServedJob | None:
+        """What its GpuDaskJob was made from, where that has not been told: the write after the creation failed."""
+        try:
+            return await self._convert(item)
+        except UnservableError:
+            return None  # it was edited since
 
     async def _not_made(self, item: MirrorObject, error: ApiError) -> float | None:
         """The creation of the GpuDaskJob failed, or so it seems.
@@ -120,19 +136,22 @@ class JobServing:
         await self._tell(item, {"jobStatus": job_status.CREATED}, told.refused(Reason.FORBIDDEN, why))
         return _REFUSED_RETRY_SECONDS
 
-    async def _show(self, item: MirrorObject, body: Json, carried_over: Condition | None = None) -> None:
-        """Show the GpuDaskJob `body` in the status of `item`, and make it an owner. `carried_over`: where it is new.
+    async def _show(self, item: MirrorObject, body: Json, served: ServedJob | None = None) -> None:
+        """Show the GpuDaskJob `body` in the status of `item`, and make it an owner. `served`: where that is new.
 
         Whether everything was carried over is found once: what is told of it stays.
         """
         status = parse_job_status(body)
-        conditions = [*job_status.wrong(status), *([carried_over] if carried_over is not None else _kept(item))]
+        carried_over = None if served is None else told.carried_over(list(served.notes))
+        conditions = [*job_status.wrong(status), *(_kept(item) if carried_over is None else [carried_over])]
         is_settled = told.is_settled(item, _key(body), body["metadata"]["uid"])
         metadata = None if is_settled else job_status.owned(item, body["metadata"])
         await self._tell(item, job_status.rendered(status, item.name), conditions, metadata=metadata)
         if carried_over is not None and carried_over.holds:
             words = carried_over.message or "everything of it"
             await self._record(item, carried_over.reason, words, warning=False)
+        for words in served.replaced if served is not None else ():
+            await self._record(item, Reason.COMMAND_REPLACED, words, warning=False)
 
     async def _invalid(self, item: MirrorObject, why: str) -> None:
         await self._tell(item, job_status.invalid(item, self._now()), told.refused(Reason.INVALID, why))
