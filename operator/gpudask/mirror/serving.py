@@ -85,9 +85,12 @@ class Serving:
     async def run(self) -> None:
         """Serve until cancelled."""
         self.wake_all()
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
-                group.create_task(self._work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_AT_ONCE):
+                    group.create_task(self._work())
+        finally:
+            self._takeover.close()
 
     async def _work(self) -> None:
         while True:

@@ -27,7 +27,7 @@ from gpudask.clients.flow_control import namespace_of
 from gpudask.mirror import leftovers, objects, told
 from gpudask.mirror.context import Context
 from gpudask.mirror.definitions import Definitions
-from gpudask.mirror.leftovers import Heard, Leftovers
+from gpudask.mirror.leftovers import Decision, Heard, Leftovers
 from gpudask.mirror.state import MirrorObject
 from gpudask.mirror.told import Condition
 
@@ -35,6 +35,9 @@ _LOG = logging.getLogger(__name__)
 SETTLE_SECONDS = 5.0  # in which the stock operator, where it runs, puts its finalizer back: it does so at once
 _RUNS_RETRY_SECONDS = 60.0
 _ASK_SECONDS = 6.0
+_PATIENCE_SECONDS = (
+    0.3  # for an answer; a slower one is looked for in the next pass, and other clusters go on meanwhile
+)
 _ENDING_SECONDS = 1.0
 _ENDED_SECONDS = 60.0
 _DELETIONS = 50  # of one pass
@@ -63,6 +66,7 @@ class Takeover:
         self._released: dict[str, float] = {}  # by uid: since when it was seen without the finalizer
         self._refused: dict[str, float] = {}  # by uid: when the finalizer came back
         self._idle: dict[str, float] = {}  # by uid: since when its scheduler was heard to be idle
+        self._asked: dict[str, asyncio.Task[Heard]] = {}  # by uid: the question to a scheduler that is slow
 
     async def release_ending(self, items: Iterable[MirrorObject]) -> None:
         """Take the stock operator's finalizer off what is being deleted: else it stays for ever.
@@ -92,10 +96,10 @@ class Takeover:
             if not leftovers.ends_with_job(cluster):
                 await self._finish(cluster, own)
                 return Waiting(None, 0.0)
-        heard = await self._ask(cluster, left) if leftovers.needs_answer(cluster, left) else Heard()
-        decision = leftovers.decide(cluster, left, heard)
-        if not decision.replace:
-            return _waits(decision.reason, decision.message, _ASK_SECONDS)
+        heard = await self._hear(cluster, left) if leftovers.needs_answer(cluster, left) else Heard()
+        decision = None if heard is None else leftovers.decide(cluster, left, heard)
+        if decision is None or not decision.replace:
+            return _stays(decision)
         if not left.all:
             return _waits(Reason.NO_CLIENT, _JOB_ENDED, _ENDED_SECONDS, left.runner)
         await self._delete(cluster, left)
@@ -103,8 +107,20 @@ class Takeover:
 
     def forget(self, uid: str) -> None:
         """Forget a cluster that is served, or gone."""
-        for known in (self._released, self._refused, self._idle):
+        for known in (self._released, self._refused):
             known.pop(uid, None)
+        self._forget_answers(uid)
+
+    def close(self) -> None:
+        """Ask no scheduler any more."""
+        for asked in self._asked.values():
+            asked.cancel()
+        self._asked.clear()
+
+    def _forget_answers(self, uid: str) -> None:
+        self._idle.pop(uid, None)
+        if (asked := self._asked.pop(uid, None)) is not None:
+            asked.cancel()
 
     async def _await_release(self, cluster: MirrorObject, own: tuple[MirrorObject, ...]) -> Waiting | None:
         """Take off the finalizers; None: they are off, and nobody has put one back."""
@@ -114,7 +130,7 @@ class Takeover:
             refused_at = self._refused.get(uid)
             if refused_at is None and uid in self._released:
                 refused_at = self._refused[uid] = now
-                self._idle.pop(uid, None)
+                self._forget_answers(uid)
             if refused_at is not None and now < refused_at + _RUNS_RETRY_SECONDS:
                 delay = refused_at + _RUNS_RETRY_SECONDS - now
                 return _waits(Reason.MIRROR_REFUSED, told.HANDLED_BY_ANOTHER, delay)
@@ -136,6 +152,16 @@ class Takeover:
             api.list_labelled(f"/api/v1/{where}/pods", selector, pages=_PAGES, metadata_only=False),
         )
         return leftovers.read(cluster, groups, *found)
+
+    async def _hear(self, cluster: MirrorObject, left: Leftovers) -> Heard | None:
+        """What the old scheduler answers; None: not yet. It runs a tenant's code, and others are not to wait for it."""
+        asked = self._asked.get(cluster.uid) or asyncio.create_task(self._ask(cluster, left))
+        self._asked[cluster.uid] = asked
+        await asyncio.wait({asked}, timeout=_PATIENCE_SECONDS)
+        if not asked.done():
+            return None
+        del self._asked[cluster.uid]
+        return asked.result()
 
     async def _ask(self, cluster: MirrorObject, left: Leftovers) -> Heard:
         """Ask the old scheduler, on its dashboard's port, for what every Dask tells there."""
@@ -193,6 +219,13 @@ class Takeover:
                 raise
             return
         self._definitions.caches[item.kind].upsert(namespace, answer)
+
+
+def _stays(decision: Decision | None) -> Waiting:
+    """What is left stays; None: its scheduler has not answered yet."""
+    if decision is None:
+        return Waiting(None, _ENDING_SECONDS)
+    return _waits(decision.reason, decision.message, _ASK_SECONDS)
 
 
 def _waits(reason: Reason, message: str, seconds: float, runner: str = "") -> Waiting:

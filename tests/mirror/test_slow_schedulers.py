@@ -1,0 +1,64 @@
+"""An old scheduler that is slow to answer, or does not want to, holds up nobody but its own cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gpudask.api import Json
+from gpudask.api.reasons import Reason
+from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.takeover import SETTLE_SECONDS, Takeover
+from tests.mirror.test_leftovers import CLUSTER, SCHEDULER, a_pod
+
+
+class Slow:
+    """What `Takeover` reads: a cluster with its scheduler alone, which answers after `answers`. `asked`: how often."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.answers = asyncio.Event()
+        self.asked = 0
+        self.api = self.schedulers = self
+
+    def clock(self) -> float:
+        return self.now
+
+    async def list_labelled(self, path: str, *_: Any, **__: Any) -> list[Json]:
+        found = {"deployments": SCHEDULER, "pods": a_pod("scheduler")}
+        return [body for name, body in found.items() if path.endswith(name)]
+
+    async def counts(self, *_: Any, **__: Any) -> tuple[int, int]:
+        self.asked += 1
+        await self.answers.wait()
+        return 3, 1
+
+
+async def look(takeover: Takeover) -> Any:
+    async with asyncio.timeout(5):  # far below the deadline of an answer
+        return await takeover.look(CLUSTER, (CLUSTER,))
+
+
+async def test_a_pass_does_not_wait_for_an_answer_and_the_next_one_finds_it() -> None:
+    slow: Any = Slow()
+    takeover = Takeover(slow, Definitions())
+    await look(takeover)
+    slow.now += SETTLE_SECONDS
+    for _ in range(2):
+        assert (await look(takeover)).conditions is None
+    assert slow.asked == 1
+    slow.answers.set()
+    (condition,) = (await look(takeover)).conditions
+    assert condition.reason == Reason.WORK_IN_PROGRESS
+
+
+async def test_a_cluster_that_is_forgotten_is_not_asked_any_more() -> None:
+    slow: Any = Slow()
+    takeover = Takeover(slow, Definitions())
+    await look(takeover)
+    slow.now += SETTLE_SECONDS
+    await look(takeover)
+    takeover.forget(CLUSTER.uid)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=30) if others else None
+    assert all(task.done() for task in others)
