@@ -9,6 +9,7 @@ import pytest
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
+from gpudask.clients.kubernetes import Kubernetes
 from gpudask.mirror import objects
 from gpudask.mirror.leftovers import (
     IDLE_SECONDS,
@@ -18,6 +19,7 @@ from gpudask.mirror.leftovers import (
     decide,
     needs_answer,
     read,
+    reduced_pod,
 )
 from gpudask.mirror.state import MirrorObject
 from tests.mirror.builders import group
@@ -102,6 +104,30 @@ def test_without_a_scheduler_there_is_nothing_to_lose():
 def test_what_cannot_be_asked_says_how_it_is_confirmed():
     message = decide(CLUSTER, LEFT, Heard()).message
     assert "kubectl -n default annotate daskcluster demo gpudask.dev/take-over=now" in message
+
+
+@pytest.mark.parametrize(
+    "pod", [a_pod("scheduler"), a_pod("scheduler", phase="Failed"), a_pod("job-runner", kind="DaskJob", uid="j")]
+)
+def test_a_pod_is_kept_only_as_far_as_it_is_read(pod: Json):
+    large = pod | {"spec": {"containers": "x" * 1_000_000}}
+    large["metadata"] = pod["metadata"] | {"annotations": {"note": "x" * 1_000_000}}
+    assert len(str(reduced_pod(large))) < 1000
+    assert read(OF_JOB, (), [], [], [reduced_pod(large)]) == read(OF_JOB, (), [], [], [pod])
+
+
+async def test_of_whole_objects_few_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+
+    async def list_page(path: str, *, query: dict[str, str], accept: str) -> Json:
+        asked.append(int(query["limit"]))
+        return {"items": [a_pod("worker")] * asked[-1], "metadata": {"continue": "more"}}
+
+    api = object.__new__(Kubernetes)
+    monkeypatch.setattr(api, "list_page", list_page)
+    found = await api.list_labelled("/pods", "a=b", most=150, reduce=reduced_pod)
+    assert max(asked) <= 100
+    assert (len(asked), len(found)) == (2, 200)
 
 
 def test_the_scheduler_is_deleted_first():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NoReturn
 
 from gpudask.api import Json
@@ -27,6 +27,7 @@ FIELD_MANAGER = "gpudask"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _PAGE = "500"  # of objects without their contents
+_WHOLE_PAGE = "100"  # of objects as a tenant wrote them, each of which may have a megabyte; as reflectors list them
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -258,16 +259,23 @@ class Kubernetes(ApiServer):
         }
         await self.request("DELETE", f"{collection(body)}/{body['metadata']['name']}", body=options)
 
-    async def list_labelled(self, path: str, selector: str, *, pages: int, metadata_only: bool = True) -> list[Json]:
-        """The objects at `path` that fit the label selector, of so many pages at most."""
-        query, found = {"limit": _PAGE, "labelSelector": selector}, list[Json]()
-        for _ in range(pages):
-            page = await self.list_page(path, query=query, accept=METADATA_LIST if metadata_only else JSON)
-            found += page.get("items") or ()
-            if not (proceed := page["metadata"].get("continue")):
-                break
+    async def list_labelled(
+        self, path: str, selector: str, *, most: int, reduce: Callable[[Json], Json] | None = None
+    ) -> list[Json]:
+        """The objects at `path` that fit the label selector, about `most` of them at most.
+
+        `reduce`: what is kept of each, which is whole then and may be large; None: only their metadata are read.
+        """
+        page_size = _PAGE if reduce is None else _WHOLE_PAGE
+        query, found = {"limit": page_size, "labelSelector": selector}, list[Json]()
+        while True:
+            page = await self.list_page(path, query=query, accept=METADATA_LIST if reduce is None else JSON)
+            items = page.get("items") or ()
+            found += items if reduce is None else map(reduce, items)
+            proceed = page["metadata"].get("continue")
+            if not proceed or len(found) >= most:
+                return found
             query = query | {"continue": proceed}
-        return found
 
     async def write_status(
         self, namespace: str, name: str, *, uid: str, version: str, status: Json, plural: str = PLURAL

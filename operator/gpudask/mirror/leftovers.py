@@ -159,7 +159,7 @@ def read(
 ) -> Leftovers:
     """What is left of `cluster` among objects that carry its name in a label; what cannot be read is not its.
 
-    `deployments`, `services`: their metadata; `pods`: whole.
+    `deployments`, `services`: their metadata; `pods`: as `reduced_pod` has them.
     """
     pods, job = list(pods), _job_uid(cluster)
     owners = {cluster.uid: "DaskCluster", **{group.uid: "DaskWorkerGroup" for group in groups}}
@@ -178,6 +178,25 @@ def read(
         address=next((address for component, address in old if component == _SCHEDULER and address), ""),
         runner=next((phase for body in pods if job and (phase := _phase_of_runner(body, job))), ""),
     )
+
+
+def reduced_pod(body: Json) -> Json:
+    """What `read` reads of a pod, which a tenant may have made as large as it likes; empty: it is not one."""
+    try:
+        meta, status = fields.mapping(body, "metadata"), fields.mapping(body, "status")
+        component = fields.text(fields.mapping(meta, "labels"), LABEL_DASK_COMPONENT)
+        controller = {key: fields.text(_controller(meta), key) for key in ("kind", "uid")}
+        ending = {"deletionTimestamp": ""} if "deletionTimestamp" in meta else {}
+        return {
+            "metadata": {
+                "labels": {LABEL_DASK_COMPONENT: component},
+                "ownerReferences": [controller | {"controller": True}],
+                **ending,
+            },
+            "status": {key: fields.text(status, key) for key in ("phase", "podIP")},
+        }
+    except fields.UnreadableError:
+        return {}
 
 
 def _controlled(body: Json, api_version: str, kind: str, owners: dict[str, str]) -> Leftover | None:

@@ -41,7 +41,7 @@ _PATIENCE_SECONDS = (
 _ENDING_SECONDS = 1.0
 _ENDED_SECONDS = 60.0
 _DELETIONS = 50  # of one pass
-_PAGES = 20  # of Deployments: 10,000
+_MOST, _MOST_SERVICES = 10_000, 500  # of Deployments, and of pods; of Services
 _JOB_ENDED = "the program of its DaskJob, of the stock operator, has ended, and nothing is made for it: delete that"
 
 
@@ -147,9 +147,9 @@ class Takeover:
         selector = f"{LABEL_DASK_CLUSTER}={cluster.name}"
         where = f"namespaces/{namespace}"
         found = await asyncio.gather(
-            api.list_labelled(f"/apis/apps/v1/{where}/deployments", selector, pages=_PAGES),
-            api.list_labelled(f"/api/v1/{where}/services", selector, pages=1),
-            api.list_labelled(f"/api/v1/{where}/pods", selector, pages=_PAGES, metadata_only=False),
+            api.list_labelled(f"/apis/apps/v1/{where}/deployments", selector, most=_MOST),
+            api.list_labelled(f"/api/v1/{where}/services", selector, most=_MOST_SERVICES),
+            api.list_labelled(f"/api/v1/{where}/pods", selector, most=_MOST, reduce=leftovers.reduced_pod),
         )
         return leftovers.read(cluster, groups, *found)
 
