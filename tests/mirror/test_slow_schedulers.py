@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from gpudask.api import Json
 from gpudask.api.reasons import Reason
 from gpudask.mirror.definitions import Definitions
+from gpudask.mirror.serving import Serving
 from gpudask.mirror.takeover import SETTLE_SECONDS, Takeover
 from tests.mirror.test_leftovers import CLUSTER, SCHEDULER, a_pod
 
@@ -23,6 +25,12 @@ class Slow:
 
     def clock(self) -> float:
         return self.now
+
+    def know(self, _: str) -> bool:
+        return True
+
+    def owned(self, _: str) -> tuple[()]:
+        return ()
 
     async def list_labelled(self, path: str, *_: Any, **__: Any) -> list[Json]:
         found = {"deployments": SCHEDULER, "pods": a_pod("scheduler")}
@@ -58,7 +66,20 @@ async def test_a_cluster_that_is_forgotten_is_not_asked_any_more() -> None:
     await look(takeover)
     slow.now += SETTLE_SECONDS
     await look(takeover)
-    takeover.forget(CLUSTER.uid)
+    takeover.forget(CLUSTER.owner)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.wait(others, timeout=30) if others else None
     assert all(task.done() for task in others)
+
+
+async def test_of_clusters_that_are_gone_nothing_is_kept() -> None:
+    slow: Any = Slow()
+    takeover = Takeover(slow, Definitions())
+    served = Serving(slow, Definitions(caches={CLUSTER.kind: slow}), lambda _: None, lambda _: None)
+    served._takeover = takeover
+    for number in range(3):
+        cluster = replace(CLUSTER, uid=str(number))
+        await takeover.look(cluster, (cluster,))
+    assert list(takeover._released) == ["2"], "those before it are gone"
+    await served._pass(CLUSTER.owner)
+    assert not takeover._released

@@ -138,6 +138,8 @@ class Serving:
         job = next((item for item in made if item.kind == objects.JOB), None)
         for item in crowded:
             await self._tell(item, told.refused(Reason.INVALID, told.TOO_MANY_OWNERS))
+        if cluster is None or not cluster.foreign:
+            self._takeover.forget(key)
         delay = None if job is None else await self._jobs.serve(job)
         if cluster is None:
             self._converted.pop(key, None)

@@ -63,6 +63,7 @@ class Takeover:
     def __init__(self, context: Context, definitions: Definitions) -> None:
         self._context = context
         self._definitions = definitions
+        self._uids: dict[str, str] = {}  # by `namespace/name`: of which something is known
         self._released: dict[str, float] = {}  # by uid: since when it was seen without the finalizer
         self._refused: dict[str, float] = {}  # by uid: when the finalizer came back
         self._idle: dict[str, float] = {}  # by uid: since when its scheduler was heard to be idle
@@ -86,6 +87,9 @@ class Takeover:
         """
         # A DaskJob keeps its marks: they say that its program ran, and is not to be run again.
         own = tuple(item for item in items if not item.deleting and item.kind != objects.JOB)
+        if self._uids.get(cluster.owner) != cluster.uid:
+            self.forget(cluster.owner)
+            self._uids[cluster.owner] = cluster.uid
         if (waiting := await self._await_release(cluster, own)) is not None:
             return waiting
         groups = [item for item in own if item.kind == objects.WORKER_GROUP]
@@ -105,8 +109,9 @@ class Takeover:
         await self._delete(cluster, left)
         return _waits(decision.reason, decision.message, _ENDING_SECONDS, left.runner)
 
-    def forget(self, uid: str) -> None:
-        """Forget a cluster that is served, or gone."""
+    def forget(self, key: str) -> None:
+        """Forget the cluster `key`, as `namespace/name`, which is served, or gone."""
+        uid = self._uids.pop(key, "")
         for known in (self._released, self._refused):
             known.pop(uid, None)
         self._forget_answers(uid)
@@ -202,7 +207,7 @@ class Takeover:
         """Remove the stock operator's marks, the DaskCluster's last: they say that this is not done yet."""
         for item in (*(item for item in own if item.kind != objects.CLUSTER and item.kopf_marks), cluster):
             await self._patch(item, {"annotations": dict.fromkeys(item.kopf_marks)})
-        self.forget(cluster.uid)
+        self.forget(cluster.owner)
         _LOG.info("%s: taken over from the stock operator", cluster.owner)
 
     async def _patch(self, item: MirrorObject, metadata: Json) -> None:
