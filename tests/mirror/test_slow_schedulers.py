@@ -60,6 +60,20 @@ async def test_a_pass_does_not_wait_for_an_answer_and_the_next_one_finds_it() ->
     assert condition.reason == Reason.WORK_IN_PROGRESS
 
 
+async def test_an_answer_that_is_old_decides_nothing() -> None:
+    slow: Any = Slow()
+    takeover = Takeover(slow, Definitions())
+    await look(takeover)
+    slow.now += SETTLE_SECONDS
+    await look(takeover)
+    slow.answers.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=30)
+    slow.now += 30
+    assert (await look(takeover)).conditions is None, "passes failed for a while, and work may have begun"
+    assert (await look(takeover)).conditions is not None
+    assert slow.asked == 2
+
+
 async def test_a_cluster_that_is_forgotten_is_not_asked_any_more() -> None:
     slow: Any = Slow()
     takeover = Takeover(slow, Definitions())

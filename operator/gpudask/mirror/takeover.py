@@ -35,9 +35,9 @@ _LOG = logging.getLogger(__name__)
 SETTLE_SECONDS = 5.0  # in which the stock operator, where it runs, puts its finalizer back: it does so at once
 _RUNS_RETRY_SECONDS = 60.0
 _ASK_SECONDS = 6.0
-_PATIENCE_SECONDS = (
-    0.3  # for an answer; a slower one is looked for in the next pass, and other clusters go on meanwhile
-)
+# For an answer, while other clusters wait. A slower one is looked for in the next pass: until it is too old, since work
+# may have begun after it.
+_PATIENCE_SECONDS, _OLD_SECONDS = 0.3, 3.0
 _ENDING_SECONDS = 1.0
 _ENDED_SECONDS = 60.0
 _DELETIONS = 50  # of one pass
@@ -67,7 +67,8 @@ class Takeover:
         self._released: dict[str, float] = {}  # by uid: since when it was seen without the finalizer
         self._refused: dict[str, float] = {}  # by uid: when the finalizer came back
         self._idle: dict[str, float] = {}  # by uid: since when its scheduler was heard to be idle
-        self._asked: dict[str, asyncio.Task[Heard]] = {}  # by uid: the question to a scheduler that is slow
+        # By uid: the question to a scheduler that is slow; its answer, and when that came.
+        self._asked: dict[str, asyncio.Task[tuple[Heard, float]]] = {}
 
     async def release_ending(self, items: Iterable[MirrorObject]) -> None:
         """Take the stock operator's finalizer off what is being deleted: else it stays for ever.
@@ -166,9 +167,10 @@ class Takeover:
         if not asked.done():
             return None
         del self._asked[cluster.uid]
-        return asked.result()
+        heard, at = asked.result()
+        return heard if self._context.clock() < at + _OLD_SECONDS else None
 
-    async def _ask(self, cluster: MirrorObject, left: Leftovers) -> Heard:
+    async def _ask(self, cluster: MirrorObject, left: Leftovers) -> tuple[Heard, float]:
         """Ask the old scheduler, on its dashboard's port, for what every Dask tells there."""
         uid = cluster.uid
         host = f"[{left.address}]" if ":" in left.address else left.address
@@ -181,12 +183,12 @@ class Takeover:
         except SchedulerError as error:
             _LOG.info("%s: its old scheduler: %s", cluster.owner, error)
             self._idle.pop(uid, None)
-            return Heard()
+            return Heard(), self._context.clock()
         now = self._context.clock()
         if tasks:
             self._idle.pop(uid, None)
-            return Heard(tasks, clients)
-        return Heard(0, clients, now - self._idle.setdefault(uid, now))
+            return Heard(tasks, clients), now
+        return Heard(0, clients, now - self._idle.setdefault(uid, now)), now
 
     async def _delete(self, cluster: MirrorObject, left: Leftovers) -> None:
         for item in [item for item in left.all if not item.ending][:_DELETIONS]:
