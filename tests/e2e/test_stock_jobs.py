@@ -12,7 +12,10 @@ from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
 
-pytestmark = pytest.mark.alone  # it installs the operator with other values
+pytestmark = [
+    pytest.mark.alone,  # it installs the operator with other values
+    pytest.mark.pod_security("baseline"),  # the stock operator's pods may run as root
+]
 _ANSWER = "from distributed import Client; print('the answer is', Client().submit(sum, [40, 2]).result(timeout=120))"
 
 
