@@ -45,7 +45,7 @@ from gpudask.planning.observed.pods import current_scheduler
 from gpudask.reconcile.context import Context
 from gpudask.reconcile.jobs.executor import JobExecutor
 from gpudask.reconcile.loop import Registry
-from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS, confirmed
 
 _LOG = logging.getLogger(__name__)
 # A copy older than this is refreshed before something is made for it: the job may be deleted.
@@ -320,20 +320,9 @@ class JobReconciler:
             ApiError: the API server refuses, or could not be reached.
         """
         of = self._identity
-        try:
-            body = await self._context.api.get_job(of.namespace, of.name)
-        except ApiError as error:
-            if not error.object_not_found:
-                raise
-            await asyncio.sleep(self._context.recheck_seconds)  # an API server that starts answers so, too
-            try:
-                body = await self._context.api.get_job(of.namespace, of.name)
-            except ApiError as again:
-                if again.object_not_found:
-                    raise ClusterGoneError from again
-                raise
-        if body["metadata"]["uid"] != of.uid:
-            raise ClusterGoneError
+        body = await confirmed(
+            lambda: self._context.api.get_job(of.namespace, of.name), of.uid, self._context.recheck_seconds
+        )
         self._keep(body)
 
 

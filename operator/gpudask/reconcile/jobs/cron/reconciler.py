@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -37,7 +36,7 @@ from gpudask.jobs.cron.observation import (
 )
 from gpudask.jobs.cron.plan import plan, with_condition
 from gpudask.reconcile.context import Context
-from gpudask.reconcile.pass_loop import RESYNC_SECONDS
+from gpudask.reconcile.pass_loop import RESYNC_SECONDS, confirmed
 
 _LOG = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
@@ -181,13 +180,10 @@ class CronJobReconciler:
 
     async def _find(self, name: str, uid: str) -> bool:
         """Have the API server's copy of a job; whether it is there."""
+        namespace, api = self._identity.namespace, self._context.api
         try:
-            body = await self._context.api.get_job(self._identity.namespace, name)
-        except ApiError as error:
-            if not error.object_not_found:
-                raise
-            return False
-        if body["metadata"]["uid"] != uid:
+            body = await confirmed(lambda: api.get_job(namespace, name), uid, self._context.recheck_seconds)
+        except ClusterGoneError:
             return False
         self._jobs.upsert(self._identity.namespace, body)
         return True
@@ -311,18 +307,7 @@ class CronJobReconciler:
             ApiError: the API server refuses, or could not be reached.
         """
         of = self._identity
-        try:
-            body = await self._context.api.get_cron_job(of.namespace, of.name)
-        except ApiError as error:
-            if not error.object_not_found:
-                raise
-            await asyncio.sleep(self._context.recheck_seconds)  # an API server that starts answers so, too
-            try:
-                body = await self._context.api.get_cron_job(of.namespace, of.name)
-            except ApiError as again:
-                if again.object_not_found:
-                    raise ClusterGoneError from again
-                raise
-        if body["metadata"]["uid"] != of.uid:
-            raise ClusterGoneError
+        body = await confirmed(
+            lambda: self._context.api.get_cron_job(of.namespace, of.name), of.uid, self._context.recheck_seconds
+        )
         self._keep(body)
