@@ -17,7 +17,7 @@ from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import server  # noqa: F401 - a fixture
 
 _STARTING_SECONDS = 8.0  # of a Python on a busy machine, beside what the completion itself waits
-_PATIENT = {completion.TIMEOUT_VARIABLE: "60"}
+PATIENT = {completion.TIMEOUT_VARIABLE: "60"}
 
 
 def complete(line: str, env: dict[str, str]) -> tuple[list[str], str, float]:
@@ -50,7 +50,7 @@ def test_what_is_there_is_offered(
 ):
     server.clusters["other"] = fake_server.cluster("other", "cpu")
 
-    assert complete(line, _PATIENT)[:2] == (offered, "")
+    assert complete(line, PATIENT)[:2] == (offered, "")
 
 
 def config(folder: Path, user: dict[str, object], where: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ def test_other_shells_ask_in_their_own_words(
     words = {"_GPUDASK_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "gpudask get ", **asks}
     done = subprocess.run(
         [sys.executable, "-m", "gpudask.cli"],
-        env=os.environ | _PATIENT | words,
+        env=os.environ | PATIENT | words,
         capture_output=True,
         text=True,
         check=True,
@@ -128,7 +128,7 @@ def test_bash_completes_what_install_completion_taught_it(
     there = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     typed = 'COMP_WORDS=(gpudask get ""); COMP_CWORD=2; _gpudask_completion gpudask; echo "${COMPREPLY[@]}"'
     # The kubeconfig is named: the home directory, whose shell is taught, is another one.
-    env = os.environ | _PATIENT | {"PATH": there, "HOME": str(tmp_path)}
+    env = os.environ | PATIENT | {"PATH": there, "HOME": str(tmp_path)}
     subprocess.run(["bash", "-c", "gpudask --install-completion; true"], env=env, check=True, timeout=90)
     done = subprocess.run(
         ["bash", "--norc", "-c", f'source "$HOME/.bashrc"; {typed}'],

@@ -22,7 +22,7 @@ from gpudask.cli.doctor.rights import HISTORY
 from gpudask.kubecluster.errors import KubeClusterError
 from gpudask.kubecluster.kube.server import Server
 from tests.cli.invoke import invoke
-from tests.cli.test_completion import complete
+from tests.cli.test_completion import PATIENT, complete
 from tests.kubecluster import fake_server
 from tests.kubecluster.conftest import add_scheduler, dask, server  # noqa: F401 - fixtures
 
@@ -109,7 +109,7 @@ def test_names_alone_are_asked_for_where_names_are_wanted(kept: FakeServer):
     assert lines == [
         f"gpudaskrecord.gpudask.dev/{name}" for name in ("demo-07000000", "demo-08000000", "other-08000000")
     ]
-    assert complete("gpudask history ", {})[0] == ["demo", "other"]
+    assert complete("gpudask history ", PATIENT)[0] == ["demo", "other"]
     assert kept.records_listed == 0
 
 
@@ -260,7 +260,7 @@ def test_a_pod_of_nobody_is_not_found(kept: FakeServer):
 
 
 def test_tab_offers_the_clusters_that_left_a_record(kept: FakeServer):
-    assert complete("gpudask history ", {})[0] == ["demo", "other"]
+    assert complete("gpudask history ", PATIENT)[0] == ["demo", "other"]
 
 
 def test_a_report_needs_a_task_stream(server: FakeServer, tmp_path: Path):  # noqa: F811

@@ -19,7 +19,7 @@ from gpudask.reconcile.served_schema import ResourceMissingError
 from gpudask.settings import Settings
 from local.clusters.api_server import ApiServer
 from tests.builders import a_pool
-from tests.conftest import CRD, JOB_CRD
+from tests.conftest import CRD, CRON_JOB_CRD, JOB_CRD
 from tests.kubectl import Kubectl
 from tests.planning.builders import gpu_pool
 from tests.reconcile.stage import Stage, eventually, operating, staged
@@ -48,7 +48,7 @@ async def stage(audited: ApiServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 @pytest.fixture
 def crd(audited: ApiServer) -> None:
     kubectl = Kubectl(str(audited.kubectl), audited.kubeconfig)
-    for definition in (CRD, JOB_CRD, CRD.with_name("mirror.yaml")):
+    for definition in (CRD, JOB_CRD, CRON_JOB_CRD, CRD.with_name("mirror.yaml")):
         kubectl.define(definition)
 
 

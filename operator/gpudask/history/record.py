@@ -70,6 +70,12 @@ _SAME_ERROR_SECONDS = 5.0  # ages are told, and two answers differ by what they 
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
+def ended_unseen(at: str) -> RecordedEvent:
+    """The event of a cluster that nobody saw end: `at`, when that was noticed."""
+    why = "it was deleted while no operator watched: when is not known"
+    return RecordedEvent(at=at, reason="EndedUnseen", message=why)
+
+
 @dataclass(slots=True)
 class Notes:
     """What was noted of a cluster since its record was last written: bounded, as the record is.

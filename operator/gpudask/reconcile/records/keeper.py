@@ -7,17 +7,15 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from gpudask.api.record import RecordedEvent
 from gpudask.api.resource import Identity
 from gpudask.api.status import iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.kubernetes import Kubernetes
-from gpudask.history.record import Notes
+from gpudask.history.record import Notes, ended_unseen
 from gpudask.history.retention import Kept, Sweep, parse, sweep
 from gpudask.reconcile.records.store import Records, Subject, wait_for_turn
 
 _LOG = logging.getLogger(__name__)
-_UNSEEN = "EndedUnseen"
 
 
 class RecordKeeper:
@@ -138,8 +136,7 @@ class RecordKeeper:
                 self._close_anew(cluster, self._keep_seconds(kept))
                 return
             ended = iso(self._records.now(), to="seconds")
-            why = "it was deleted while no operator watched: when is not known"
-            notes = Notes(ended=ended, events=[RecordedEvent(at=ended, reason=_UNSEEN, message=why)])
+            notes = Notes(ended=ended, events=[ended_unseen(ended)])
             await self._records.go_on(Subject(cluster, "", self._keep_seconds(kept)), notes, only_existing=True)
         except ApiError as error:
             _LOG.info("record %s/%s: %s", kept.namespace, kept.name, error)

@@ -23,7 +23,7 @@ from gpudask.clients.errors import ApiError, SchedulerError
 from gpudask.clients.flow_control import CLUSTER, Backoff, FairQueue, RateLimiter
 from gpudask.history import pools, record, samples
 from gpudask.history.ends import LogSource, PodEnd, PodWatch, gone_end, with_log
-from gpudask.history.record import Notes, recorded_pod
+from gpudask.history.record import Notes, ended_unseen, recorded_pod
 from gpudask.history.tasks import TaskHistory
 from gpudask.history.unfinished import unfinished
 from gpudask.planning.actions import DeletePod, Plan
@@ -257,6 +257,8 @@ class ClusterRecord:
             end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
             self._fresh.append(with_log(end, "", _UNFOLLOWED) if end.source is LogSource.FOLLOWED else end)
             self._note_gone(pod, at)
+        if not before.ended:
+            self.note_event(ended_unseen(iso(self._server_time(), to="seconds")))
         await self.close()
 
     async def _read_back(self, records: Records) -> Record | None:
