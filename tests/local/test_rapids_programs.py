@@ -50,6 +50,20 @@ def test_a_program_that_fails_or_errs_or_lacks_a_module_is_told_and_stops_none(t
     assert closing_line(outcomes) == "rapids: programs=1/4"
 
 
+def test_a_program_that_gives_no_result_is_ended_and_the_next_one_runs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    waits, right = tmp_path / "waits.py", tmp_path / "right.py"
+    waits.write_text("import threading\ndef program():\n    threading.Event().wait()\n")
+    right.write_text("def program():\n    return [1.0]\ndef expected(pandas):\n    return [1.0]\n")
+    late, next_one = (run_program(path, seconds=0.5) for path in (waits, right))
+    assert late.state == "failed"
+    assert late.is_late
+    assert "no result after 0.5 s" in late.why
+    assert "waits.py" in capfd.readouterr().err, "where it waited"
+    assert next_one.state == "right"
+
+
 def test_results_are_compared_by_value() -> None:
     rows = pd.Series([1, 2], index=pd.Index([5, 6], name="key"), name="value")
     assert not unlike(rows.astype("Float64"), rows)
