@@ -40,6 +40,7 @@ def test_a_pod_whose_device_fails_task_after_task_is_replaced(space: Space) -> N
         future = client.submit(work, 1, resources={"GPU": 1}, pure=False)
         assert future.result(timeout=90) == 1
         assert len(ends(client, [future.key])[str(future.key)]) == 1
+        space.wait(lambda: _gpu_seconds("unhealthy", space, "sick"), "what it held meanwhile has its cause")
     assert "PodReplaced" in {event["reason"] for event in space.get("events.events.k8s.io")}
 
 
@@ -65,3 +66,8 @@ def test_the_budget_keeps_the_scheduler_while_it_knows_a_result_and_lets_it_go_a
 def _disruptions(space: Space) -> int:
     (budget,) = space.get("poddisruptionbudgets")
     return int(budget.get("status", {}).get("disruptionsAllowed", -1))
+
+
+def _gpu_seconds(cause: str, space: Space, name: str) -> float:
+    rows = space.pool(name, "gpu").get("causes", ())
+    return sum(row.get("gpuSeconds", 0.0) for row in rows if row["cause"] == cause)
