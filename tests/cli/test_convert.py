@@ -122,6 +122,16 @@ def test_a_gpu_group_is_known_by_its_limits(limits: Json, command: list[str], ex
     assert spec["pools"][1]["accepts"] == "any"
 
 
+def test_a_scheduler_gets_no_gpu_which_is_said_and_keeps_its_nodes():
+    scheduler = a_pod("dask", "scheduler", resources={"limits": {"nvidia.com/gpu": 1, "memory": "4Gi"}})
+    scheduler["spec"]["nodeSelector"] = {"zone": "a"}
+    spec, notes = converted(a_dask_cluster(scheduler=scheduler))
+
+    assert spec["scheduler"]["resources"] == {"memory": "4Gi"}
+    assert spec["scheduler"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+    assert counted(notes) == [f"{Kind.LOST}: spec.scheduler.spec.containers[0].resources.limits"]
+
+
 def test_a_gpu_group_whose_tasks_are_annotated_takes_them_alone():
     worker = a_pod(
         "dask-cuda-worker", "--resources", "GPU=1", resources={"limits": {"nvidia.com/gpu": 1, "memory": "4Gi"}}

@@ -17,6 +17,7 @@ from gpudask.stock.notes import Notes
 MAIN = "dask"
 POOL_LENGTH = 15
 _PARTS = ("spec", "metadata", "replicas", "service")
+_NO_GPU = "the scheduler gets no GPU: it runs no task"
 _SCHEDULER_PORTS = (COMM_PORT, DASHBOARD_PORT)
 _OWN_LABELS = ("dask.org/", "gpudask.dev/")
 _FOREIGN_ANNOTATIONS = ("kubectl.kubernetes.io/", "kopf.zalando.org/")
@@ -141,6 +142,10 @@ def read_section(part: Json, source: str, path: str, notes: Notes, *, scheduler:
     if started.kind and started.kind not in expected:
         notes.lost(source, f"{where}.args", f"starts a Dask {started.kind}, where a {expected[0]} is expected")
     resources = read_resources(main, started.memory, source, where, notes)
+    if scheduler and resources.gpu is not None:
+        # The stock client asks for one with every GPU worker: it has one setting for both.
+        notes.lost(source, f"{where}.resources.limits", _NO_GPU)
+        resources.gpu = None
     fields: Json = {}
     if resources.requests:
         fields["resources"] = resources.requests
