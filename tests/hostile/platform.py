@@ -159,7 +159,7 @@ async def bare_platform(scratch: Path) -> AsyncIterator[BarePlatform]:
         kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_rights()))
         kubectl("create", "namespace", VICTIM)
         token = kubectl("create", "token", "gpudask", f"--namespace={_HOME}", "--duration=24h").stdout.strip()
-        kubeconfig = _kubeconfig(server.kubeconfig, token, scratch / "kubeconfig")
+        kubeconfig = kubeconfig_with(server.kubeconfig, token, scratch / "kubeconfig")
         elsewhere = Impostor("error-418", ELSEWHERE)
         await elsewhere.start()
         async with (
@@ -173,12 +173,12 @@ async def bare_platform(scratch: Path) -> AsyncIterator[BarePlatform]:
         server.stop()
 
 
-def controllers(server: ApiServer) -> Part:
-    """Those that clean up after a deletion, and the one that fills the role `edit`."""
+def controllers(server: ApiServer, *more: str) -> Part:
+    """Those that clean up after a deletion, and the one that fills the role `edit`; and those whose names are given."""
     command = (
         str(server.control_plane.layout.commands / "kube-controller-manager"),
         f"--kubeconfig={server.kubeconfig}",
-        f"--controllers={_CONTROLLERS}",
+        f"--controllers={','.join((_CONTROLLERS, *more))}",
         "--secure-port=0",
         "--leader-elect=false",
         "--kube-api-qps=400",
@@ -199,7 +199,8 @@ def _configured(kubeconfig: Path | None) -> Json:
     return dict(yaml.safe_load(kubeconfig.read_text()))
 
 
-def _kubeconfig(administrator: Path, token: str, path: Path) -> Path:
+def kubeconfig_with(administrator: Path | None, token: str, path: Path) -> Path:
+    """Write at `path` the kubeconfig of whoever has this token."""
     config = _configured(administrator)
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
     path.write_text(yaml.safe_dump(config))
