@@ -12,11 +12,13 @@ from pathlib import Path
 from tests.e2e.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD
 from tests.e2e.provider import chosen
 from tests.e2e.space import Space
+from tests.eventually import eventually
 
 IMAGE = chosen().image
 # Until a file of that name is there: `Program.tell` makes it.
 TOLD_DIRECTORY = "/tmp/told"  # noqa: S108 - in the pod
 _AT = "/program"
+_CPU = "50m"  # a pod that asks for nothing gets next to nothing while the others of its node work
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class Program:
         mounts: Mapping[str, Path] | None = None,
         writable: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
+        cpu: str = _CPU,
     ) -> Program:
-        """Start `python MAIN ARGUMENTS` in `image`, with `user`'s rights.
+        """Start `python MAIN ARGUMENTS` in `image`, with `user`'s rights; `cpu` is what it requests.
 
         `mounts`: path in the pod -> a file or directory of this machine, which the nodes share; it may write into those
         whose path is among `writable`.
@@ -64,6 +67,7 @@ class Program:
             "command": ["python", "-u", f"{_AT}/main.py", *arguments],
             "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
             "volumeMounts": places,
+            "resources": {"requests": {"cpu": cpu}},
             **RESTRICTED_CONTAINER,
         }
         spec = {
@@ -115,7 +119,12 @@ class Program:
         Raises:
             AssertionError: it failed, or did not end in `seconds`; with what it wrote.
         """
-        self.space.wait(lambda: self.phase() in ("Succeeded", "Failed"), f"{self.name} ends", seconds=seconds)
+        eventually(
+            lambda: self.phase() in ("Succeeded", "Failed"),
+            f"{self.name} ends",
+            seconds=seconds,
+            show=lambda: f"\n{self.printed()}{self.space.show()}",
+        )
         text = self.printed()
         assert self.phase() == "Succeeded", text
         return {step: seen for step, _, seen in (line.partition(": ") for line in text.splitlines())}

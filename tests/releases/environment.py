@@ -110,8 +110,16 @@ class Environment:
 
     @property
     def packages(self) -> Path:
-        """Its site-packages."""
-        (found,) = self.python.parent.parent.glob("lib/python*/site-packages")
+        """Its site-packages, with bytecode: a pod that mounts them may not write it, and each of its processes would
+        compile what it imports.
+        """
+        root = self.python.parent.parent
+        (found,) = root.glob("lib/python*/site-packages")
+        with exclusive(root):
+            if not (stamp := root / ".compiled").exists():
+                # It fails, since some packages have files for a later Python; the others are compiled.
+                subprocess.run([self.python, "-m", "compileall", "-qq", "-j", "2", found], check=False)
+                stamp.touch()
         return found
 
     def start(self, *command: str, kubeconfig: str = "") -> subprocess.Popen[str]:

@@ -20,6 +20,7 @@ from tests.releases.environment import Environment
 RELEASE = "integrations"
 PROGRAMS = Path(__file__).with_name("in_pods")
 SHARED = "/shared"  # a directory that all may write
+_CPU = "500m"  # of the program: Prefect's server and its imports take half a minute of a core
 _MEMORY = "1Gi"  # what an orchestrator's imports take comes to Dask's own
 _PACKAGES, _MODULES = "/packages", "/modules"
 _LIBRARIES = "/libraries"
@@ -72,4 +73,5 @@ def start(space: Space, main: str, *arguments: str, rules: Any, shared: Path | N
         mounts=mounts(shared),
         writable=[SHARED],
         environment=ENVIRONMENT | {"DASK_KUBERNETES__NAMESPACE": space.kubectl.namespace},
+        cpu=_CPU,
     )

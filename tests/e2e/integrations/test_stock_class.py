@@ -24,7 +24,7 @@ pytestmark = [
 _SMALL = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @unproven("it was never run on a real cluster")
 def test_a_prefect_flow_makes_a_daskcluster_and_leaves_nothing(space: Space, mirror: None) -> None:
     made = make_cluster_spec("stock", image=chosen().image, n_workers=1, resources=_SMALL, env=ENVIRONMENT)
@@ -44,7 +44,7 @@ def test_a_prefect_flow_makes_a_daskcluster_and_leaves_nothing(space: Space, mir
         json.dumps({"minimum": 1, "maximum": 2}),
         rules=documented_rights(),
     )
-    seen = program.lines(seconds=240)
+    seen = program.lines(seconds=420)
     assert seen["total"] == "12"
     assert re.match(r"stock-default-worker-\d", seen["plain task"])
-    space.wait(lambda: not space.get("daskclusters,gdc"), "the flow's cluster is gone")
+    space.wait(lambda: not space.get("daskclusters,gdc"), "the flow's cluster is gone", seconds=120)

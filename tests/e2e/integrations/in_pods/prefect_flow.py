@@ -16,8 +16,15 @@ import httpx
 CLUSTER_CLASS, CLUSTER_KWARGS, ADAPT_KWARGS = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 _SERVER_SECONDS = 150
 API_URL = f"http://{socket.gethostbyname(socket.gethostname())}:4200/api"
-# Read when Prefect is imported; its context takes them to the workers.
-os.environ |= {"PREFECT_API_URL": API_URL, "PREFECT_HOME": "/tmp/prefect", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}  # noqa: S108 - in the pod
+# Read when Prefect is imported; its context takes them to the workers. Nobody looks at pages, and no block is used.
+os.environ |= {
+    "PREFECT_API_URL": API_URL,
+    "PREFECT_HOME": "/tmp/prefect",  # noqa: S108 - in the pod
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+}
 
 
 def start_server() -> subprocess.Popen[bytes]:
