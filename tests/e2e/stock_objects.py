@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpudask.api import Json
-from tests.e2e.space import Space
 from tests.eventually import eventually
+from tests.kubectl import Kubectl
+
+if TYPE_CHECKING:
+    from tests.e2e.space import Space
 
 KINDS = "daskjobs,daskclusters,daskworkergroups,daskautoscalers"
 _FINALIZERS = "kopf.zalando.org/"
 _LINES, _LOG_SHOWN = 60, 10_000  # of a pod's log; characters of a file
 
 
-def remove(space: Space, *, seconds: float = 120) -> None:
-    """Delete all of them. What the stock operator would take off, which has ended, is taken off: nobody else would.
+def remove(kubectl: Kubectl, *, seconds: float = 120) -> None:
+    """Delete all of them in its namespace, and take off what the stock operator holds them by: it has ended.
 
     Raises:
         AssertionError: some are left after so many seconds, with what they are.
     """
-    space.kubectl.attempt("delete", KINDS, "--all", "--wait=false")
+    kubectl.attempt("delete", KINDS, "--all", "--wait=false")
 
     def gone() -> bool:
-        left = _all(space)
+        left = _all(kubectl)
         for body in left:
-            _release(space, body)
+            _release(kubectl, body)
         return not left
 
-    eventually(gone, "the stock operator's objects are gone", seconds=seconds, show=lambda: _all(space))
+    what = "the stock operator's objects are gone"
+    eventually(gone, what, seconds=seconds, show=lambda: [body["metadata"] for body in _all(kubectl)])
 
 
 def show(space: Space, log: Path) -> str:
@@ -36,7 +41,7 @@ def show(space: Space, log: Path) -> str:
     statuses = [
         f"{body['kind']} {body['metadata']['name']}: finalizers {body['metadata'].get('finalizers')},"
         f" status {json.dumps(body.get('status'))}"
-        for body in _all(space)
+        for body in _all(space.kubectl)
     ]
     pods = space.kubectl.attempt("get", "pods", "-o", "json")
     found = json.loads(pods.stdout)["items"] if pods.returncode == 0 else []
@@ -53,20 +58,20 @@ def show(space: Space, log: Path) -> str:
     return "\n".join(parts)
 
 
-def _all(space: Space) -> list[Json]:
+def _all(kubectl: Kubectl) -> list[Json]:
     """All of them; none where the API server does not know their kinds."""
-    listed = space.kubectl.attempt("get", KINDS, "-o", "json")
+    listed = kubectl.attempt("get", KINDS, "-o", "json")
     return list(json.loads(listed.stdout)["items"]) if listed.returncode == 0 else []
 
 
-def _release(space: Space, body: Json) -> None:
+def _release(kubectl: Kubectl, body: Json) -> None:
     held = body["metadata"].get("finalizers", [])
     kept = [name for name in held if not name.startswith(_FINALIZERS)]
     if kept == held:
         return
     patch = {"metadata": {"finalizers": kept or None}}
     named = f"{body['kind'].lower()}/{body['metadata']['name']}"
-    space.kubectl.attempt("patch", named, "--type=merge", "-p", json.dumps(patch))  # it may be gone
+    kubectl.attempt("patch", named, "--type=merge", "-p", json.dumps(patch))  # it may be gone
 
 
 def _containers(pod: Json) -> str:

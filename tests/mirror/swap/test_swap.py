@@ -40,6 +40,7 @@ def manifest(name: str) -> Json:
     """A DaskCluster as the stock client makes it, with commands that today's Dask has."""
     body = a_cluster(name, n_workers=WORKERS, resources=GPUS[name], env=[POD_IP], worker_command=WORKER)
     body["spec"]["scheduler"]["spec"]["containers"][0]["args"] = SCHEDULER
+    body["spec"]["worker"]["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     return body
 
 
