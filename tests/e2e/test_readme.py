@@ -1,4 +1,6 @@
-"""The README's installation by its own commands, read from the file: from an empty registry to a result."""
+"""The README's installation by its own commands, read from the file: onto a Kubernetes on which nobody has anything,
+from an empty registry to a result.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,26 @@ import pytest
 
 from local.host.commands import run
 from local.host.progress import QUIET
-from local.images.debian import BASE_IMAGE
+from local.images.debian import BASE_IMAGE, ensure_base_image
 from local.images.wheels import fetch_wheels
-from local.operator.release import NAMESPACE
 from tests.conftest import ROOT
 from tests.docs.pages import BLOCK
 from tests.e2e.kubeconfigs import write_kubeconfig
 from tests.e2e.platform import Platform
 from tests.e2e.registry import image_registry, tags
+from tests.e2e.second_cluster import second_cluster
 from tests.e2e.space import Space
 from tests.images.test_publish import VERSION
 
 pytestmark = [
-    pytest.mark.alone,  # it removes the operator and installs another
+    pytest.mark.alone,  # a second cluster and a build of images take most of the machine
     pytest.mark.registry,
-    pytest.mark.local_cluster("its nodes pull from this machine's loopback"),
+    pytest.mark.local_cluster("it makes a cluster of its own, whose nodes pull from this machine's loopback"),
 ]
 _REGISTRY = "registry.example/me"
 _SECONDS = 900
+_IMAGES = ("operator", "dask", "dask-cpu")
+_LOCKS = [ROOT / "requirements" / f"{name}.lock" for name in _IMAGES]
 
 
 def commands() -> list[str]:
@@ -38,31 +42,43 @@ def commands() -> list[str]:
 
 
 @pytest.fixture
-def bare(platform: Platform) -> Iterator[Platform]:
-    """The cluster without an operator; afterwards with the one of the other tests."""
-    run([str(platform.provider.helm), "uninstall", "gpudask", "-n", NAMESPACE, "--wait"], environment=_admin(platform))
-    yield platform
-    platform.kubectl.attempt("delete", "gdc", "--all", "--all-namespaces", "--timeout=30s")
-    platform.install()
+def mine(tmp_path: Path) -> Path:
+    """A Python of a person's own with what the README says to install there: the second cluster has no way outside."""
+    run(["python3", "-m", "venv", str(tmp_path / "mine")])
+    programs = tmp_path / "mine" / "bin"
+    follow(commands()[2].splitlines()[0], {}, programs)
+    return programs
 
 
-def _admin(platform: Platform) -> dict[str, str]:
-    return {"KUBECONFIG": str(platform.kubectl.kubeconfig)}
+@pytest.fixture
+def bare() -> Iterator[Platform]:
+    """A cluster on which nobody has installed anything."""
+    ensure_base_image(QUIET)
+    for lock in _LOCKS:
+        fetch_wheels(lock, QUIET)
+    with second_cluster(f"readme-{os.getpid()}", pretended_gpus=2) as platform:
+        yield platform
 
 
-def _build_options() -> str:
-    """What differs on this machine, which has no registry of base images: the base and the wheels are its own."""
-    wheels = {
-        name: fetch_wheels(ROOT / "requirements" / f"{name}.lock", QUIET) for name in ("operator", "dask", "dask-cpu")
-    }
-    volumes = " ".join(f"--volume={path}:/wheels/{name}:ro" for name, path in wheels.items())
-    links = " ".join(f"--find-links /wheels/{name}" for name in wheels)
-    options = "--isolation=chroot --network=host --layers"
-    return f"{options} {volumes} --build-arg=BASE={BASE_IMAGE} '--build-arg=PIP_ARGS=--no-index {links}'"
+def follow(commands: str, environment: dict[str, str], *programs: Path) -> str:
+    """What the commands print, with these directories of programs first; where one fails, so does the test."""
+    path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=ROOT,
+        env={**os.environ, **environment, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+    return done.stdout
 
 
-def test_the_readme_installs_from_nothing_and_computes(bare: Platform, tmp_path: Path) -> None:
-    build, install, on_my_machine = commands()
+def test_the_readme_installs_from_nothing_and_computes(mine: Path, bare: Platform, tmp_path: Path) -> None:
+    build, install, (_, *programs) = *commands()[:2], commands()[2].splitlines()
+    tools = (Path(bare.kubectl.path).parent, Path(bare.provider.helm).parent)
     with image_registry(tmp_path) as address, Space.opened(bare) as space:
         kubeconfig = tmp_path / "kubeconfig"
         write_kubeconfig(space, kubeconfig)
@@ -72,34 +88,28 @@ def test_the_readme_installs_from_nothing_and_computes(bare: Platform, tmp_path:
             "BUILD_ARGS": _build_options(),
             "PUSH_ARGS": "--tls-verify=false",
         }
-
-        def follow(block: str, **more: str) -> str:
-            """A block as it is written, but for the registry's address; what it printed."""
-            text = block.replace(_REGISTRY, f"{address}/me")
-            programs = [Path(bare.kubectl.path).parent, Path(bare.provider.helm).parent]
-            path = os.pathsep.join([*filter(None, [more.pop("first", "")]), *map(str, programs), os.environ["PATH"]])
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", text],
-                cwd=ROOT,
-                env={**os.environ, **environment, **more, "PATH": path},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_SECONDS,
-            )
-            assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}{space.show()}"
-            return done.stdout
-
-        printed = follow(build)
-        for name in ("operator", "dask", "dask-cpu"):
+        # As they are written, but for the registry's address.
+        build, install = (block.replace(_REGISTRY, f"{address}/me") for block in (build, install))
+        printed = follow(build, environment, *tools)
+        for name in _IMAGES:
             assert tags(address, f"me/{name}") == [VERSION]
-        next_command = install.replace(_REGISTRY, f"{address}/me")
-        assert next_command.startswith(printed), "what it prints is what the README has next"
-        assert "condition met" in follow(install)
-        images = {pod["spec"]["containers"][0]["image"] for pod in space.get("pods")}
-        assert images == {f"{address}/me/dask:{VERSION}"}, "no manifest named it: it is the default"
-
-        run(["python3", "-m", "venv", str(tmp_path / "mine")])
-        said = follow(on_my_machine, first=str(tmp_path / "mine" / "bin"))
+        assert install.startswith(printed), "what it prints is what the README has next"
+        try:
+            assert "condition met" in follow(install, environment, *tools)
+            images = {pod["spec"]["containers"][0]["image"] for pod in space.get("pods")}
+            assert images == {f"{address}/me/dask:{VERSION}"}, "no manifest named it: it is the default"
+            said = follow("\n".join(programs), environment, mine, *tools)
+        except AssertionError:
+            print(space.show())
+            raise
         assert "plain NumPy agrees: yes" in said
         assert "UserWarning" not in said, "its versions are the images'"
+
+
+def _build_options() -> str:
+    """What differs on this machine, which has no registry of base images: the base and the wheels are its own."""
+    wheels = {lock.stem: fetch_wheels(lock, QUIET) for lock in _LOCKS}
+    volumes = " ".join(f"--volume={path}:/wheels/{name}:ro" for name, path in wheels.items())
+    links = " ".join(f"--find-links /wheels/{name}" for name in wheels)
+    options = "--isolation=chroot --network=host --layers"
+    return f"{options} {volumes} --build-arg=BASE={BASE_IMAGE} '--build-arg=PIP_ARGS=--no-index {links}'"
