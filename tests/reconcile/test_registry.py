@@ -5,11 +5,14 @@ from __future__ import annotations
 from gpudask.api import Json
 
 import asyncio
+import time
+import weakref
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
+from gpudask.api.resource import Identity
 from gpudask.reconcile import loop as module
 from gpudask.reconcile.loop import Registry
 from gpudask.reconcile.supervisor import Supervisor
@@ -28,6 +31,9 @@ class Record:
 
     async def stop(self) -> None:
         self.ended.append((self._uid, "stopped"))
+
+    def pod_gone(self, *_: Any) -> None:
+        pass
 
 
 class Loop:
@@ -65,7 +71,9 @@ def body(uid: str, version: int = 1, namespace: str = "team") -> Json:
 
 def context(*known: str) -> Any:
     pods = SimpleNamespace(owned=lambda _: ())
-    return SimpleNamespace(knows=lambda namespace: namespace in known, supervisor=Supervisor(), pods=pods)
+    return SimpleNamespace(
+        knows=lambda namespace: namespace in known, supervisor=Supervisor(), pods=pods, clock=time.monotonic
+    )
 
 
 async def acting() -> list[str]:
@@ -155,3 +163,53 @@ async def test_a_record_is_closed_where_its_cluster_is_gone_and_left_to_others_w
     await acting()
     await registry.stand_by()
     assert sorted(Record.ended) == [("deleted", "closed"), ("ended", "closed"), ("stays", "stopped")]
+
+
+class GonePod:
+    """A pod of the cluster `uid` that does not exist any more."""
+
+    def __init__(self, uid: str) -> None:
+        self.owner = f"team/{uid}"
+
+
+async def test_of_a_cluster_that_is_gone_no_pod_is_kept_once_its_record_is_closed(monkeypatch: pytest.MonkeyPatch):
+    written = asyncio.Event()
+    monkeypatch.setattr(Record, "close", lambda _: written.wait())
+    registry = Registry()
+    registry.lead(context("team"))
+    registry.cluster_changed(body("gone"))
+    assert await acting() == ["gone"]
+    during, after = GonePod("gone"), GonePod("gone")
+    registry.cluster_deleted(body("gone")["metadata"])
+    assert await acting() == []
+    registry.pod_gone(during)  # type: ignore[arg-type]
+    written.set()
+    await acting()
+    registry.pod_gone(after)  # type: ignore[arg-type]
+    kept = [weakref.ref(during), weakref.ref(after)]
+    del during, after
+    assert [pod() for pod in kept] == [None, None]
+
+
+async def test_of_a_cluster_that_is_left_to_others_pods_are_kept_until_its_end_is_told():
+    registry = Registry()
+    registry.lead(context("team"))
+    registry.cluster_changed(body("stays"))
+    assert await acting() == ["stays"]
+    await registry.stand_by()
+    registry.cluster_deleted(body("stays")["metadata"])  # while nobody leads
+    registry.pod_gone(GonePod("stays"))  # type: ignore[arg-type]
+    registry.lead(context("team"))
+    assert registry.outlived(Identity("stays", "team", "stays"))
+
+
+async def test_a_name_is_that_of_the_cluster_that_has_it_now():
+    registry = Registry()
+    first, second = body("first"), body("second")
+    first["metadata"]["name"] = second["metadata"]["name"] = "demo"
+    registry.cluster_changed(first)
+    registry.cluster_changed(second)
+    registry.cluster_deleted(first["metadata"])
+    assert registry.find("team", "demo") == second
+    registry.cluster_deleted(second["metadata"])
+    assert registry.find("team", "demo") is None

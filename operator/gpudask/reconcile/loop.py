@@ -137,7 +137,7 @@ class Registry:
         self._deleted: set[str] = set()  # clusters that were deleted while their loop runs
         self._ending: dict[str, ClusterRecord] = {}  # by key: of clusters that are gone, whose pods may be there
         self._closing: set[asyncio.Task[None]] = set()  # records that are written for the last time
-        self._closed: deque[str] = deque(maxlen=_CLOSED_KEPT)  # by key: of clusters whose record was closed here
+        self._closed: dict[str, None] = {}  # by key, the last one last: clusters whose record was closed here
         # Called with `namespace/name` of a cluster that changed, or one of whose objects did.
         self.on_cluster: Callable[[str], None] = lambda _name: None
         # The GpuDaskJob of a `namespace/name`.
@@ -247,7 +247,8 @@ class Registry:
             return
         if (record := self._ending.get(pod.owner)) is not None and self._context is not None:
             record.pod_gone(pod, self._context.clock())
-        self._gone.append((pod, self._clock()))
+        if pod.owner not in self._closed:  # of which all is told
+            self._gone.append((pod, self._clock()))
 
     def event_recorded(self, cluster: Identity, event: RecordedEvent) -> None:
         """An event was recorded on a cluster."""
@@ -275,7 +276,7 @@ class Registry:
         ahead = self._context.clock() - self._clock()
         gone = tuple((pod, at + ahead) for pod, at in self._gone if pod.owner == cluster.owner_key)
         record = ClusterRecord(self._context, cluster, "")
-        self._run_to_end(record, partial(record.close_anew, gone, keep_seconds), cluster.owner_key)
+        self._run_to_end(record, partial(record.close_anew, gone, keep_seconds), cluster.owner_key, closes=True)
 
     def wake_all(self) -> None:
         """Wake all loops: something changed that concerns every cluster."""
@@ -335,22 +336,33 @@ class Registry:
         """Write the end of a cluster that is gone; of one that others go on with, end what runs for its record."""
         if self._context is None:
             return
-        self._run_to_end(record, record.close if is_gone else record.stop, key)
+        self._run_to_end(record, record.close if is_gone else record.stop, key, closes=is_gone)
 
-    def _run_to_end(self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str) -> None:
+    def _run_to_end(
+        self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str, *, closes: bool
+    ) -> None:
         assert self._context is not None, "records are of clusters that had a loop, or of a leader"
         task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
         self._closing.add(task)
         self._ending[key] = record
         task.add_done_callback(self._closing.discard)
-        task.add_done_callback(lambda done: self._closed_record(key, done))
+        task.add_done_callback(lambda done: self._ended_record(key, closed=closes and not done.cancelled()))
 
-    def _closed_record(self, key: str, task: asyncio.Task[None]) -> None:
+    def _ended_record(self, key: str, *, closed: bool) -> None:
+        """Note that nothing runs for a record any more; one that is `closed` has all, and its pods are forgotten."""
         self._ending.pop(key, None)
-        if not task.cancelled():
-            self._closed.append(key)
+        if not closed:
+            return
+        self._closed[key] = None
+        if len(self._closed) > _CLOSED_KEPT:
+            del self._closed[next(iter(self._closed))]
+        if any(pod.owner == key for pod, _ in self._gone):
+            self._gone = deque(((pod, at) for pod, at in self._gone if pod.owner != key), maxlen=_GONE_KEPT)
 
     def _forget(self, key: str) -> None:
-        self._bodies.pop(key, None)
+        body = self._bodies.pop(key, None)
         self._counted.pop(key, None)
-        self._named = {name: known for name, known in self._named.items() if known != key}
+        if body is not None:
+            name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+            if self._named.get(name) == key:  # it may be another one's by now
+                del self._named[name]
