@@ -21,6 +21,9 @@ _POLL_SECONDS = 0.02
 # Nothing of our own surroundings steers it. Imports find their bytecode, as they do in the image.
 _LEFT_OUT = ("GPUDASK_", "KUBERNETES_SERVICE_", "PYTHONDONTWRITEBYTECODE")
 
+AS_IN_THE_IMAGE = {"PYTHONMALLOC": "malloc"}
+"""Of the environment that images/operator sets, what tells in CPU and memory."""
+
 
 class OperatorProcess:
     """A running operator, which nobody restarts."""
@@ -46,7 +49,10 @@ class OperatorProcess:
         own = {"KUBECONFIG": str(kubeconfig), "GPUDASK_HEALTH_PORT": str(port)}
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", *module), env=kept | dict(settings) | own, stdout=out, stderr=out
+                *(sys.executable, "-m", *module),
+                env=kept | AS_IN_THE_IMAGE | dict(settings) | own,
+                stdout=out,
+                stderr=out,
             )
         return cls(process, port)
 

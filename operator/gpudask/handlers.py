@@ -21,6 +21,7 @@ from gpudask.api import Json
 from gpudask.api.resource import GROUP, PLURAL, VERSION
 from gpudask.clients import json_parser
 from gpudask.clients.errors import ApiError
+from gpudask.heap import Heap, configure_allocator
 from gpudask.reconcile.operator import Operator
 from gpudask.reconcile.served_schema import ResourceMissingError
 from gpudask.settings import Settings
@@ -272,6 +273,7 @@ def run(settings: Settings) -> None:
     Raises:
         Exception: kopf's, where it cannot start before somebody fixes something; its message says what.
     """
+    configure_allocator()
     kopf.configure(
         debug=settings.log_level == "DEBUG",
         log_format=kopf.LogFormat.JSON if settings.log_format == "json" else kopf.LogFormat.FULL,
@@ -282,7 +284,7 @@ def run(settings: Settings) -> None:
     pause = _FIRST_PAUSE_SECONDS
     while True:
         started = time.monotonic()
-        operator = Operator(settings)
+        operator = Operator(settings, heap=Heap())
         try:
             _run_once(operator)
         except Exception:

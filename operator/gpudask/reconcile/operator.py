@@ -30,6 +30,7 @@ from gpudask.clients.lease import Lease
 from gpudask.clients.reflector import Caches, Reflector
 from gpudask.clients.scheduler import SchedulerClient
 from gpudask.clients.transport import ApiServer
+from gpudask.heap import Heap
 from gpudask.jobs.runner_pods import parse_runner_pod
 from gpudask.metrics.event_loop import EventLoopLag
 from gpudask.metrics.operator import Metrics
@@ -68,9 +69,12 @@ class KeyRefusedError(Exception):
 
 
 class Operator:
-    """Everything that runs beside kopf. `check_interval_seconds`: between two checks for a mirror's definitions."""
+    """Everything that runs beside kopf. `check_interval_seconds`: between two checks for a mirror's definitions.
 
-    def __init__(self, settings: Settings, *, check_interval_seconds: float = 60.0) -> None:
+    `heap`: of the process, where this operator has one to itself.
+    """
+
+    def __init__(self, settings: Settings, *, check_interval_seconds: float = 60.0, heap: Heap | None = None) -> None:
         self.settings = settings
         self.registry = Registry()
         self.jobs = JobRegistry(self.registry)
@@ -86,6 +90,7 @@ class Operator:
         self._records: Records | None = None
         self._mirror: DefinitionsWatcher | None = None
         self._check_interval_seconds = check_interval_seconds
+        self._heap = heap
         self._election: Election | None = None
         self._lease_api: ApiServer | None = None
         self._key_problem = ""  # why there is no key
@@ -242,6 +247,8 @@ class Operator:
             records=records,
         )
         self._election = election
+        if self._heap is not None:
+            self._tasks.append(self.supervisor.start(self._heap.run, kind="heap", name="of the process"))
         self._tasks.append(self.supervisor.start(election.run, kind="election", name=identity))
         follow = partial(self.schema.run, api)
         self._tasks.append(self.supervisor.start(follow, kind="schema", name="of the resource"))

@@ -1,0 +1,125 @@
+"""What the operator's process gives back, and when: as a table, and of a process's resident memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from gpudask.heap import Heap, set_apart
+from tests.virtual_time import in_virtual_time
+
+_LOOK_SECONDS = 10.0
+
+
+@pytest.fixture(autouse=True)
+def _collected_again() -> Iterator[None]:
+    """What a test sets apart is collected again afterwards: this process has other tests to run."""
+    yield
+    gc.unfreeze()
+
+
+def given_back(*work: int) -> list[int]:
+    """At which look, the first is 1, memory is given back, where the work counts so: at the start, and at each look."""
+
+    async def look() -> list[int]:
+        counts, given = iter(work), list[int]()
+        loop = asyncio.get_running_loop()
+
+        def give_back() -> None:
+            given.append(round(loop.time() / _LOOK_SECONDS))
+
+        heap = Heap(lambda: next(counts), give_back, look_seconds=_LOOK_SECONDS, longest_seconds=5 * _LOOK_SECONDS)
+        task = asyncio.create_task(heap.run())
+        await asyncio.sleep((len(work) - 0.5) * _LOOK_SECONDS)
+        task.cancel()
+        return given
+
+    return in_virtual_time(look())
+
+
+@pytest.mark.parametrize(
+    ("work", "looks"),
+    [
+        pytest.param((7, 7, 7, 7), [], id="who has done nothing has nothing to give back"),
+        pytest.param((0, 90, 90, 90, 90), [2], id="once, when it has come to rest"),
+        pytest.param((0, 90, 180, 270, 271, 271), [4], id="not while it works"),
+        pytest.param((0, 90, 90, 180, 180), [2, 4], id="after each work"),
+        pytest.param((0, 1, 2, 3, 4, 5, 6, 7), [5], id="a little work is not worth it, until there was enough of it"),
+        pytest.param((*range(0, 1200, 100),), [5, 10], id="who never rests gives back all the same, but seldom"),
+    ],
+)
+def test_memory_is_given_back_at_rest(work: tuple[int, ...], looks: list[int]):
+    assert given_back(*work) == looks
+
+
+def test_what_was_there_at_the_start_is_not_walked_through_again():
+    before = gc.get_freeze_count()
+    kept = [[number] for number in range(1000)]
+    set_apart()
+    assert gc.get_freeze_count() - before > len(kept)
+
+
+def test_what_an_earlier_operator_of_the_process_left_is_collected_though_it_was_set_apart():
+    class Left:
+        pass
+
+    one = Left()
+    one.itself = one  # type: ignore[attr-defined]
+    set_apart()
+    del one
+    set_apart()
+    assert not any(isinstance(found, Left) for found in gc.get_objects())
+
+
+# What an operator leaves behind that has served many clusters: garbage in cycles, and buffers of connections.
+_PROGRAM = """
+import asyncio, sys
+from gpudask import heap
+
+def resident_mb():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+
+class Node:
+    def __init__(self, length):
+        self.itself, self.text = self, "x" * length
+
+def work():
+    nodes, buffers = [], []
+    for _ in range(100):
+        nodes += [Node(600) for _ in range(1000)]
+        buffers.append(bytearray(200_000))
+    del buffers[::2]
+
+async def main(gives_back):
+    if gives_back:
+        heap.configure_allocator()
+        task = asyncio.create_task(heap.Heap(look_seconds=0.01).run())
+        await asyncio.sleep(0)
+    start = resident_mb()
+    work()
+    for _ in range(3000 if gives_back else 20):
+        await asyncio.sleep(0.01)
+        if resident_mb() - start < 10:
+            break
+    print(resident_mb() - start)
+
+asyncio.run(main(sys.argv[1] == "gives-back"))
+"""
+
+
+def left_mb(program: str) -> float:
+    """What a process that has worked once still has at rest beyond what it had before, with a heap or without."""
+    command = [sys.executable, "-c", _PROGRAM, program]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is given back by functions of glibc")
+def test_a_process_that_worked_comes_down_to_where_it_was():
+    assert left_mb("keeps") > 40, "a process that does nothing about it keeps it: this test can tell"
+    assert left_mb("gives-back") < 10
