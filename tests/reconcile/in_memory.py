@@ -59,7 +59,7 @@ class Operated:
         loop = self._loops[Identity(name, "default", body["metadata"]["uid"]).owner_key] = ClusterLoop(
             self.context, body
         )
-        self.tasks[name] = asyncio.create_task(loop.run())
+        self.tasks[name] = self.context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
 
     def take_over(self) -> None:
         """Work for all clusters that the server has, with caches of what it has, as who stood by meanwhile does."""
@@ -105,6 +105,10 @@ class Operated:
     def replace(self, name: str = "demo") -> None:
         """The same, and another one of its name is made."""
         self.server.put(self._path(name), self.server.objects[self._path(name)] | {"metadata": {"uid": "another"}})
+
+    def forget(self, name: str = "demo") -> None:
+        """The same, and what knew it forgets it."""
+        del self._loops[self._identity(name).owner_key], self.tasks[name]
 
     def lose(self, pod: str) -> None:
         """A pod vanishes, and the watch tells."""

@@ -45,18 +45,14 @@ _REPORTED_AFTER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
+    """A failed piece. Its error is not kept: that has the frames of the work, and so all that the work knows."""
+
     count: int
     since: float
     next_try: float
-    error: Exception
-
-    @property
-    def reason(self) -> Reason:
-        return reason_of(self.error) if isinstance(self.error, ApiError) else Reason.API_FAILED
-
-    @property
-    def refused(self) -> bool:
-        return isinstance(self.error, ApiError) and self.error.refused
+    reason: Reason
+    refused: bool
+    text: str
 
 
 class Retries:
@@ -105,7 +101,10 @@ class Retries:
             for task in late:
                 task.add_done_callback(lambda _: self._wake())
         if self._end is not None:
-            raise self._end
+            try:
+                raise self._end
+            finally:
+                self._end = None  # which has the frame of this function now
 
     def is_running(self, *kinds: Kind) -> bool:
         """Whether work of these kinds, which an earlier pass started, has not ended yet."""
@@ -118,7 +117,7 @@ class Retries:
     def failures(self, *kinds: Kind) -> tuple[Failure, ...]:
         """The failures of these kinds that are to be reported, the oldest first."""
         reported = [
-            Failure(what, failed.reason, str(failed.error), failed.since, failed.next_try)
+            Failure(what, failed.reason, failed.text, failed.since, failed.next_try)
             for (kind, what), failed in self._failed.items()
             if kind in kinds and (failed.refused or self._clock() - failed.since >= _REPORTED_AFTER_SECONDS)
         ]
@@ -160,10 +159,10 @@ class Retries:
         try:
             again = await do()
         except ClusterGoneError as error:
-            self._end = error
+            self._end = error.with_traceback(None)  # whose frames have this object
         except ApiError as error:
             if error.ending:
-                self._end = error
+                self._end = error.with_traceback(None)
             else:
                 self._record_failure(key, error, error.retry_after_seconds)
                 _LOG.warning("%s: %s: %s", self._cluster, key[1], error)
@@ -180,6 +179,12 @@ class Retries:
         now, before = self._clock(), self._failed.get(key)
         count = before.count + 1 if before is not None else 1
         delay = self._backoff.delay(count, retry_after_seconds)
-        failed = _Failed(count, before.since if before is not None else now, now + delay, error)
-        self._failed[key] = failed
-        self._on_failure(failed.reason if isinstance(error, ApiError) else Reason.OPERATOR_FAILED)
+        self._failed[key] = _Failed(
+            count,
+            since=before.since if before is not None else now,
+            next_try=now + delay,
+            reason=reason_of(error) if isinstance(error, ApiError) else Reason.API_FAILED,
+            refused=isinstance(error, ApiError) and error.refused,
+            text=str(error),
+        )
+        self._on_failure(reason_of(error) if isinstance(error, ApiError) else Reason.OPERATOR_FAILED)

@@ -81,13 +81,22 @@ async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> BaseExcepti
     try:
         await work()
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if _is_cancelled():
             raise
         return error  # of something that it waited for: this task was not cancelled
     except Exception as error:  # noqa: BLE001 - the supervisor catches all
         return error
     return None
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task was cancelled, or is none.
+
+    A function, since the frames of an error keep their variables, and a cancelled task keeps its error: with the task
+    in one of them all that it worked with would wait for the collector.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _report(on_failure: OnFailure, error: BaseException | None, delay: float) -> None:
