@@ -1,4 +1,4 @@
-"""Errors of the clients: one type for the API server, one for the scheduler, one for a deleted cluster."""
+"""Errors of the clients: one type for the API server, one for the scheduler, and what callers have to know apart."""
 
 from __future__ import annotations
 
@@ -80,6 +80,10 @@ class ApiError(Exception):
     def refused(self) -> bool:
         """Whether the API server understood and refused the request: something has to change, in it or around it."""
         return self.conflict or self.invalid or self.quota or self.forbidden
+
+
+class PageTooLargeError(Exception):
+    """A page of a list has more bytes than are read at a time: fewer objects have to be asked for."""
 
 
 class ClusterGoneError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 from gpudask.api import Json
@@ -18,6 +19,7 @@ from gpudask.api.resource import (
 )
 from gpudask.clients.errors import ApiError, ClusterGoneError
 from gpudask.clients.flow_control import FairQueue
+from gpudask.clients.pages import MOST, pages
 from gpudask.clients.transport import JSON, ApiServer
 from gpudask.desired.pod import MAIN_CONTAINER
 
@@ -26,8 +28,7 @@ Marks = dict[str, str | None]
 FIELD_MANAGER = "gpudask"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-_PAGE = "500"  # of objects without their contents
-_WHOLE_PAGE = "100"  # of objects as a tenant wrote them, each of which may have a megabyte; as reflectors list them
+_METADATA_PAGE = 500  # objects without their contents
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -145,15 +146,11 @@ class Kubernetes(ApiServer):
     async def records(self, namespace: str) -> AsyncGenerator[Json]:
         """The metadata of all GpuDaskRecords of `namespace`, page by page; of all namespaces where it is empty."""
         where = f"namespaces/{namespace}/" if namespace else ""
-        path, query = f"/apis/{API_VERSION}/{where}{RECORD_PLURAL}", {"limit": _PAGE}
-        while True:
-            page = await self.list_page(path, query=query, accept=METADATA_LIST)
-            for body in page.get("items") or ():
-                yield body
-            proceed = page["metadata"].get("continue")
-            if not proceed:
-                return
-            query = query | {"continue": proceed}
+        path = f"/apis/{API_VERSION}/{where}{RECORD_PLURAL}"
+        async with aclosing(pages(self, path, query={}, accept=METADATA_LIST, most=_METADATA_PAGE)) as found:
+            async for page in found:
+                for body in page.get("items") or ():
+                    yield body
 
     async def get_cluster(self, namespace: str, name: str) -> Json:
         """Get a GpuDaskCluster."""
@@ -266,16 +263,16 @@ class Kubernetes(ApiServer):
 
         `reduce`: what is kept of each, which is whole then and may be large; None: only their metadata are read.
         """
-        page_size = _PAGE if reduce is None else _WHOLE_PAGE
-        query, found = {"limit": page_size, "labelSelector": selector}, list[Json]()
-        while True:
-            page = await self.list_page(path, query=query, accept=METADATA_LIST if reduce is None else JSON)
-            items = page.get("items") or ()
-            found += items if reduce is None else map(reduce, items)
-            proceed = page["metadata"].get("continue")
-            if not proceed or len(found) >= most:
-                return found
-            query = query | {"continue": proceed}
+        accept, page_size = (METADATA_LIST, _METADATA_PAGE) if reduce is None else (JSON, MOST)
+        found: list[Json] = []
+        listed = pages(self, path, query={"labelSelector": selector}, accept=accept, most=page_size)
+        async with aclosing(listed) as every:
+            async for page in every:
+                items = page.get("items") or ()
+                found += items if reduce is None else map(reduce, items)
+                if len(found) >= most:
+                    break
+        return found
 
     async def write_status(
         self, namespace: str, name: str, *, uid: str, version: str, status: Json, plural: str = PLURAL

@@ -30,11 +30,10 @@ from gpudask.api import Json
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import RateLimiter
 from gpudask.clients.kubernetes import METADATA, Kubernetes
+from gpudask.clients.pages import pages
 from gpudask.planning.observed import fields
 
 _LOG = logging.getLogger(__name__)
-# Objects of a list that are in memory as JSON at one time: what a larger page takes once, the process keeps.
-_PAGE = "100"
 _FULL = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0
@@ -233,24 +232,20 @@ class Reflector(Generic[T]):
     async def _list(self) -> str:
         """Keep everything that exists, drop what does not; the version to watch from."""
         listed: set[str] = set()
-        query = {"labelSelector": self._label, "limit": _PAGE}
         self._written = set()
         version, went_back, undone = "", False, False
-        while True:
-            page = await self._api.list_page(self.path, query=query, accept=self._accept[0])
-            if not version:
-                version = str(page["metadata"]["resourceVersion"])
-                went_back = undone = fields.is_version(version) and int(version) < self._reached
-                if went_back:
-                    self._deleted_at.clear()
-            for body in page["items"] or ():  # null where there is none
-                listed.add(_uid(body))
-                undone |= self._is_undone_by(body, version)
-                self._process(body, listed=_EVER if went_back else _number(version))
-            proceed = page["metadata"].get("continue")
-            if not proceed:
-                break
-            query = query | {"continue": proceed}
+        listing = pages(self._api, self.path, query={"labelSelector": self._label}, accept=self._accept[0])
+        async with aclosing(listing) as every:
+            async for page in every:
+                if not version:
+                    version = str(page["metadata"]["resourceVersion"])
+                    went_back = undone = fields.is_version(version) and int(version) < self._reached
+                    if went_back:
+                        self._deleted_at.clear()
+                for body in page["items"] or ():  # null where there is none
+                    listed.add(_uid(body))
+                    undone |= self._is_undone_by(body, version)
+                    self._process(body, listed=_EVER if went_back else _number(version))
         for uid in [uid for uid in (*self._by_uid, *self._unreadable) if uid not in listed]:
             known = self._by_uid.get(uid)
             made_since = known is not None and fields.is_version(version) and int(known.version) > int(version)
