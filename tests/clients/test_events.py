@@ -100,3 +100,15 @@ async def test_what_is_remembered_has_an_end_and_goes_on_after_it(recorder: Reco
     await recorder.say()
     events = [body for path, body in recorder.server.objects.items() if path.rpartition("/")[2].startswith("demo.")]
     assert [event["series"]["count"] for event in events] == [2]
+
+
+async def test_of_a_cluster_that_is_gone_nothing_is_remembered(recorder: Recorder):
+    other = Identity("other", "default", "uid-other")
+    for cluster in (DEMO, other):
+        for warning in (False, True):
+            await recorder.say("s", cluster=cluster, warning=warning)
+    recorder.events.forget(DEMO.uid)
+    kept = recorder.events._counts, recorder.events._budgets
+    assert [len(each) for each in kept] == [1, 2], "the other cluster's"
+    await recorder.say("s", cluster=other)
+    assert recorder.counts()["s"] == 3

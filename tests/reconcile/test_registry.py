@@ -72,7 +72,11 @@ def body(uid: str, version: int = 1, namespace: str = "team") -> Json:
 def context(*known: str) -> Any:
     pods = SimpleNamespace(owned=lambda _: ())
     return SimpleNamespace(
-        knows=lambda namespace: namespace in known, supervisor=Supervisor(), pods=pods, clock=time.monotonic
+        knows=lambda namespace: namespace in known,
+        supervisor=Supervisor(),
+        pods=pods,
+        clock=time.monotonic,
+        events=SimpleNamespace(forget=lambda _: None),
     )
 
 

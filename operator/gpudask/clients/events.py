@@ -68,7 +68,8 @@ class EventRecorder:
     def __init__(self, api: Kubernetes, instance: str) -> None:
         self._api = api
         self._instance = instance
-        self._counts: dict[str, int] = {}  # the last used last, as the next
+        # By name, the uid of the series' cluster and its count; the last used last, as the next.
+        self._counts: dict[str, tuple[str, int]] = {}
         self._budgets: dict[tuple[str, bool], _Budget] = {}  # by the cluster's uid, and whether for warnings
         self.on_record: Callable[[Identity, RecordedEvent], None] = lambda _cluster, _event: None
 
@@ -91,13 +92,13 @@ class EventRecorder:
         time = datetime.fromtimestamp(now, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         digest = hashlib.sha256(f"{cluster.uid}/{reason}/{series}".encode()).hexdigest()[:16]
         name = f"{cluster.name}.{digest}"
-        count = self._counts.get(name, 0) + 1
+        count = self._counts.get(name, ("", 0))[1] + 1
         if not self._may_write(cluster, now, warning=warning):
             if count > 1:
-                self._count(name, count)  # one that was never written starts when it is
+                self._count(name, cluster.uid, count)  # one that was never written starts when it is
             _LOG.info("%s/%s: no event, there were many: %s: %s", cluster.namespace, cluster.name, reason, message)
             return
-        self._count(name, count)
+        self._count(name, cluster.uid, count)
         try:
             if count > 1:
                 await self._repeat(cluster.namespace, name, count, time)
@@ -107,11 +108,18 @@ class EventRecorder:
                 await self._api.create(event)
         except ApiError as error:
             if error.conflict:
-                await self._continue_series(cluster.namespace, name, time)
+                await self._continue_series(cluster, name, time)
                 return
             self._counts.pop(name, None)  # it expired, or was never written: start over next time
             if not error.not_found:
                 _LOG.warning("an event was not recorded: %s", error)
+
+    def forget(self, uid: str) -> None:
+        """Forget the series and the budgets of the cluster with this uid: it is gone."""
+        for is_warning in (False, True):
+            self._budgets.pop((uid, is_warning), None)
+        for name in [name for name, (of, _) in self._counts.items() if of == uid]:
+            del self._counts[name]
 
     def _may_write(self, cluster: Identity, now: float, *, warning: bool) -> bool:
         key = (cluster.uid, warning)
@@ -120,17 +128,17 @@ class EventRecorder:
             del self._budgets[next(iter(self._budgets))]
         return budget.spend(now)
 
-    def _count(self, name: str, count: int) -> None:
+    def _count(self, name: str, uid: str, count: int) -> None:
         self._counts.pop(name, None)
-        self._counts[name] = count
+        self._counts[name] = uid, count
         if len(self._counts) > _KEPT:
             del self._counts[next(iter(self._counts))]  # it starts over: as if an earlier operator had written it
 
-    async def _continue_series(self, namespace: str, name: str, time: str) -> None:
+    async def _continue_series(self, cluster: Identity, name: str, time: str) -> None:
         """Continue a series that an earlier operator began; it may not read events, so the count starts over."""
-        self._count(name, 2)
+        self._count(name, cluster.uid, 2)
         try:
-            await self._repeat(namespace, name, 2, time)
+            await self._repeat(cluster.namespace, name, 2, time)
         except ApiError as error:
             _LOG.warning("an event was not recorded: %s", error)
 

@@ -27,6 +27,7 @@ from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpudask.api import Json
+from gpudask.clients.deletions import Deletions
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import RateLimiter
 from gpudask.clients.kubernetes import METADATA, Kubernetes
@@ -37,8 +38,6 @@ _LOG = logging.getLogger(__name__)
 _FULL = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _FIRST_DELAY_SECONDS, _LAST_DELAY_SECONDS = 0.2, 10.0
-# How many deleted objects are remembered: an answer to our own write that comes after the event must not revive them.
-_DELETED_KEPT = 10_000
 # How many objects that cannot be read are remembered with the version that was logged.
 _UNREADABLE_KEPT = 10_000
 # Of such objects so many are logged at once, and one in so many seconds from then on; the others are counted.
@@ -106,7 +105,7 @@ class Reflector(Generic[T]):
         self._accept = (_METADATA_LIST, METADATA) if metadata_only else (_FULL, _FULL)
         self._by_uid: dict[str, T] = {}
         self._by_owner: dict[str, dict[str, T]] = {}
-        self._deleted_at: dict[str, int] = {}  # uid -> the version at which it was gone
+        self._deletions = Deletions(clock)
         self._unreadable: dict[str, str] = {}  # uid -> the version that was logged
         self._log_limiter = RateLimiter(1 / _LOG_INTERVAL_SECONDS, _LOGGED_AT_ONCE)
         self._not_logged = 0
@@ -241,7 +240,7 @@ class Reflector(Generic[T]):
                     version = str(page["metadata"]["resourceVersion"])
                     went_back = undone = fields.is_version(version) and int(version) < self._reached
                     if went_back:
-                        self._deleted_at.clear()
+                        self._deletions.clear()
                 for body in page["items"] or ():  # null where there is none
                     listed.add(_uid(body))
                     undone |= self._is_undone_by(body, version)
@@ -287,6 +286,7 @@ class Reflector(Generic[T]):
                 elif kind in ("ADDED", "MODIFIED"):
                     self._process(body)
                 self._known_at = self._clock()
+                self._deletions.forget_old()  # a bookmark comes every minute
                 if reached := _version(body):
                     yield reached
 
@@ -341,13 +341,14 @@ class Reflector(Generic[T]):
     def _store(self, item: T, version: int, listed: int | None) -> None:
         """Keep an object. `listed`: the version of the list that it comes from, None where it comes from none."""
         old = self._by_uid.get(item.uid)
-        known = max(self._deleted_at.get(item.uid, -1), int(old.version) if old is not None else -1)
+        deleted_at = self._deletions.version(item.uid)
+        known = max(-1 if deleted_at is None else deleted_at, int(old.version) if old is not None else -1)
         if listed is None or item.uid in self._written:
             if version <= known:
                 return  # older than its deletion; it comes back where its label was off for a while
         elif known > listed or (old is not None and version == int(old.version) and self._is_same(item, old)):
             return
-        self._deleted_at.pop(item.uid, None)
+        self._deletions.pop(item.uid)
         self._by_uid[item.uid] = item = self._merge(item, old, self._known_at)
         if old is not None and old.owner != item.owner:
             self._unindex(old)
@@ -365,11 +366,9 @@ class Reflector(Generic[T]):
         """
         self._unreadable.pop(uid, None)
         item = self._by_uid.pop(uid, None)
-        before = self._deleted_at.pop(uid, 0), int(item.version) if item is not None else 0
+        before = self._deletions.pop(uid) or 0, int(item.version) if item is not None else 0
         last = _number(version) if went_back else max(_number(version), *before)
-        self._deleted_at[uid] = last
-        if len(self._deleted_at) > _DELETED_KEPT:
-            del self._deleted_at[next(iter(self._deleted_at))]
+        self._deletions.note(uid, last)
         if item is not None:
             self._unindex(item)
             self._on_gone(item)

@@ -376,6 +376,8 @@ class Registry:
         self._ending.pop(key, None)
         if not closed:
             return
+        if self._context is not None:
+            self._context.events.forget(key.rpartition("/")[2])
         self._closed[key] = None
         if len(self._closed) > _CLOSED_KEPT:
             del self._closed[next(iter(self._closed))]
