@@ -72,3 +72,13 @@ async def test_an_ended_cluster_leaves_nothing_to_the_collector(ends: Callable[[
             await ends(on)  # type: ignore[misc]
             on.forget()
         assert found == {}
+
+
+async def test_of_a_namespace_whose_clusters_are_gone_no_writer_stays():
+    async with operated() as on:
+        on.apply(a_pool("cpu", replicas=1))
+        await becomes(lambda: on.condition("SchedulerReady"), lambda said: "starting" in said)
+        assert list(on.context.preloads._writers) == ["default"]
+        await cancelled(on)
+        on.forget()
+        assert list(on.context.preloads._writers) == []

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from weakref import WeakValueDictionary
 
 from gpudask.api import Json, resource
 from gpudask.api.resource import LABEL_PRELOAD, Cluster, owner_key
@@ -92,7 +93,8 @@ class Preloads:
         self.caches = caches
         self.files = files
         self.clock = clock
-        self._writers: dict[str, _Writer] = {}
+        # By namespace. The clusters that use one keep it: with the last of a namespace it goes.
+        self._writers: WeakValueDictionary[str, _Writer] = WeakValueDictionary()
 
     @property
     def name(self) -> str:
@@ -118,6 +120,7 @@ class SharedPreload:
         self._own = own
         self._held: dict[str, str] = {}  # name -> our uid in it, in the last pass
         self._ever_held: set[str] = set()  # a reference that is missing there was removed by somebody
+        self._writer: _Writer | None = None
 
     def is_there(self, cluster: Cluster) -> bool:
         """Whether a scheduler pod that is created now finds what it mounts."""
@@ -152,14 +155,16 @@ class SharedPreload:
         }
 
     async def _add_reference(self, cluster: Cluster, name: str) -> bool:
-        if await self._preloads.writer(cluster.namespace).add_reference(cluster, name, again=name in self._ever_held):
+        self._writer = self._preloads.writer(cluster.namespace)
+        if await self._writer.add_reference(cluster, name, again=name in self._ever_held):
             self._held[name] = cluster.uid
             self._ever_held.add(name)
         return False
 
     async def _release(self, cluster: Cluster, name: str) -> bool:
         self._ever_held.discard(name)
-        await self._preloads.writer(cluster.namespace).release(cluster, name)
+        self._writer = self._preloads.writer(cluster.namespace)
+        await self._writer.release(cluster, name)
         return False
 
     async def _remove_own(self, cluster: Cluster, name: str, uid: str, version: str) -> bool:
