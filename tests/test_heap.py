@@ -24,8 +24,8 @@ def _collected_again() -> Iterator[None]:
     gc.unfreeze()
 
 
-def given_back(*work: int) -> list[int]:
-    """At which look, the first is 1, memory is given back, where the work counts so: at the start, and at each look."""
+def given_back(*work: float) -> list[int]:
+    """At which look, the first is 1, memory is given back; `work`: CPU seconds at the start, and at each look."""
 
     async def look() -> list[int]:
         counts, given = iter(work), list[int]()
@@ -34,8 +34,14 @@ def given_back(*work: int) -> list[int]:
         def give_back() -> None:
             given.append(round(loop.time() / _LOOK_SECONDS))
 
-        heap = Heap(lambda: next(counts), give_back, look_seconds=_LOOK_SECONDS, longest_seconds=5 * _LOOK_SECONDS)
-        task = asyncio.create_task(heap.run())
+        looking = Heap(
+            lambda: next(counts),
+            give_back,
+            look_seconds=_LOOK_SECONDS,
+            longest_seconds=5 * _LOOK_SECONDS,
+            worthwhile_seconds=2.0,
+        )
+        task = asyncio.create_task(looking.run())
         await asyncio.sleep((len(work) - 0.5) * _LOOK_SECONDS)
         task.cancel()
         return given
@@ -47,14 +53,15 @@ def given_back(*work: int) -> list[int]:
     ("work", "looks"),
     [
         pytest.param((7, 7, 7, 7), [], id="who has done nothing has nothing to give back"),
-        pytest.param((0, 90, 90, 90, 90), [2], id="once, when it has come to rest"),
-        pytest.param((0, 90, 180, 270, 271, 271), [4], id="not while it works"),
-        pytest.param((0, 90, 90, 180, 180), [2, 4], id="after each work"),
-        pytest.param((0, 1, 2, 3, 4, 5, 6, 7), [5], id="a little work is not worth it, until there was enough of it"),
-        pytest.param((*range(0, 1200, 100),), [5, 10], id="who never rests gives back all the same, but seldom"),
+        pytest.param((0, 9, 9.1, 9.2, 9.3), [2], id="once, when it has come to rest"),
+        pytest.param((0, 9, 18, 27, 27.1, 27.1), [4], id="not while it works"),
+        pytest.param((0, 9, 9, 18, 18), [2, 4], id="after each work"),
+        pytest.param((0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4), [5], id="a little work is not worth it, until it was enough"),
+        pytest.param((*range(0, 60, 5),), [5, 10], id="who never rests gives back all the same, but seldom"),
+        pytest.param((0, 0, 0, 0, 0, 0, 9, 9), [7], id="a long rest before it does not count"),
     ],
 )
-def test_memory_is_given_back_at_rest(work: tuple[int, ...], looks: list[int]):
+def test_memory_is_given_back_at_rest(work: tuple[float, ...], looks: list[int]):
     assert given_back(*work) == looks
 
 
@@ -99,12 +106,12 @@ def work():
 async def main(gives_back):
     if gives_back:
         heap.configure_allocator()
-        task = asyncio.create_task(heap.Heap(look_seconds=0.01).run())
+        task = asyncio.create_task(heap.Heap(look_seconds=0.2, worthwhile_seconds=0.05).run())
         await asyncio.sleep(0)
     start = resident_mb()
     work()
-    for _ in range(3000 if gives_back else 20):
-        await asyncio.sleep(0.01)
+    for _ in range(600 if gives_back else 5):
+        await asyncio.sleep(0.1)
         if resident_mb() - start < 10:
             break
     print(resident_mb() - start)

@@ -20,6 +20,7 @@ import asyncio
 import ctypes
 import gc
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,11 +30,11 @@ _LOG = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _LARGE_BYTES = 128 * 1024
 _ARENAS = 1  # heaps: threads of Python take turns anyway
-_LOOK_SECONDS = 10.0
-# Work is counted in collections of the middle generation, each of which stands for 7,000 objects that were made and
-# have not ended meanwhile. Between two looks at most so many are rest; so many since the last time are worth a look.
-_RESTING, _WORTHWHILE = 2, 5
-# Who never rests gives back all the same, but seldom: it stops the event loop for as long as a full collection takes.
+_LOOK_SECONDS = 5.0
+_RESTING_SHARE = 0.05  # of a core, between two looks: at rest there are watches, probes and long polls alone
+# Of CPU since the last time: what a hundred clusters take that come and go, or a thousand that rest in some minutes. A
+# full collection of what these have takes 0.1 s, in which the event loop stands still.
+_WORTHWHILE_SECONDS = 5.0
 _LONGEST_SECONDS = 600.0
 
 
@@ -45,58 +46,62 @@ def configure_allocator() -> None:
         mallopt(_M_ARENA_MAX, _ARENAS)
 
 
+def give_back() -> None:
+    """Collect garbage in cycles, and give back the pages that are free."""
+    collected = gc.collect()
+    _trim()
+    _LOG.debug("memory is given back; %d objects were in cycles", collected)
+
+
 def set_apart() -> None:
     """Set all that is there apart from what is collected: it stays until the process ends, or nobody refers to it."""
     gc.unfreeze()  # an operator before this one in the same process, of which nothing may stay
     gc.collect()
     gc.freeze()
-
-
-def give_back() -> None:
-    """Collect garbage in cycles, and give back the pages that are free, which takes some milliseconds."""
-    collected = gc.collect()
-    if (trim := _glibc("malloc_trim")) is not None:
-        trim(ctypes.c_size_t(0))
-    _LOG.debug("at rest: %d objects were collected", collected)
-
-
-def collections() -> int:
-    """How often the middle generation was collected so far: a measure of how much is made that stays for a while."""
-    return int(gc.get_stats()[1]["collections"])
+    _trim()
 
 
 class Heap:
     """Gives memory back when the operator has come to rest after work, or has worked on for `longest_seconds`.
 
-    `work`: a count that grows with what is made. `give_back`: what gives back, and is no work itself.
+    `work`: the CPU seconds that were used so far; `worthwhile_seconds` of these are work. At rest it looks every
+    `look_seconds`, and does nothing else.
     """
 
     def __init__(
         self,
-        work: Callable[[], int] = collections,
+        work: Callable[[], float] = time.process_time,
         give_back: Callable[[], None] = give_back,
         *,
         look_seconds: float = _LOOK_SECONDS,
         longest_seconds: float = _LONGEST_SECONDS,
+        worthwhile_seconds: float = _WORTHWHILE_SECONDS,
     ) -> None:
         self._work = work
         self._give_back = give_back
         self._look_seconds = look_seconds
         self._longest_seconds = longest_seconds
+        self._worthwhile_seconds = worthwhile_seconds
 
     async def run(self) -> None:
         """Set apart what is there, and give back from then on; never returns."""
         set_apart()
         given_at = before = self._work()
-        waited = 0.0
+        worked_on = 0.0
         while True:
             await asyncio.sleep(self._look_seconds)
-            waited += self._look_seconds
             now = self._work()
-            rests, before = now - before <= _RESTING, now
-            if now - given_at >= _WORTHWHILE and (rests or waited >= self._longest_seconds):
+            rests, before = now - before <= _RESTING_SHARE * self._look_seconds, now
+            worked_on = 0.0 if rests else worked_on + self._look_seconds
+            if now - given_at >= self._worthwhile_seconds and (rests or worked_on >= self._longest_seconds):
                 self._give_back()
-                given_at, waited = now, 0.0
+                given_at, worked_on = now, 0.0
+
+
+def _trim() -> None:
+    """Give back every page of the C library's heap that is free; it takes some milliseconds."""
+    if (trim := _glibc("malloc_trim")) is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def _glibc(name: str) -> Any:
