@@ -39,6 +39,7 @@ def given_back(*work: float) -> list[int]:
             give_back,
             look_seconds=_LOOK_SECONDS,
             longest_seconds=5 * _LOOK_SECONDS,
+            again_seconds=6 * _LOOK_SECONDS,
             worthwhile_seconds=2.0,
         )
         task = asyncio.create_task(looking.run())
@@ -59,6 +60,7 @@ def given_back(*work: float) -> list[int]:
         pytest.param((0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4), [5], id="a little work is not worth it, until it was enough"),
         pytest.param((*range(0, 60, 5),), [5, 10], id="who never rests gives back all the same, but seldom"),
         pytest.param((0, 0, 0, 0, 0, 0, 9, 9), [7], id="a long rest before it does not count"),
+        pytest.param((0, 9, *[9] * 18), [2, 8], id="once more after a rest: what was remembered is forgotten by then"),
     ],
 )
 def test_memory_is_given_back_at_rest(work: tuple[float, ...], looks: list[int]):

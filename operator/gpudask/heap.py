@@ -20,6 +20,7 @@ import asyncio
 import ctypes
 import gc
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,8 @@ _RESTING_SHARE = 0.05  # of a core, between two looks: at rest there are watches
 # full collection of what these have takes 0.1 s, in which the event loop stands still.
 _WORTHWHILE_SECONDS = 5.0
 _LONGEST_SECONDS = 600.0
+# By then reflectors have forgotten what was deleted (clients/deletions.py), of which a little stood in each page.
+_AGAIN_SECONDS = 400.0
 
 
 def configure_allocator() -> None:
@@ -64,8 +67,8 @@ def set_apart() -> None:
 class Heap:
     """Gives memory back when the operator has come to rest after work, or has worked on for `longest_seconds`.
 
-    `work`: the CPU seconds that were used so far; `worthwhile_seconds` of these are work. At rest it looks every
-    `look_seconds`, and does nothing else.
+    `work`: the CPU seconds that were used so far; `worthwhile_seconds` of these are work. It looks each `look_seconds`.
+    Where it has given back, it does so once more after `again_seconds` of rest.
     """
 
     def __init__(
@@ -75,27 +78,33 @@ class Heap:
         *,
         look_seconds: float = _LOOK_SECONDS,
         longest_seconds: float = _LONGEST_SECONDS,
+        again_seconds: float = _AGAIN_SECONDS,
         worthwhile_seconds: float = _WORTHWHILE_SECONDS,
     ) -> None:
         self._work = work
         self._give_back = give_back
         self._look_seconds = look_seconds
         self._longest_seconds = longest_seconds
+        self._again_seconds = again_seconds
         self._worthwhile_seconds = worthwhile_seconds
 
     async def run(self) -> None:
         """Set apart what is there, and give back from then on; never returns."""
         set_apart()
         given_at = before = self._work()
-        worked_on = 0.0
+        worked_on, rests_until_again = 0.0, math.inf
         while True:
             await asyncio.sleep(self._look_seconds)
             now = self._work()
             rests, before = now - before <= _RESTING_SHARE * self._look_seconds, now
             worked_on = 0.0 if rests else worked_on + self._look_seconds
+            rests_until_again -= self._look_seconds if rests else 0.0
             if now - given_at >= self._worthwhile_seconds and (rests or worked_on >= self._longest_seconds):
                 self._give_back()
-                given_at, worked_on = now, 0.0
+                given_at, worked_on, rests_until_again = now, 0.0, self._again_seconds
+            elif rests_until_again <= 0:
+                self._give_back()
+                rests_until_again = math.inf
 
 
 def _trim() -> None:

@@ -1,15 +1,16 @@
 """What a reflector remembers of objects that are gone, for as long as anything older may still come.
 
 An answer to one of our own writes, or a page of a list, may come after the event of a deletion, and must not revive
-the object. Neither takes as long as `KEPT_SECONDS`, so after that it is forgotten: a few of such entries in each page
-of memory are enough to keep it, long after the thousand clusters that it was needed for.
+the object. A request takes 30 s at most, and while a list is read nothing is forgotten, so after `KEPT_SECONDS` it may
+be: a few of such entries in each page of memory are enough to keep it, long after the thousand clusters that they were
+of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-KEPT_SECONDS = 600.0
+KEPT_SECONDS = 120.0
 # Of each half: somebody may delete objects more quickly than they are forgotten.
 _MOST = 5_000
 
