@@ -66,6 +66,19 @@ def test_a_new_leaders_estimate_that_is_a_little_less_counts_nothing_twice():
     assert total(found) == 80.0
 
 
+def test_once_a_cluster_has_ended_no_pool_comes_back_and_who_counts_less_knows_less():
+    (found,) = pools.merged([row("gpu", working=70.0)], [row("gpu", working=6.0)], has_ended=True)
+    assert total(found) == 70.0
+    (found,) = pools.merged([found], [row("gpu", working=71.0)], has_ended=True)
+    assert total(found) == 71.0
+
+
+def test_a_pool_that_held_nothing_yet_is_not_closed():
+    assert not pools.is_closed(row("gpu"))
+    closed, _ = pools.merged([row("gpu", working=7.0)], [row("other", spare=1.0)])[::-1]
+    assert pools.is_closed(closed)
+
+
 def test_owners_of_pools_that_come_back_are_bounded_and_none_is_lost():
     def owned(first: int) -> RecordedPool:
         owners = [{"owner": f"team-{n}", "gpuSeconds": 1.0} for n in range(first, first + 20)]

@@ -18,8 +18,9 @@ from gpudask.api.status import PoolStatus, Status, iso
 from gpudask.clients.errors import ApiError
 from gpudask.clients.flow_control import CLUSTER, FairQueue
 from gpudask.history.ends import gone_end
+from gpudask.history.unfinished import LastStatus
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Ledger, Seen, count
+from gpudask.planning.ledger.counting import Ledger, PoolCount, Seen, count
 from gpudask.planning.observed.pods import Ended, Pod
 from gpudask.reconcile.records import store, writer
 from gpudask.reconcile.records.pod_logs import PodLogs
@@ -358,7 +359,7 @@ async def test_what_the_pods_held_is_told_of_before_the_end_that_nobody_saw_is_n
             lambda _: False,
             lambda: True,
             ("default",),
-            outlived=lambda _: True,
+            knows_more=lambda _: True,
             close_anew=lambda gone, _: closed.append(gone),
         )
         await keeper.sweep("default")
@@ -511,6 +512,57 @@ async def test_the_next_operator_goes_on_with_an_end_that_was_not_written_whole(
     assert "drained" not in rows, "it went while the cluster was there, and was told of then or never"
     (pool,) = closing.body["pools"]
     assert sum(item["gpuSeconds"] for item in pool["causes"]) == 2 * 10.0 + 2 * 30.0
+
+
+def a_last_status(name: str, gpu_seconds: float, at: float, ended: float | None = None) -> LastStatus:
+    """What another operator had counted of a pool's two GPUs at a time, as it was seen to come."""
+    row = PoolCount({Cause.SPARE: gpu_seconds}, gpus={Cause.SPARE: 2}).in_status(PoolStatus(name=name))
+    status = Status(pools=[row], counted_at=iso(at))
+    return LastStatus.of({"status": status.model_dump(mode="json", by_alias=True)}, at, ended)
+
+
+def gpu_seconds(record: dict[str, Any]) -> float:
+    """Of its one pool."""
+    (pool,) = record["pools"]
+    assert pool["name"] == "gpu"
+    assert not pool.get("causesBefore")
+    return sum(item["gpuSeconds"] for item in pool["causes"])
+
+
+async def test_an_operator_that_had_not_counted_yet_goes_by_the_last_status(monkeypatch: pytest.MonkeyPatch):
+    holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0)
+    async with closing_of(monkeypatch, holds) as closing:
+        closing.record.inherit(a_last_status("gpu", 180.0, NOW - 10.0), [])
+        done = await closing.begin()
+        closing.gone(replace(holds, started=0.0), NOW + 30.0)
+        await done
+    assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 40.0)
+
+
+async def test_an_end_that_was_seen_by_who_did_not_lead_is_counted_by_the_last_status_and_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    holds = replace(pod(cluster(gpu_pool(count=2)), "gpu"), gpus=2, placed=NOW - 100.0)
+    async with closing_of(monkeypatch) as closing:
+        closing.record.note_status(cluster(), Status(), demand(erred=1), Ledger(NOW - 200.0), {})
+        await write(closing.record)  # before the pool had anything
+        closing.now[0] = NOW + 60.0
+        last = a_last_status("gpu", 180.0, NOW - 10.0, ended=NOW + 15.0)
+        for _ in range(2):  # as another one would once more, who saw the same
+            record = a_record(closing.operated, "demo")
+            await record.close_anew([(replace(holds, started=0.0), NOW + 20.0)], 60.0, last)
+            assert record.is_closed
+    assert gpu_seconds(closing.body) == pytest.approx(180.0 + 2 * 30.0)
+    assert closing.body["ended"] == iso(NOW + 15.0, to="seconds")
+    assert "EndedUnseen" not in {event["reason"] for event in closing.body.get("events", ())}
+
+
+async def test_what_was_never_written_is_not_taken_for_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(writer, "_TRIES", 1)
+    async with closing_of(monkeypatch) as closing:
+        closing.operated.server.fail("POST", "gpudaskrecords", refusal(500, "etcd is slow", "InternalError"))
+        await closing.record.close()
+        assert not closing.record.is_closed
 
 
 async def test_an_end_that_the_next_operator_cannot_read_is_tried_again(monkeypatch: pytest.MonkeyPatch):

@@ -25,9 +25,14 @@ class Record:
 
     def __init__(self, uid: str) -> None:
         self._uid = uid
+        self.is_closed = False
 
     async def close(self) -> None:
         self.ended.append((self._uid, "closed"))
+        self.is_closed = True
+
+    def inherit(self, *_: Any) -> None:
+        pass
 
     async def stop(self) -> None:
         self.ended.append((self._uid, "stopped"))
@@ -178,7 +183,12 @@ class GonePod:
 
 async def test_of_a_cluster_that_is_gone_no_pod_is_kept_once_its_record_is_closed(monkeypatch: pytest.MonkeyPatch):
     written = asyncio.Event()
-    monkeypatch.setattr(Record, "close", lambda _: written.wait())
+
+    async def close(record: Record) -> None:
+        await written.wait()
+        record.is_closed = True
+
+    monkeypatch.setattr(Record, "close", close)
     registry = Registry()
     registry.lead(context("team"))
     registry.cluster_changed(body("gone"))
@@ -204,7 +214,7 @@ async def test_of_a_cluster_that_is_left_to_others_pods_are_kept_until_its_end_i
     registry.cluster_deleted(body("stays")["metadata"])  # while nobody leads
     registry.pod_gone(GonePod("stays"))  # type: ignore[arg-type]
     registry.lead(context("team"))
-    assert registry.outlived(Identity("stays", "team", "stays"))
+    assert registry.knows_more(Identity("stays", "team", "stays"))
 
 
 async def test_a_name_is_that_of_the_cluster_that_has_it_now():

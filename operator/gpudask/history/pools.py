@@ -22,16 +22,21 @@ def rows(of: Iterable[Pool], status: Status) -> list[RecordedPool]:
     return [_row(pools.get(row.name), row) for row in status.pools[:MAX_POOLS]]
 
 
-def merged(before: Iterable[RecordedPool], now: list[RecordedPool]) -> list[RecordedPool]:
+def merged(before: Iterable[RecordedPool], now: list[RecordedPool], *, has_ended: bool = False) -> list[RecordedPool]:
     """`now`, and of those from `before` that the status has no more the ones that held GPUs: their seconds were paid.
 
     A pool that leaves the spec keeps what the spec said of it. One that comes back under its name is counted from 0 by
     the status, and goes on here. What the status has of pools that have no row of their own there counts as far as
     they have none here either.
+
+    `has_ended`: the cluster had ended when `before` was written. No pool comes back then: who counts less knows less.
     """
     known, counted = {pool.name: pool for pool in before}, {pool.name: pool for pool in now}
     others, more = known.pop(OTHERS, None), counted.pop(OTHERS, None)
-    rows = [_gone_on(pool, known[pool.name]) if pool.name in known else pool for pool in counted.values()]
+    rows = [
+        _gone_on(pool, known[pool.name], has_ended=has_ended) if pool.name in known else pool
+        for pool in counted.values()
+    ]
     rows += [_closed(pool) for pool in known.values() if pool.name not in counted and _total(pool.causes)]
     if more is not None:
         more = _without(more, rows, list(counted.values()))
@@ -56,8 +61,8 @@ def in_one(rows: Iterable[RecordedPool]) -> list[RecordedPool]:
 
 
 def is_closed(row: RecordedPool) -> bool:
-    """Whether the status has nothing of the pool any more, under its name."""
-    return row.causes == row.causes_before
+    """Whether the status has nothing any more of what the pool held, under its name."""
+    return bool(row.causes) and row.causes == row.causes_before
 
 
 def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[RecordedPool]) -> RecordedPool:
@@ -77,10 +82,12 @@ def _without(others: RecordedPool, rows: list[RecordedPool], counted: list[Recor
     return others.model_copy(update={"causes": left, "owners": own})
 
 
-def _gone_on(pool: RecordedPool, before: RecordedPool) -> RecordedPool:
+def _gone_on(pool: RecordedPool, before: RecordedPool, *, has_ended: bool) -> RecordedPool:
     """The row of a pool whose present counters are `pool`'s, and which was recorded as `before`."""
     pool = _with_origin(pool, before)
     counted = _total(before.causes) - _total(before.causes_before)
+    if has_ended and _total(pool.causes) < counted:
+        return before
     if _total(pool.causes) < counted * _RESTARTED:
         before = _closed(before)
     return pool.model_copy(

@@ -180,7 +180,9 @@ def gone_on(record: Record, notes: Notes, now: float) -> Record:
                 "ended": record.ended or notes.ended,
                 "report": notes.report or record.report,
                 "cluster": _attributed(record.cluster, notes.attribution),
-                "pools": record.pools if notes.pools is None else pools.merged(record.pools, notes.pools),
+                "pools": record.pools
+                if notes.pools is None
+                else pools.merged(record.pools, notes.pools, has_ended=bool(record.ended)),
                 "pods": _merged_pods(record.pods, notes.pods),
                 "events": _merged_events(record.events, notes.events),
                 "samples": samples.thinned(_ordered([*record.samples, *notes.samples]), MAX_SAMPLES),

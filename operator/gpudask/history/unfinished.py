@@ -1,17 +1,51 @@
-"""The end of a cluster that another operator has written in part: the ledger to go on with, as its record has it."""
+"""The end of a cluster that this operator has not counted for: the ledger to go on with, by what others have written.
+
+That is the last status of the cluster, where it was seen, or else what its record has.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from gpudask.api import Json
 from gpudask.api.reasons import Cause
 from gpudask.api.record import CauseSeconds, OwnerSeconds, Record, RecordedPool
+from gpudask.api.resource import parse_status
 from gpudask.api.status import PoolStatus, Status
 from gpudask.history.pools import is_closed
 from gpudask.planning.ledger.causes import Holder
-from gpudask.planning.ledger.counting import Ledger, PodCount, PoolCount
+from gpudask.planning.ledger.counting import Ledger, PodCount, PoolCount, Seen, inherit
+
+
+@dataclass(frozen=True)
+class LastStatus:
+    """The last that was seen of a cluster's status, which another operator wrote.
+
+    `counted_at`: when the count in it was seen to come; None: it was there before. `ended`: when the cluster was seen
+    deleted; None: it was there. Both by the operator's clock.
+    """
+
+    body: Json
+    counted_at: float | None
+    ended: float | None = None
+
+    @classmethod
+    def of(cls, body: Json, counted_at: float | None, ended: float | None = None) -> LastStatus:
+        """That of a cluster's body, of which nothing else is kept."""
+        return cls({"status": body.get("status")}, counted_at, ended)
+
+    def shifted(self, seconds: float) -> LastStatus:
+        """The same by a clock that is so many seconds ahead."""
+        counted_at, ended = (None if at is None else at + seconds for at in (self.counted_at, self.ended))
+        return LastStatus(self.body, counted_at, ended)
+
+    def gone_on(self, seen: Seen) -> tuple[Status, Ledger]:
+        """That status, and its ledger up to now; `seen` without pools."""
+        status = parse_status(self.body)
+        seen = replace(seen, pools=frozenset(row.name for row in status.pools))
+        return status, inherit(seen, status, self.counted_at)
 
 
 def unfinished(record: Record, holders: Iterable[Holder], written: float) -> tuple[Status, Ledger]:

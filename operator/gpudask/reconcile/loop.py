@@ -17,6 +17,7 @@ from typing import Any
 from gpudask.api import Json
 from gpudask.api.record import RecordedEvent
 from gpudask.api.resource import Identity, owner_key, parse_status
+from gpudask.history.unfinished import LastStatus
 from gpudask.mirror.definitions import Definitions
 from gpudask.mirror.objects import AUTOSCALER
 from gpudask.mirror.serving import Serving
@@ -37,6 +38,7 @@ _COUNTS_SECONDS = 0.2
 # Of pods that go while another operator leads the last ones are remembered, until this one may lead.
 _GONE_KEPT = 1000
 _CLOSED_KEPT = 1000  # clusters that ended while this operator led
+_LAST_KEPT = 200  # clusters that ended, and whose record this operator has not closed
 # How long an operator that ends waits for records of clusters that are gone; the next one goes on with them.
 _CLOSING_SECONDS = 1.0
 
@@ -160,6 +162,7 @@ class Registry:
         self._deleted: set[str] = set()  # clusters that were deleted while their loop runs
         self._ending: dict[str, ClusterRecord] = {}  # by key: of clusters that are gone, whose pods may be there
         self._closing: set[asyncio.Task[None]] = set()  # records that are written for the last time
+        self._last: dict[str, LastStatus] = {}  # by key, the last one last: of clusters that ended
         self._closed: dict[str, None] = {}  # by key, the last one last: clusters whose record was closed here
         # Called with `namespace/name` of a cluster that changed, or one of whose objects did.
         self.on_cluster: Callable[[str], None] = lambda _name: None
@@ -220,6 +223,10 @@ class Registry:
     def cluster_deleted(self, metadata: Mapping[str, Any]) -> None:
         """The cluster with these metadata was deleted: end its loop. What it owned, Kubernetes collects."""
         key = owner_key(metadata["namespace"], metadata["uid"])
+        if (body := self._bodies.get(key)) is not None:
+            self._last[key] = LastStatus.of(body, self._counted[key][1], self._clock())
+            if len(self._last) > _LAST_KEPT:
+                del self._last[next(iter(self._last))]
         self._forget(key)
         self._cluster_changed(f"{metadata['namespace']}/{metadata['name']}")
         task = self._tasks.get(key)
@@ -241,11 +248,13 @@ class Registry:
             return
         loop = self._loops[key] = ClusterLoop(context, body, self._definitions)
         _, counted_at = self._counted[key]
+        now, ahead = self._clock(), context.clock() - self._clock()
+        gone: list[tuple[Pod, float]] = []
         if counted_at is not None:
-            now, ahead = self._clock(), context.clock() - self._clock()
             since = counted_at - WRITE_SECONDS  # it may have been on its way for so long
             gone = [(pod, min(at, now) + ahead) for pod, at in self._gone if pod.owner == key and at > since]
             loop.inherit(counted_at + ahead, gone)
+        loop.record.inherit(LastStatus.of(body, counted_at).shifted(ahead), gone)
         name = f"{metadata['namespace']}/{metadata['name']}"
         task = self._tasks[key] = context.supervisor.start(loop.run, kind="cluster", name=name, may_end=True)
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -283,14 +292,14 @@ class Registry:
         """Whether this cluster is there, as far as is known here."""
         return cluster.owner_key in self._bodies
 
-    def outlived(self, cluster: Identity) -> bool:
-        """Whether pods of this cluster, which is gone, are there or went since, and nobody here has told of them."""
+    def knows_more(self, cluster: Identity) -> bool:
+        """Whether this cluster's end, or that of pods of it, was seen here, and nobody here has told of them."""
         key, context = cluster.owner_key, self._context
         if context is None or not self._leads or key in self._bodies or key in self._loops:
             return False
         if key in self._ending or key in self._closed:
             return False
-        return bool(context.pods.owned(key)) or any(pod.owner == key for pod, _ in self._gone)
+        return key in self._last or bool(context.pods.owned(key)) or any(pod.owner == key for pod, _ in self._gone)
 
     def close_anew(self, cluster: Identity, keep_seconds: float) -> None:
         """Go on with the record of a cluster that is gone, whose end another operator has written in part, or not."""
@@ -298,8 +307,10 @@ class Registry:
             return
         ahead = self._context.clock() - self._clock()
         gone = tuple((pod, at + ahead) for pod, at in self._gone if pod.owner == cluster.owner_key)
+        last = self._last.get(cluster.owner_key)
+        last = last.shifted(ahead) if last is not None else None
         record = ClusterRecord(self._context, cluster, "")
-        self._run_to_end(record, partial(record.close_anew, gone, keep_seconds), cluster.owner_key, closes=True)
+        self._run_to_end(record, partial(record.close_anew, gone, keep_seconds, last), cluster.owner_key)
 
     def wake_all(self) -> None:
         """Wake all loops: something changed that concerns every cluster."""
@@ -359,17 +370,15 @@ class Registry:
         """Write the end of a cluster that is gone; of one that others go on with, end what runs for its record."""
         if self._context is None:
             return
-        self._run_to_end(record, record.close if is_gone else record.stop, key, closes=is_gone)
+        self._run_to_end(record, record.close if is_gone else record.stop, key)
 
-    def _run_to_end(
-        self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str, *, closes: bool
-    ) -> None:
+    def _run_to_end(self, record: ClusterRecord, work: Callable[[], Coroutine[Any, Any, None]], key: str) -> None:
         assert self._context is not None, "records are of clusters that had a loop, or of a leader"
         task = self._context.supervisor.start(work, kind="record", name=key, may_end=True)
         self._closing.add(task)
         self._ending[key] = record
         task.add_done_callback(self._closing.discard)
-        task.add_done_callback(lambda done: self._ended_record(key, closed=closes and not done.cancelled()))
+        task.add_done_callback(lambda done: self._ended_record(key, closed=record.is_closed and not done.cancelled()))
 
     def _ended_record(self, key: str, *, closed: bool) -> None:
         """Note that nothing runs for a record any more; one that is `closed` has all, and its pods are forgotten."""
@@ -379,6 +388,7 @@ class Registry:
         if self._context is not None:
             self._context.events.forget(key.rpartition("/")[2])
         self._closed[key] = None
+        self._last.pop(key, None)
         if len(self._closed) > _CLOSED_KEPT:
             del self._closed[next(iter(self._closed))]
         if any(pod.owner == key for pod, _ in self._gone):

@@ -259,7 +259,7 @@ class Operator:
                 self.registry.has,
                 election.leads,
                 self.settings.watch_namespaces,
-                outlived=self.registry.outlived,
+                knows_more=self.registry.knows_more,
                 close_anew=self.registry.close_anew,
             )
             self._tasks.append(self.supervisor.start(keeper.run, kind="records", name="of all clusters"))

@@ -21,8 +21,8 @@ _LOG = logging.getLogger(__name__)
 class RecordKeeper:
     """Sweeps over the records while this operator leads.
 
-    `knows(cluster)`: whether a cluster is there for sure. `outlived(cluster)`: whether there is more to tell of the
-    pods of one that is gone than its record may have; if so `close_anew(cluster, keep_seconds)` writes it.
+    `knows(cluster)`: whether a cluster is there for sure. `knows_more(cluster)`: whether there is more to tell of
+    one that is gone, and of its pods, than its record may have; if so `close_anew(cluster, keep_seconds)` writes it.
     `interval_seconds`: between two sweeps; `soon_seconds`: after news of a namespace.
     """
 
@@ -34,7 +34,7 @@ class RecordKeeper:
         leads: Callable[[], bool],
         namespaces: tuple[str, ...],
         *,
-        outlived: Callable[[Identity], bool] = lambda _: False,
+        knows_more: Callable[[Identity], bool] = lambda _: False,
         close_anew: Callable[[Identity, float], None] = lambda *_: None,
         interval_seconds: float = 600.0,
         soon_seconds: float = 10.0,
@@ -44,7 +44,7 @@ class RecordKeeper:
         self._knows = knows
         self._leads = leads
         self._namespaces = namespaces or ("",)
-        self._outlived = outlived
+        self._knows_more = knows_more
         self._close_anew = close_anew
         self._interval_seconds = interval_seconds
         self._soon_seconds = soon_seconds
@@ -132,7 +132,7 @@ class RecordKeeper:
         try:
             if await self._exists(cluster):
                 return
-            if self._outlived(cluster):
+            if self._knows_more(cluster):
                 self._close_anew(cluster, self._keep_seconds(kept))
                 return
             ended = iso(self._records.now(), to="seconds")
@@ -143,7 +143,7 @@ class RecordKeeper:
 
     async def _finish(self, kept: Kept, cluster: Identity) -> None:
         """Have written what pods that outlived their cluster came to, where an operator ended while it wrote that."""
-        if self._knows(cluster) or not self._outlived(cluster):
+        if self._knows(cluster) or not self._knows_more(cluster):
             return
         try:
             if not await self._exists(cluster):

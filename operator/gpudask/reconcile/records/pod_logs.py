@@ -78,6 +78,17 @@ class PodLogs:
         self._followed.pop(end.pod.uid, None)  # not before: who is cancelled while it waits asks again
         return completed
 
+    async def read_present(self, ends: list[PodEnd], *, at_once: int) -> None:
+        """Read the logs of containers that ended in pods which are still there, each into its place in `ends`."""
+        turns = asyncio.Semaphore(at_once)
+
+        async def read(index: int, end: PodEnd) -> None:
+            async with turns:
+                ends[index] = await self.read(end, previous=end.source is LogSource.PREVIOUS)
+
+        there = [read(n, end) for n, end in enumerate(ends) if end.source in (LogSource.CURRENT, LogSource.PREVIOUS)]
+        await asyncio.gather(*there)
+
     async def _completed(self, end: PodEnd, followed: _Followed | None) -> PodEnd:
         if end.source is LogSource.KNOWN:
             await self._end(followed)

@@ -25,7 +25,7 @@ from gpudask.history import pools, record, samples
 from gpudask.history.ends import LogSource, PodEnd, PodWatch, gone_end, with_log
 from gpudask.history.record import Notes, ended_unseen, recorded_pod
 from gpudask.history.tasks import TaskHistory
-from gpudask.history.unfinished import unfinished
+from gpudask.history.unfinished import LastStatus, unfinished
 from gpudask.planning.actions import DeletePod, Plan
 from gpudask.planning.ledger.causes import holders_unplanned
 from gpudask.planning.ledger.counting import Gone, Ledger, PodCount, count
@@ -84,11 +84,13 @@ class ClusterRecord:
         self._heard: tuple[str, int, int] | None = None  # the scheduler's process, tasks ended, and errors
         self._must_ask = self._must_hurry = False  # for the tasks
         self._counted: Ledger | None = None  # by the last pass
+        self._last: LastStatus | None = None  # until then
         self._spec: Spec | None = None  # the last that was valid
         self._status = Status()
         self._gone: dict[str, Gone] = {}  # uid -> a pod that held GPUs, and does not since the last count
         self._pod_gone = asyncio.Event()
         self._counted_ends: dict[str, PodCount] = {}  # uid -> all of a pod that is gone
+        self.is_closed = False  # all is written: nobody has to go on with it
         self._reported = "", 0.0  # the scheduler pod that was last asked for a performance report, and when
 
     # what is noted: at once, and but for logs without a request
@@ -117,6 +119,12 @@ class ClusterRecord:
         if pod.pool and pod.node:
             gone = Gone(pod.uid, pod.pool, pod.dask_name, pod.gpus, pod.placed or pod.created, at)
             self._gone = dict([*self._gone.items(), (pod.uid, gone)][-_GONE_KEPT:])
+
+    def inherit(self, last: LastStatus, gone: Iterable[tuple[Pod, float]]) -> None:
+        """Go by another operator's status until a pass has counted; `gone`: pods gone since, and when."""
+        self._last = last
+        for pod, at in gone:
+            self._note_gone(pod, pod.finished_at or at)
 
     def note_event(self, event: RecordedEvent) -> None:
         """Note an event that was recorded on the cluster."""
@@ -149,7 +157,7 @@ class ClusterRecord:
         """Note the ledger of a pass that may have had no plan, as while the spec is invalid."""
         if self._records is None:
             return
-        self._status, self._counted = status, counted
+        self._status, self._counted, self._last = status, counted, None
         self._notes.pools = pools.rows(self._spec.pools if self._spec is not None else (), status)
         self._counted_ends = dict([*self._counted_ends.items(), *counted.ended.items()][-_ENDS_KEPT:])
         self._gone.clear()
@@ -217,27 +225,32 @@ class ClusterRecord:
         return max(1.0, self._due_after())
 
     async def stop(self) -> None:
-        """End what runs for the record; returns when it has ended."""
+        """End what runs for the record, and wait for that."""
         await self._logs.stop()
 
     async def close(self) -> None:
         """Write the end of a cluster that is gone: what is known at once, and the ends of its pods' logs as they come.
 
-        What fails again and again is left to the sweep (`keeper`), which notes the end.
+        What fails again and again is left to the sweep (`keeper`).
         """
         CLUSTER.set(self._cluster.owner_key)  # who starts this works for no cluster
         try:
-            if self._records is not None and not self._is_off:
+            if self._records is None or self._is_off:
+                self.is_closed = True  # as far as ever
+            else:
                 with self._records.closing(self._cluster.namespace) as may_close:
                     if may_close:
                         await self._close(self._records)
         finally:
             await self._logs.stop()
 
-    async def close_anew(self, gone: Iterable[tuple[Pod, float]], keep_seconds: float) -> None:
-        """Go on with the end of a cluster that is gone, which another operator has written in part.
+    async def close_anew(
+        self, gone: Iterable[tuple[Pod, float]], keep_seconds: float, last: LastStatus | None = None
+    ) -> None:
+        """Go on with the end of a cluster that is gone, which another operator has written in part, or not.
 
         `gone`: its pods that are gone, as last seen, and when, by the operator's clock. `keep_seconds`: of the record.
+        `last`: of its status, where this operator has seen it.
         """
         CLUSTER.set(self._cluster.owner_key)
         if self._records is None or self._is_off:
@@ -250,14 +263,17 @@ class ClusterRecord:
         told = {pod.uid for pod in before.pods if not pod.restarted and pod.reason != End.CLUSTER_DELETED}
         since = [(pod, at) for pod, at in gone if at > written and pod.uid not in told]
         held = [replace(pod, phase="Running") for pod, _ in since]  # until they were gone, at the time of the count
-        holders = holders_unplanned([*self._context.pods_of(self._cluster), *held], (), {})
-        self._status, self._counted = unfinished(before, holders, written)
+        if last is not None:
+            self.inherit(last, gone)
+        else:
+            holders = holders_unplanned([*self._context.pods_of(self._cluster), *held], (), {})
+            self._status, self._counted = unfinished(before, holders, written)
         ended = (epoch(before.ended) or 0.0) - self._ahead
         for pod, at in since:
             end = gone_end(pod, at, ahead=self._ahead, cluster_gone=at > ended)
             self._fresh.append(with_log(end, "", _UNFOLLOWED) if end.source is LogSource.FOLLOWED else end)
             self._note_gone(pod, at)
-        if not before.ended:
+        if not before.ended and last is None:
             self.note_event(ended_unseen(iso(self._server_time(), to="seconds")))
         await self.close()
 
@@ -282,9 +298,12 @@ class ClusterRecord:
         for end in leaving:
             if end.source is LogSource.FOLLOWED:
                 self._logs.follow(end.pod)
-        self._notes.ended = iso(self._server_time(), to="seconds")
+        ended = self._last.ended if self._last is not None else None
+        self._notes.ended = iso(self._server_time() if ended is None else ended + self._ahead, to="seconds")
         async with records.closings.slot():
-            await self._read_now(ends)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_LOGS_SECONDS):
+                    await self._logs.read_present(ends, at_once=_LOGS_AT_ONCE)
             self._notes.history = await self._ask() or self._notes.history
             await self._logs.wait(_FIRST_LOGS_SECONDS)
             self._count_on()
@@ -298,6 +317,7 @@ class ClusterRecord:
                 is_written = await self._write_last(records)
             if is_over:
                 break
+        self.is_closed = is_written
 
     @property
     def _awaits(self) -> bool:
@@ -328,32 +348,22 @@ class ClusterRecord:
 
     def _count_on(self) -> None:
         """Count what pods of a cluster that is gone have held since the last count; those that are there drain."""
-        if self._counted is None:
-            return
-        known = {uid: each.holder.gpus for uid, each in self._counted.pods.items()}
+        before = self._counted
+        known = {} if before is None else {uid: each.holder.gpus for uid, each in before.pods.items()}
         there = holders_unplanned(self._context.pods_of(self._cluster), (), known)
         seen = Counting(
             tuple(replace(holder, rest=Cause.DRAINING) for holder in there if holder.uid not in self._gone),
             self._context.clock(),
             gone=tuple(self._gone.values()),
-            pools=frozenset(self._counted.pools),
             server_ahead=self._ahead,
         )
-        counted = count(seen, self._counted)
-        self.note_count(recount(self._status, counted, self._server_time()), counted)
-
-    async def _read_now(self, ends: list[PodEnd]) -> None:
-        """Read, for a moment, the logs of containers that ended in pods which are still there."""
-        turns = asyncio.Semaphore(_LOGS_AT_ONCE)
-
-        async def read(index: int, end: PodEnd) -> None:
-            async with turns:
-                ends[index] = await self._logs.read(end, previous=end.source is LogSource.PREVIOUS)
-
-        there = [read(n, end) for n, end in enumerate(ends) if end.source in (LogSource.CURRENT, LogSource.PREVIOUS)]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FIRST_LOGS_SECONDS):
-                await asyncio.gather(*there)
+        if before is not None:
+            status, counted = self._status, count(replace(seen, pools=frozenset(before.pools)), before)
+        elif self._last is not None:
+            status, counted = self._last.gone_on(seen)
+        else:
+            return
+        self.note_count(recount(status, counted, self._server_time()), counted)
 
     @property
     def _is_off(self) -> bool:
