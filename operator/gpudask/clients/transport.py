@@ -171,7 +171,10 @@ class ApiServer:
         shown = f"LIST {path}"
         try:
             response = await self._send("GET", path, query, limit=_REQUEST_SECONDS, accept=accept, verb="LIST")
-            text = await _read_page(response.response, shown, is_single=query.get("limit") == "1")
+            if response.status == HTTPStatus.OK:
+                text = await _read_page(response.response, shown, is_single=query.get("limit") == "1")
+            else:
+                text = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, type(error).__name__, str(error), shown) from error
         return _answer(response, text, shown)
