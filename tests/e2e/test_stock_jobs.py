@@ -11,10 +11,8 @@ from dask_kubernetes.operator.kubecluster.kubecluster import make_cluster_spec
 
 from tests.e2e.manifests import cluster, cpu
 from tests.e2e.space import Space
-from tests.e2e.unproven import unproven
 
 pytestmark = [
-    unproven("it was not run since its pods ask for little: no node had room for its runner beside its cluster"),
     pytest.mark.alone,  # it installs the operator with other values
     pytest.mark.timeout(900),
     pytest.mark.pod_security("baseline"),  # the stock operator's pods may run as root

@@ -26,7 +26,6 @@ from tests.conftest import ROOT
 from tests.e2e import stock_objects
 from tests.e2e.platform import Platform
 from tests.e2e.space import Space
-from tests.e2e.unproven import unproven
 from tests.mirror.stock_operator import stock_operator
 
 pytestmark = pytest.mark.alone  # it installs definitions, and the operator with other values
@@ -181,7 +180,6 @@ def uids(space: Space, kind: str) -> set[str]:
 
 
 @pytest.mark.timeout(1800)
-@unproven("it was not run on a real cluster since its pods start what today's Dask has, and tolerate GPU nodes")
 def test_no_task_is_lost_and_idle_clusters_are_replaced(
     platform: Platform, stock_space: Space, stock_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,10 +15,8 @@ from tests.docs.rights import documented_rules
 from tests.e2e.integrations.packages import start, with_packages
 from tests.e2e.manifests import cpu, gpu
 from tests.e2e.space import Space
-from tests.e2e.unproven import unproven
 
 pytestmark = [
-    unproven("it was not run since its packages have bytecode and its programs a share of the processor"),
     pytest.mark.alone,  # an orchestrator takes half a minute of a core before it begins
     pytest.mark.local_cluster("pods mount this machine's directories"),
     pytest.mark.pod_security("privileged"),  # hostPath is of no stricter level

@@ -11,7 +11,6 @@ from dask_kubernetes.operator import make_cluster_spec
 from tests.e2e.integrations.packages import ENVIRONMENT, pod_spec, start
 from tests.e2e.provider import chosen
 from tests.e2e.space import Space
-from tests.e2e.unproven import unproven
 from tests.e2e.test_stock_client_inside import documented_rights
 
 pytestmark = [
@@ -25,7 +24,6 @@ _SMALL = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1G
 
 
 @pytest.mark.timeout(900)
-@unproven("it was never run on a real cluster")
 def test_a_prefect_flow_makes_a_daskcluster_and_leaves_nothing(space: Space, mirror: None) -> None:
     made = make_cluster_spec("stock", image=chosen().image, n_workers=1, resources=_SMALL, env=ENVIRONMENT)
     for part in (made["spec"]["worker"], made["spec"]["scheduler"]):

@@ -78,7 +78,7 @@ def main() -> None:
         return added.result(), plain.result(), on_gpu.result()
 
     added, plain, on_gpu = pipeline(with_gpu=CLUSTER_CLASS == "gpudask.KubeCluster")
-    print("total:", added, flush=True)
+    print("\ntotal:", added, flush=True)  # the stock client's table ends without a newline
     print("plain task:", plain, flush=True)
     print("GPU task:", on_gpu, flush=True)
 
