@@ -113,14 +113,23 @@ class Comparison:
 
 
 def recorded(records: Iterable[Json]) -> dict[tuple[str, str], float]:
-    """The GPU-seconds by a cluster's uid and pool, of the GpuDaskRecords of clusters that ended."""
+    """The GPU-seconds by a cluster's uid and pool, of the GpuDaskRecords of clusters that ended.
+
+    Of one that was deleted while no operator ran a record has no more than was written before, and says so: then the
+    last status has the last word.
+    """
     return {
         (record["cluster"]["uid"], pool["name"]): sum(each.get("gpuSeconds", 0.0) for each in pool.get("causes", ()))
         - sum(each.get("gpuSeconds", 0.0) for each in pool.get("causesBefore", ()))
         for record in records
-        if record.get("ended")
+        if record.get("ended") and not is_unseen(record)
         for pool in record.get("pools", ())
     }
+
+
+def is_unseen(record: Json) -> bool:
+    """Whether nobody saw the cluster's end, as its record says."""
+    return any(event.get("reason") == "EndedUnseen" for event in record.get("events", ()))
 
 
 def compare(

@@ -18,7 +18,7 @@ from tests.chaos import audit, processes
 from tests.chaos.audit import Attempt, Verdict
 from tests.chaos.faults import FAULTS
 from tests.chaos.workloads import Workload
-from tests.chaos.lifetimes import compare, recorded
+from tests.chaos.lifetimes import compare, is_unseen, recorded
 from tests.chaos.observer import Observer, PodWatch
 from tests.chaos.plan import LOSES_STATE, Planned, plan
 from tests.chaos.target import NoVictimError, Target
@@ -151,12 +151,14 @@ def run(settings: Settings, tell: Tell, platform: Platform | None = None) -> Out
         verdict += audit.of_schedulers(observer.schedulers, target.hits)
         verdict += audit.of_gpu_seconds(observer.pools) + audit.of_retries(observer.statuses)
         verdict += audit.of_log(observer.lines)
-        ledgers = compare(pod_watch.lifetimes, observer.pools, recorded(target.records()))
+        records = target.records()
+        ledgers = compare(pod_watch.lifetimes, observer.pools, recorded(records))
         verdict += ledgers.verdict
         troubles = [*target.troubles, *(each.trouble for each in workloads if each.trouble)]
         troubles += [f"{name} was not undone" for name in left]
     findings = _findings(verdict, troubles)
     told = _told(faults, verdict, observer) + _longest(attempts)
+    told += [f"records of clusters whose end no operator saw: {sum(map(is_unseen, records))} of {len(records)}"]
     told += [f"ledger, within what is allowed: {text}" for text in ledgers.told] + findings
     answered = sum(attempt.answer is not None for attempt in attempts)
     count = faults.done.total()

@@ -79,6 +79,12 @@ def test_the_record_of_a_cluster_that_ended_has_the_last_word(kept: Json, is_cle
     assert compare(watched(*LIVED_20), [early], recorded([kept])).verdict.is_clean == is_clean
 
 
+def test_the_last_status_has_it_where_nobody_saw_the_end():
+    unseen = record(30.0) | {"events": [{"reason": "EndedUnseen"}]}
+    assert compare(watched(*LIVED_20), [AT_30], recorded([unseen])).verdict.is_clean
+    assert not compare(watched(*LIVED_20), [replace(AT_30, held=30.0)], recorded([unseen])).verdict.is_clean
+
+
 def test_a_pod_that_goes_on_has_lived_until_the_count():
     lifetimes = watched(*LIVED_20[:2])
     assert compare(lifetimes, [replace(AT_30, held=44.0)]).gap == 0.0
