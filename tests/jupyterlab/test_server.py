@@ -27,8 +27,8 @@ labextension:
 """
 PROXIED = FACTORY + 'distributed: {dashboard: {link: "/proxy/{port}/status"}}\n'
 _MINUTES = 5
-_LOOKS = 5
-_UPKEEP = 6  # of the ports that are forwarded, also on a slow machine
+_LOOKS = 30  # two minutes' worth
+_UPKEEP = 4  # of the ports that are forwarded, also on a slow machine
 _SPEED = 20
 _POLL_SECONDS = 5  # the extension's page asks its server so often
 # A KubeCluster for which time passes so many times as fast: no more, as its deadlines have to hold on a busy machine.
@@ -177,18 +177,22 @@ def test_an_idle_lab_that_nobody_looks_at_asks_the_api_server_at_most_twice_a_mi
     assert len(asked) <= 2 * _MINUTES, asked
 
 
-def test_each_look_of_the_open_panel_for_the_dashboard_costs_at_most_two_requests(one_lab: Lab, platform: Platform):
+def test_an_open_panel_that_looks_for_the_dashboard_costs_at_most_two_requests_a_minute(
+    one_lab: Lab, platform: Platform
+):
     """Every four seconds, as long as somebody sees the panel: docs/jupyterlab.md says so."""
     model = made(one_lab)
+    path = f"dask/dashboard/{model['id']}/individual-plots.json"
+    assert one_lab.ask("GET", path)
     began = len(platform.server.requests)
 
     for _ in range(_LOOKS):
-        assert one_lab.ask("GET", f"dask/dashboard/{model['id']}/individual-plots.json")
+        assert one_lab.ask("GET", path)
 
     asked = platform.server.requests[began:]
     one_lab.ask("DELETE", f"{CLUSTERS}/{model['id']}")
-    assert sum(line.endswith("/portforward") for line in asked) == _LOOKS, asked
-    assert len(asked) <= 2 * _LOOKS + _UPKEEP, asked
+    assert not any(line.endswith("/portforward") for line in asked), asked
+    assert len(asked) <= _UPKEEP, asked
 
 
 def test_new_connects_to_a_cluster_that_is_there_and_leaves_it(platform: Platform, tmp_path: Path):

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 
 from gpudask import KubeCluster, KubeClusterError
-from gpudask.kubecluster.forward.port_forward import open_port
+from gpudask.kubecluster.forward.pod_port import open_port
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Clock, Timing
 from tests.eventually import eventually

@@ -118,6 +118,8 @@ class Timing:
         forward_seldom_seconds: and at most so long. Where pods may be listed only, between two lists.
         forward_ping_seconds: between two pings to a pod.
         forward_pong_seconds: for its answer, after which the connection is taken for broken.
+        forward_keep_seconds: for which a connection that serves requests one by one is kept without any, at most twice
+            as long.
         forward_cut_seconds: that what is cut may take to say goodbye.
 
         hold_lease_seconds: after which a hold ends by itself: a program that is killed gives nothing back.
@@ -198,6 +200,7 @@ class Timing:
     forward_seldom_seconds: float = 60.0
     forward_ping_seconds: float = 20.0
     forward_pong_seconds: float = 20.0
+    forward_keep_seconds: float = 60.0
     forward_cut_seconds: float = 5.0
 
     hold_lease_seconds: float = 900.0

@@ -11,7 +11,7 @@ import httpx_ws
 import pytest
 
 from gpudask.kubecluster.forward.port_forward import PortForward
-from gpudask.kubecluster.forward.port_forward import open_port
+from gpudask.kubecluster.forward.pod_port import open_port
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake

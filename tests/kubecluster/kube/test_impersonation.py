@@ -11,7 +11,7 @@ import yaml
 from gpudask import KubeClusterError
 from gpudask.kubecluster.kube.credentials import impersonation
 from gpudask.kubecluster.kube.config import Choice
-from gpudask.kubecluster.forward.port_forward import open_port
+from gpudask.kubecluster.forward.pod_port import open_port
 from gpudask.kubecluster.kube.server import Server
 from tests.eventually import eventually
 from tests.kubecluster import fake_server as fake

@@ -14,7 +14,7 @@ from distributed import Client
 from gpudask import KubeCluster, KubeClusterError
 from gpudask.kubecluster.kube.credentials import Credentials
 from gpudask.kubecluster.forward.port_forward import PortForward
-from gpudask.kubecluster.forward.port_forward import open_port
+from gpudask.kubecluster.forward.pod_port import open_port
 from gpudask.kubecluster.kube.server import Server
 from gpudask.kubecluster.timing import Timing
 from tests.kubecluster import fake_server as fake

@@ -118,7 +118,14 @@ async def _forward(server: Server, name: str, port: int, tell: Callable[[Json, i
     if port == COMM_PORT:
         client_line(body, 0)  # before anything is opened: this protocol may not go through
 
-    forward = PortForward(server, name, port, limit_seconds=_LIMIT_SECONDS, expects_handshake=port == COMM_PORT)
+    forward = PortForward(
+        server,
+        name,
+        port,
+        limit_seconds=_LIMIT_SECONDS,
+        expects_handshake=port == COMM_PORT,
+        serves_http=port == DASHBOARD_PORT,
+    )
     await forward.start()
     try:
         tell(body, forward.local_port)

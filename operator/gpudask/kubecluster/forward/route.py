@@ -234,7 +234,9 @@ async def _forward_dashboard(
     server: Server, body: Json, forwards: Forwards, local_port: int, *, check: bool = True
 ) -> None:
     if DASHBOARD_PORT not in forwards:
-        forwards[DASHBOARD_PORT] = PortForward(server, body["metadata"]["name"], DASHBOARD_PORT, local_port)
+        forwards[DASHBOARD_PORT] = PortForward(
+            server, body["metadata"]["name"], DASHBOARD_PORT, local_port, serves_http=True
+        )
         await forwards[DASHBOARD_PORT].start(check=check)
 
 

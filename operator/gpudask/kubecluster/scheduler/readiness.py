@@ -32,7 +32,7 @@ from gpudask.kubecluster.errors import (
     why_not_accepted,
     why_not_ready,
 )
-from gpudask.kubecluster.forward.port_forward import PodPort, open_port
+from gpudask.kubecluster.forward.pod_port import PodPort, open_port
 from gpudask.kubecluster.kube.pods import SchedulerNews, has_started, is_ready, list_pods
 from gpudask.kubecluster.kube.request import ENVIRONMENT_STEP, FORBIDDEN
 from gpudask.kubecluster.kube.server import Server
